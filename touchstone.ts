@@ -26,7 +26,7 @@ export const program = new Command("touchstone")
     process.exit(EXIT.usage);
   });
 
-/** With --json a failure is a line of JSON on stdout too. The words for people go to stderr either way. */
+/** Prints a failure: with --json as a line of JSON on stdout, and always as words for people on stderr. */
 function printFault(error: ExitName, says: string): void {
   if (!hasAnswered() && process.argv.includes("--json")) printJson({ error, code: EXIT[error], says });
 }
@@ -40,7 +40,7 @@ function fail(error: unknown): never {
   const says = error instanceof Error ? error.message : String(error);
   printFault(exitNameOf(error), says);
   sayError(`touchstone: ${says}`);
-  // The words of our own errors are enough. An error of the language is a bug of ours: its stack shows where.
+  // The message is enough for errors of our own. Other errors are bugs, whose stack shows where they happened.
   const isBug = error instanceof Error && ["Error", "TypeError", "RangeError", "ReferenceError"].includes(error.name);
   if (isBug) sayError(error.stack ?? "");
   process.exit(exitCodeOf(error));
@@ -49,8 +49,9 @@ function fail(error: unknown): never {
 // A test that imports this file reads the commands and runs none.
 const started = process.argv[1];
 if (started !== undefined && /\btouchstone\.(?:ts|mjs)$/.test(realpathSync(started))) {
-  // By default V8 collects once the heap is twice as large as what is in use, or later: with 150 MB in use it took up to
-  // 330 MB, and buffers outside of the heap are freed by the same collection. With this flag it collects at 1.4 times.
+  // By default V8 collects garbage once the heap is twice as large as the memory in use, or later: with 150 MB in use
+  // the process took up to 330 MB. The same collection also frees buffers outside the heap. With this flag it collects
+  // at 1.4 times.
   setFlagsFromString("--heap-growing-percent=40");
   program.parseAsync().catch(fail);
 }

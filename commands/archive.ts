@@ -17,7 +17,7 @@ import { repeat, report } from "./report.ts";
 import type { OptionsOf } from "./table.ts";
 
 /** Seconds between two runs. Once an hour is enough: a day becomes old enough to be archived once a day. */
-const EVERY_S = 3_600;
+const INTERVAL_S = 3_600;
 
 /** The archiver of one machine. */
 interface OpenArchive {
@@ -26,7 +26,10 @@ interface OpenArchive {
   archive(now: Date): Promise<ArchiveReport>;
 }
 
-/** Opens lake and publisher for the archive alone, and ingests all that the log holds. @throws what ingest and publisher throw */
+/**
+ * Opens lake and publisher for the archive, and ingests all that the log holds. @throws the errors of ingest and
+ * publisher
+ */
 async function openArchive(parts: Parts, clock: Clock, { lake, ingest }: Ingesting): Promise<OpenArchive> {
   const { config, log, privateStore, publicStore, keys, logger, metrics } = parts;
   await ingest.pass();
@@ -50,17 +53,17 @@ async function openArchive(parts: Parts, clock: Clock, { lake, ingest }: Ingesti
   };
 }
 
-/** @throws LakeBusy while a service owns the lake */
+/** Opens the archive for `work` and closes it. @throws LakeBusy while a service owns the lake */
 const withArchive = (config: Config, work: (opened: OpenArchive) => Promise<void>): Promise<void> =>
   withIngest(config, async (opened, parts) => work(await openArchive(parts, systemClock, opened)));
 
-const listAt = (config: Config): string => `${config.base_url.replace(/\/+$/, "")}/v1/archive`;
+const archiveUrl = (config: Config): string => `${config.base_url.replace(/\/+$/, "")}/v1/archive`;
 
 /** `touchstone archive`: moves days older than 110 days into signed files, and out of the lake. */
 export const archive = (config: Config, options: OptionsOf<"archive">): Promise<void> =>
   withArchive(config, (opened) =>
-    repeat(options, EVERY_S, async () => {
-      report(options, { ...(await opened.archive(systemClock.now())) }, listAt(config));
+    repeat(options, INTERVAL_S, async () => {
+      report(options, { ...(await opened.archive(systemClock.now())) }, archiveUrl(config));
     }),
   );
 
@@ -68,6 +71,6 @@ export const archive = (config: Config, options: OptionsOf<"archive">): Promise<
 export const archiveSupersede = (config: Config, id: string, options: OptionsOf<"archive supersede">): Promise<void> =>
   withArchive(config, async ({ parts }) => {
     const { id: by, rows, content_hash, file } = await supersede(parts, id, options.reason);
-    const next = `${listAt(config)}/${by}`;
+    const next = `${archiveUrl(config)}/${by}`;
     report(options, { superseded: id, by, rows, content_hash, file, reason: options.reason }, next);
   });

@@ -25,25 +25,25 @@ export type AuditOptions = Partial<OptionsOf<"audit">> & {
 } & RecordOptions;
 
 /** Returns the failure of a record that is not proven. It names the checks that failed. */
-export function failed(findings: readonly Finding[]): Failure {
+export function unprovenFailure(findings: readonly Finding[]): Failure {
   const broken = findings.filter(({ result }) => result === "broken").map(({ check }) => check);
   return new Failure("tampered", `the record does not hold: ${broken.join(", ")}`);
 }
 
 /** Returns the failure for two signed histories that one append-only log cannot have. */
-const forked = (forks: readonly ForkSeen[], files: readonly string[]): Failure =>
+const forkFailure = (forks: readonly ForkSeen[], files: readonly string[]): Failure =>
   new Failure(
     "fork",
     `fork: ${forks.map(({ says }) => says).join("; ")}; both signed notes are in ${files.join(", ")}: keep and publish`,
   );
 
-/** Bounds of one answer of the running service. */
-const LIVE = { waitMs: 10_000, maxBytes: 1024 * 1024 };
+/** Limits of one answer of the running service. */
+const LIVE_ANSWER = { waitMs: 10_000, maxBytes: 1024 * 1024 };
 
 const askLive =
   (base: string): AskLive =>
   async (path) => {
-    const { status, text } = await fetchBounded(base.replace(/\/+$/, "") + path, {}, LIVE);
+    const { status, text } = await fetchBounded(base.replace(/\/+$/, "") + path, {}, LIVE_ANSWER);
     return status >= 200 && status < 300 && text !== null ? (JSON.parse(text) as unknown) : null;
   };
 
@@ -64,7 +64,7 @@ export function linesOf({ check, result, checked, open, not_run, says, problems 
  * Reads a checkpoint from a file and verifies it with the keys that verify the source's checkpoint.
  * @throws Failure `usage`, Unproven
  */
-async function keptCheckpoint(file: string, of: Source, options: AuditOptions): Promise<Checkpoint> {
+async function readKeptCheckpoint(file: string, of: Source, options: AuditOptions): Promise<Checkpoint> {
   const note = await readNamed(file);
   const source: Source = {
     name: file,
@@ -72,7 +72,7 @@ async function keptCheckpoint(file: string, of: Source, options: AuditOptions): 
     close: async () => undefined,
   };
   const { policy, ...keys } = await keysOf(options);
-  // It may be older than the witnesses; its log is still one of the policy's.
+  // The checkpoint may be older than the witnesses, but its log must still be one of the policy's.
   const given = { ...keys, policy: policy && { ...policy, rule: null } };
   return openSourceTreeHead(source, given, () => undefined, systemClock);
 }
@@ -93,9 +93,9 @@ export function conclude(report: AuditReport, tookS: number): string {
 }
 
 /**
- * `touchstone audit`: proves a whole public record again from its first leaf; docs/audit.md.
- * @throws Failure `tampered` when a check breaks, `fork` where histories differ; Rollback and Stale by the options; what
- * opening and reading a source throws
+ * `touchstone audit`: proves a whole public record from its first leaf; docs/audit.md.
+ * @throws Failure `tampered` when a check fails, `fork` when two histories differ; Rollback and Stale according to the
+ * options; errors of opening and reading a source
  */
 export async function auditCommand(from: string, options: AuditOptions): Promise<void> {
   const { endpoint, also = [] } = options;
@@ -109,7 +109,8 @@ export async function auditCommand(from: string, options: AuditOptions): Promise
     opened.push(await openRecord(from, options));
     for (const name of also) opened.push(await openRecord(name, { ...options, maxAge: undefined }));
     const [{ source, head }, ...copies] = opened as [OpenRecord, ...OpenRecord[]];
-    const since = options.since === undefined ? {} : { since: await keptCheckpoint(options.since, source, options) };
+    const since =
+      options.since === undefined ? {} : { since: await readKeptCheckpoint(options.since, source, options) };
     const report = await audit({
       ...{ source, head, copies, packing: options.packing, ...since },
       ...(/^https?:/.test(from) ? { ask: askLive(from) } : {}),
@@ -124,8 +125,8 @@ export async function auditCommand(from: string, options: AuditOptions): Promise
     const files: string[] = [];
     for (const fork of forks) files.push(await writeFork(fork, options.forksIn));
     print(options, { ...summary, took_s }, [conclude(report, took_s)]);
-    if (forks.length > 0) throw forked(forks, files);
-    if (!report.proven) throw failed(findings);
+    if (forks.length > 0) throw forkFailure(forks, files);
+    if (!report.proven) throw unprovenFailure(findings);
   } finally {
     for (const record of opened) await record.close();
   }

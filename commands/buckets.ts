@@ -15,7 +15,7 @@ import type { OptionsOf } from "./table.ts";
  * Days after the end of the keeping time in which our own sweep deletes an answer, before the store's lifecycle rule
  * does.
  */
-const SPARE_DAYS = 2;
+const EXTRA_DAYS = 2;
 
 const nameOf = (address: string | null, which: string): string => {
   const [bucket, ...folders] = address?.slice("s3://".length).split("/") ?? [];
@@ -26,9 +26,9 @@ const nameOf = (address: string | null, which: string): string => {
 };
 
 /**
- * `touchstone buckets`: makes the buckets of the settings with their policies and lifecycle: the two of the record, and that of
- * what is sold where `stores.orders` names one. For this command alone `stores.private_key_id` and `stores.private_key` are
- * those of an operator who may make buckets.
+ * `touchstone buckets`: creates the buckets of the settings with their policies and lifecycle rules: the two of the
+ * record, and the one for sold calls if `stores.orders` names it. For this command only, `stores.private_key_id` and
+ * `stores.private_key` are those of an operator who may create buckets.
  * @throws ConfigError, and the errors of the store
  */
 export async function bucketsCommand(config: Config, options: OptionsOf<"buckets">): Promise<void> {
@@ -78,30 +78,34 @@ type Writers = Pick<OptionsOf<"buckets">, "publisher" | "owner" | "pipeline" | "
 interface Buckets extends Writers {
   public: string;
   private: string;
-  /** Absent where nothing is sold over this store. */
+  /** Absent when nothing is sold over this store. */
   orders?: string;
-  /** Days that its answers are kept. */
+  /** Days for which answers of sold calls are kept. */
   keptDays?: number;
 }
 
 type Bucket = "public" | "private" | "orders";
 
-const read = (name: string): string => readFileSync(new URL(`../infra/deploy/s3/${name}`, import.meta.url), "utf8");
+const readTemplate = (name: string): string =>
+  readFileSync(new URL(`../infra/deploy/s3/${name}`, import.meta.url), "utf8");
 
 /** The policy of a bucket, from the deployment's files, with these names. */
 export const policyOf = (which: Bucket, buckets: Buckets): string =>
-  read(`${which}-policy.json`)
+  readTemplate(`${which}-policy.json`)
     .replaceAll(`touchstone-${which}`, buckets[which]!)
     .replaceAll('"SELLER"', JSON.stringify(buckets.seller))
     .replaceAll('"PUBLISHER"', JSON.stringify(buckets.publisher))
     .replaceAll('"OWNER"', JSON.stringify(buckets.owner))
     .replaceAll('"PIPELINE"', JSON.stringify(buckets.pipeline));
 
-/** The lifecycle of a bucket: objects of orders expire once the sweep had its time for them. */
+/**
+ * Returns the lifecycle rules of a bucket: an order's objects expire some days after the sweep should have deleted
+ * them.
+ */
 export function lifecycleOf(which: Bucket, { keptDays }: Pick<Buckets, "keptDays">) {
-  const lifecycle = JSON.parse(read(which === "orders" ? "orders-lifecycle.json" : "lifecycle.json"));
+  const lifecycle = JSON.parse(readTemplate(which === "orders" ? "orders-lifecycle.json" : "lifecycle.json"));
   for (const { Expiration } of lifecycle.Rules)
-    if (Expiration && keptDays !== undefined) Expiration.Days = keptDays + SPARE_DAYS;
+    if (Expiration && keptDays !== undefined) Expiration.Days = keptDays + EXTRA_DAYS;
   return lifecycle;
 }
 
@@ -109,8 +113,8 @@ export function lifecycleOf(which: Bucket, { keptDays }: Pick<Buckets, "keptDays
 const isNotImplemented = (error: unknown): boolean => (error as S3ServiceException | null)?.name === "NotImplemented";
 
 /**
- * Makes the buckets with their policies and lifecycle. Safe to repeat.
- * @returns what the store does not implement, which the operator has to do in another way
+ * Creates the buckets with their policies and lifecycle rules. Safe to repeat.
+ * @returns what the store does not implement, which the operator has to set up in another way
  */
 export async function prepareBuckets(operator: Operator, buckets: Buckets): Promise<string[]> {
   const { endpoint, region, keyId: accessKeyId, key: secretAccessKey } = operator;
@@ -138,7 +142,7 @@ export async function prepareBuckets(operator: Operator, buckets: Buckets): Prom
       });
       // Amazon closes every bucket to the public by default; only the public one is opened.
       const PublicAccessBlockConfiguration = JSON.parse(
-        read(`${which === "public" ? "public" : "private"}-access-block.json`),
+        readTemplate(`${which === "public" ? "public" : "private"}-access-block.json`),
       );
       await attempt(`access block of ${Bucket}`, () =>
         client.send(new PutPublicAccessBlockCommand({ Bucket, PublicAccessBlockConfiguration })),

@@ -19,7 +19,7 @@ import type { ArchiveFold } from "../pipelines/published/fold.ts";
 import { dayOf } from "../pipelines/record/time.ts";
 import { type Ingesting, openIngest, openIngestOf } from "../pipelines/roles/ingesting.ts";
 import { openOwnerParts, type Parts } from "../pipelines/roles/parts.ts";
-import { needsData, withOpen } from "./files.ts";
+import { requireDataFolder, withOpen } from "./files.ts";
 import { withParts } from "./opening.ts";
 import { print } from "./printer.ts";
 import { columns } from "./report.ts";
@@ -28,13 +28,13 @@ import type { OptionsOf } from "./table.ts";
 type BudgetOptions = OptionsOf<"budget">;
 
 /** Most endpoints that are computed and shown without `--all`. */
-const MOST = 40;
+const MAX_SHOWN = 40;
 
-/** What a report is made from. On a cluster the public halves of the keys are enough. */
+/** The parts that a report is made from. In a cluster the public halves of the keys are enough. */
 type BudgetParts = Pick<Parts, "config" | "privateStore" | "publicStore"> & { ring: Keyring };
 
 /** Computes the report from an open lake. */
-const computed = (
+const computeReport = (
   { config, privateStore, publicStore, ring }: BudgetParts,
   openLake: (archived: () => Promise<ArchiveFold>) => Promise<Ingesting>,
   day: string,
@@ -55,7 +55,7 @@ const computed = (
  * Returns the report that a running service stored, or derives one for an earlier day from it.
  * @throws Failure `busy` when no report is stored
  */
-async function kept({ privateStore }: BudgetParts, asked: string | undefined): Promise<BudgetReport> {
+async function readReportOfDay({ privateStore }: BudgetParts, asked: string | undefined): Promise<BudgetReport> {
   const report = await readStoredReport(privateStore);
   if (!report || (asked !== undefined && asked > report.day)) {
     const none = report ? `its newest report is of ${report.day}` : "it has kept no report yet";
@@ -71,33 +71,34 @@ async function kept({ privateStore }: BudgetParts, asked: string | undefined): P
 }
 
 /**
- * `touchstone budget`: prints who is paid today and who is not and why, what was spent, and what the next letter of each
- * endpoint costs. Beside a running service it shows the report that the service keeps, ten minutes old at most, or what
- * follows from that report and the plan for an earlier day. Over a cluster it shows the report that the observers keep, of
- * all their payments, while that is fresh; else, or for another day, it loads a lake of this data folder from the chain.
+ * `touchstone budget`: prints who is paid today and who is not and why, what was spent, and what the next letter of
+ * each endpoint costs. Beside a running service it shows the report that the service stores, at most ten minutes old,
+ * or derives the report of an earlier day from it and that day's plan. In a cluster it shows the report that the
+ * observers store about all their payments, if that is fresh; otherwise, or for another day, it loads a lake in this
+ * data folder from the chain of commits.
  */
 export async function budget(config: Config, options: BudgetOptions): Promise<void> {
-  needsData(config);
+  requireDataFolder(config);
   const report = await (config.log === null ? budgetHere(config, options) : budgetOverCluster(config, options));
-  print(options, report, budgetLines(report, options.all ? Number.POSITIVE_INFINITY : MOST));
+  print(options, report, budgetLines(report, options.all ? Number.POSITIVE_INFINITY : MAX_SHOWN));
 }
 
 /** Computes the report, or reads the stored one when another process has the lake open. */
-function computedOrKept(
+function computeOrReadReport(
   parts: BudgetParts,
-  openLake: Parameters<typeof computed>[1],
+  openLake: Parameters<typeof computeReport>[1],
   { day, all, json }: BudgetOptions,
 ): Promise<BudgetReport> {
-  const most = all || json ? Number.POSITIVE_INFINITY : MOST;
-  return computed(parts, openLake, day ?? dayOf(systemClock.now()), most).catch((error: unknown) => {
-    if (error instanceof LakeBusy) return kept(parts, day);
+  const most = all || json ? Number.POSITIVE_INFINITY : MAX_SHOWN;
+  return computeReport(parts, openLake, day ?? dayOf(systemClock.now()), most).catch((error: unknown) => {
+    if (error instanceof LakeBusy) return readReportOfDay(parts, day);
     throw error;
   });
 }
 
 const budgetHere = (config: Config, options: BudgetOptions): Promise<BudgetReport> =>
   withParts(config, (parts) =>
-    computedOrKept({ ...parts, ring: parts.keys.ring }, () => openIngest(parts, systemClock), options),
+    computeOrReadReport({ ...parts, ring: parts.keys.ring }, () => openIngest(parts, systemClock), options),
   );
 
 const budgetOverCluster = (config: Config, options: BudgetOptions): Promise<BudgetReport> =>
@@ -105,7 +106,11 @@ const budgetOverCluster = (config: Config, options: BudgetOptions): Promise<Budg
     const now = systemClock.now();
     const known = await readStoredReport(parts.privateStore);
     if (known && isFresh(known, options.day ?? dayOf(now), now)) return known;
-    return computedOrKept({ ...parts, config }, (archived) => openIngestOf({ ...parts, config }, archived), options);
+    return computeOrReadReport(
+      { ...parts, config },
+      (archived) => openIngestOf({ ...parts, config }, archived),
+      options,
+    );
   });
 
 const REASONS: Record<string, string> = {

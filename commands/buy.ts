@@ -13,9 +13,9 @@ import {
   type Service,
   ServiceFault,
 } from "../serving/client/index.ts";
-import { asFailure, checked, checkLines, serviceOf, unsold } from "./check.ts";
+import { checkEndpoint, checkLines, createService, toFailure, whyNotSold } from "./check.ts";
 import { forgetPayment, keepingPayments, keptBeside } from "./kept-payment.ts";
-import { canAsk, printJson, printJsonText, printLines, questions, say } from "./printer.ts";
+import { canAsk, openDialogue, printJson, printJsonText, printLines, say } from "./printer.ts";
 import { openPurse, type Purse, payingFrom } from "./purse.ts";
 import type { OptionsOf } from "./table.ts";
 
@@ -52,8 +52,8 @@ export async function buyCommand(config: Config, endpoint: string, options: Opti
     throw new Failure("already", `${before} holds a payment whose outcome is not known: touchstone resume ${before}`);
   if (!options.yes && !canAsk())
     throw new Failure("usage", "there is no terminal to ask at: --yes buys without a question, up to --max-price");
-  const service = serviceOf(config, options.service);
-  const { answer, concerns } = await checked(service, { url: endpoint, method: options.method });
+  const service = createService(config, options.service);
+  const { answer, concerns } = await checkEndpoint(service, { url: endpoint, method: options.method });
   if (!options.json || !options.yes) say(checkLines(answer, concerns));
   const total = priceOf(answer, most, options.maxPrice);
   const purse = await openPurse(config, options.key);
@@ -93,7 +93,7 @@ function sumOf(text: string | undefined): bigint | null {
 /** The price with the fee, which is within what may be paid. @throws Failure `ungraded`, `refused`, `dear` */
 function priceOf(answer: CheckAnswer, most: bigint | null, named: string | undefined): string {
   const { buy, band } = answer;
-  if (!buy) throw new Failure(band === "UNRATED" ? "ungraded" : "refused", `not for sale: ${unsold(answer)}`);
+  if (!buy) throw new Failure(band === "UNRATED" ? "ungraded" : "refused", `not for sale: ${whyNotSold(answer)}`);
   if (most !== null && (microOf(buy.total) ?? most + 1n) > most)
     throw new Failure("dear", `it costs ${buy.total} USDC with the fee, more than ${named}`);
   return buy.total;
@@ -101,7 +101,7 @@ function priceOf(answer: CheckAnswer, most: bigint | null, named: string | undef
 
 /** @throws Failure `refused` */
 async function agree(question: string): Promise<void> {
-  const { ask, close } = await questions();
+  const { ask, close } = await openDialogue();
   try {
     const said = await ask(question);
     if (!/^y(?:es)?$/i.test(said ?? "")) throw new Failure("refused", "not bought: you said no");
@@ -178,7 +178,7 @@ export function purchaseFailure(error: unknown, service: Service, payment: strin
     const says = `a payment was signed, and what came of it is not known: ${(error as Error).message}.${again}`;
     return new Failure("open", says, { cause: error as Error });
   }
-  if (error instanceof Failure || error instanceof ServiceFault) return asFailure(error, service);
+  if (error instanceof Failure || error instanceof ServiceFault) return toFailure(error, service);
   if (error instanceof BuyRefused) return new Failure(REFUSALS[error.code], error.message, { cause: error });
   if (error instanceof TypeError && error.message === "fetch failed")
     return new Failure(
@@ -270,7 +270,7 @@ async function keptOrder(service: Service, id: string, file: string): Promise<Or
     if (order.order_id !== id) throw new Failure("tampered", `signed, but another order than ${id}`);
     return order;
   } catch (error) {
-    throw asFailure(error, service);
+    throw toFailure(error, service);
   }
 }
 

@@ -11,43 +11,49 @@ import {
 import { print } from "./printer.ts";
 import type { OptionsOf } from "./table.ts";
 
-/** Time for one question to a service, ms. */
-const WAIT_MS = 15_000;
+/** Longest time for one request to a service, ms. */
+const TIMEOUT_MS = 15_000;
 
-/** By its cause: an answer that cannot be believed, an address that gave none, a question that it refuses. */
-const CODES: Partial<Record<FaultCode, FailureCode>> = {
+/**
+ * The exit code for each fault: an answer that cannot be trusted, an address that did not answer, a request that the
+ * service refuses.
+ */
+const FAILURE_CODES: Partial<Record<FaultCode, FailureCode>> = {
   ...{ bad_signature: "tampered", other_answer: "tampered", bad_answer: "tampered", too_large: "tampered" },
   ...{ stale: "stale", problem: "usage" },
 };
 
-/** A service's fault as a failure of the command; anything else as it is. */
-export const asFailure = (error: unknown, { base }: Service): unknown =>
+/** Converts a fault of the client library to a failure of the command; other errors stay as they are. */
+export const toFailure = (error: unknown, { base }: Service): unknown =>
   error instanceof ServiceFault
-    ? new Failure(CODES[error.code] ?? "unreachable", `${base}: ${error.says}`, { cause: error })
+    ? new Failure(FAILURE_CODES[error.code] ?? "unreachable", `${base}: ${error.says}`, { cause: error })
     : error;
 
-/** The service at an address, by default that of the settings. @throws Failure `usage` for what is no such address */
-export function serviceOf(config: Config, address?: string): Service {
+/**
+ * Creates the client of a service at an address, by default the address in the settings. @throws Failure `usage` for an
+ * invalid address
+ */
+export function createService(config: Config, address?: string): Service {
   try {
-    return new Service({ base: address ?? config.base_url, timeout_ms: WAIT_MS });
+    return new Service({ base: address ?? config.base_url, timeout_ms: TIMEOUT_MS });
   } catch (error) {
     throw new Failure("usage", `--service: ${(error as Error).message}`);
   }
 }
 
-/** One check, with its signature verified, and what it holds against a payment. @throws Failure */
-export async function checked(
+/** Checks one endpoint, verifies the signature, and collects what speaks against a payment. @throws Failure */
+export async function checkEndpoint(
   service: Service,
   { url, method }: { url: string; method?: "GET" | "POST" | undefined },
 ): Promise<{ answer: CheckAnswer; concerns: Concern[] }> {
   const answer = await service.check({ url, method }).catch((error: unknown) => {
-    throw asFailure(error, service);
+    throw toFailure(error, service);
   });
   return { answer, concerns: decide(answer, []).concerns };
 }
 
-/** Why a call of it cannot be bought; null where it can. Older services do not say so beside the letter's reason. */
-export function unsold(answer: CheckAnswer): string | null {
+/** Returns why a call of the endpoint cannot be bought, or null. Older services do not tell the reason. */
+export function whyNotSold(answer: CheckAnswer): string | null {
   if (answer.buy) return null;
   if (answer.queued === true) return "it was never seen before: ask again in about an hour";
   return answer.not_bought ?? answer.why;
@@ -56,7 +62,10 @@ export function unsold(answer: CheckAnswer): string | null {
 const asText = ({ amount, asset, networks }: { amount: string; asset: string; networks: string[] }): string =>
   `${amount} ${asset} on ${networks.join(", ")}`;
 
-/** The check for people: the letter and its reason, what was seen, what speaks against it, and how it is bought. */
+/**
+ * Formats the check for people: the letter and its reason, what was seen, what speaks against a payment, and how to
+ * buy.
+ */
 export function checkLines(answer: CheckAnswer, concerns: readonly Concern[]): string[] {
   const { band, tier, why, url, asked, capabilityId, observed, corrections = [], payee, buy, next } = answer;
   const advertised = observed?.advertised;
@@ -78,17 +87,18 @@ export function checkLines(answer: CheckAnswer, concerns: readonly Concern[]): s
           `  bought here: ${buy.seller_price} + ${buy.fee} fee = ${buy.total} ${buy.asset}, called with ${buy.method}`,
           `  ${buy.guarantee}`,
         ]
-      : [`  not sold here: ${unsold(answer)}`]),
+      : [`  not sold here: ${whyNotSold(answer)}`]),
     `  signed by ${answer.signing_key_id} at ${answer.answered_at}`,
   ];
 }
 
 /**
- * `touchstone check`: what a service's record holds about an endpoint that is about to be paid, signed and verified.
- * @throws Failure `ungraded` without a letter, `refused` where what is known speaks against a payment
+ * `touchstone check`: prints what a service's record holds about an endpoint that is about to be paid, signed and
+ * verified.
+ * @throws Failure `ungraded` without a letter, `refused` when something speaks against a payment
  */
 export async function checkCommand(config: Config, endpoint: string, options: OptionsOf<"check">): Promise<void> {
-  const { answer, concerns } = await checked(serviceOf(config, options.service), {
+  const { answer, concerns } = await checkEndpoint(createService(config, options.service), {
     ...{ url: endpoint, method: options.method },
   });
   print(options, { ...answer, concerns }, checkLines(answer, concerns));

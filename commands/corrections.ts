@@ -16,13 +16,13 @@ import { recorderOf, withDone } from "./opening.ts";
 import type { OptionsOf } from "./table.ts";
 
 /** Returns the address at which the change can be seen. */
-const lookAt = (config: Config, cap: string): string => `${config.base_url.replace(/\/+$/, "")}/v1/trust/${cap}`;
+const trustUrl = (config: Config, cap: string): string => `${config.base_url.replace(/\/+$/, "")}/v1/trust/${cap}`;
 
 /** Returns the lines that tell what happens next, and where it can be seen. */
 const nextLines = (config: Config, cap: string): string[] => [
   "Letters that may change: those of every tier of this endpoint, at the next grade run (a running service grades every 10 s;",
   "else: touchstone grade --once). Flags of endpoints with the same payee or domain follow if it had taken money.",
-  `Look: ${lookAt(config, cap)}`,
+  `Look: ${trustUrl(config, cap)}`,
 ];
 
 /** `touchstone correct`: withdraws records of an endpoint, each with the fault of ours that made it wrong. */
@@ -45,7 +45,7 @@ export const correct = (config: Config, endpoint: string, options: OptionsOf<"co
     const withdrawn = options.record ? bodies.length : counted;
     const { cap } = record;
     return {
-      facts: { capability_id: cap, corrections: bodies, withdrawn, of: counted, look: lookAt(config, cap) },
+      facts: { capability_id: cap, corrections: bodies, withdrawn, of: counted, look: trustUrl(config, cap) },
       lines: [
         `Withdrawn: ${withdrawn} of the ${counted} records of ${cap} that counted.`,
         ...bodies.map((body) => `  ${body.id}  ${body.record_id ?? `every record before ${body.issued_at}`}`),
@@ -65,7 +65,7 @@ export const reinstate = (config: Config, id: string, options: OptionsOf<"reinst
     const { cap, body } = planReinstatement(records, id, options.says);
     await recorderOf(parts).append([draftOf("reinstated", cap, body, systemClock.now())]);
     return {
-      facts: { capability_id: cap, correction: id, look: lookAt(config, cap) },
+      facts: { capability_id: cap, correction: id, look: trustUrl(config, cap) },
       lines: [`Taken back: ${id} of ${cap}; its records count again.`, ...nextLines(config, cap)],
     };
   });
@@ -74,7 +74,7 @@ export const reinstate = (config: Config, id: string, options: OptionsOf<"reinst
 export const dispute = (config: Config, file: string, options: OptionsOf<"dispute">): Promise<void> =>
   withDone(config, options.json, async (reading, parts) => {
     const now = systemClock.now();
-    const signed = await disputeIn(file, new URL(config.base_url).origin, now);
+    const signed = await readDisputeFile(file, new URL(config.base_url).origin, now);
     const record = await readEndpoint(reading, signed.capability_id);
     await checkPayee(signed, record.payTos);
     if (signed.record_id !== null && !record.records.has(signed.record_id))
@@ -84,17 +84,17 @@ export const dispute = (config: Config, file: string, options: OptionsOf<"disput
       throw new Failure("already", `dispute ${id} is in the record already`);
     await recorderOf(parts).append([draftOf("dispute", record.cap, disputeBody(signed, now), now)]);
     return {
-      facts: { capability_id: record.cap, dispute: id, look: lookAt(config, record.cap) },
+      facts: { capability_id: record.cap, dispute: id, look: trustUrl(config, record.cap) },
       lines: [
         `Recorded: ${id} of ${signed.pay_to} about ${signed.record_id ?? "every record"} of ${record.cap}.`,
         "It changes no number. The endpoint is flagged disputed until a correction of the same record names our fault.",
-        `Look: ${lookAt(config, record.cap)}`,
+        `Look: ${trustUrl(config, record.cap)}`,
       ],
     };
   });
 
 /** Reads a dispute from a file. @throws Failure `unreadable` with the first reason, or `usage` */
-async function disputeIn(file: string, service: string, now: Date): Promise<SignedDispute> {
+async function readDisputeFile(file: string, service: string, now: Date): Promise<SignedDispute> {
   const value = await readNamedJson(file);
   try {
     return readDispute(value, service, now);

@@ -55,7 +55,7 @@ export async function examine(config: Config, role: Role): Promise<Finding[]> {
 export async function doctorCommand(config: Config, options: OptionsOf<"doctor">): Promise<void> {
   const { role } = options;
   const findings = await examine(config, role);
-  print(options, { role, ...countOf(findings), findings }, table(findings));
+  print(options, { role, ...countOf(findings), findings }, findingLines(findings));
   const { broken } = countOf(findings);
   if (broken > 0) throw new Failure("unfit", `${broken} broken of ${findings.length}: ${role} would not do its work`);
 }
@@ -66,8 +66,8 @@ const countOf = (findings: readonly Finding[]): Record<Severity, number> => {
   return count;
 };
 
-/** The findings for people, the worst first, each with what to do below it. */
-export function table(findings: readonly Finding[]): string[] {
+/** Formats the findings for people, the worst first, each followed by what to do. */
+export function findingLines(findings: readonly Finding[]): string[] {
   const order: Severity[] = ["broken", "warn", "ok", "off"];
   const width = Math.max(...findings.map(({ name }) => name.length));
   return order.flatMap((standing) =>
@@ -92,10 +92,10 @@ function wrongNetworks(read: () => unknown): readonly string[] {
 }
 
 /**
- * Every role examines its settings and the disk before it opens anything: it ends where something is broken, and prints the
- * warnings. @throws ConfigError naming all that is broken
+ * Examines settings and disk before a role opens anything, and prints the warnings. @throws ConfigError naming all that
+ * is broken
  */
-export async function atStart(config: Config, role: Role, { json }: OptionsOf<"keygen"> = {}): Promise<void> {
+export async function checkAtStart(config: Config, role: Role, { json }: OptionsOf<"keygen"> = {}): Promise<void> {
   const pays = role === "start" || role === "observe";
   const missing = pays ? whyNoControl(config) : null;
   const found = [...(await settingsFindings(config)), ...(await diskFindings(config))];

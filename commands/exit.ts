@@ -5,7 +5,7 @@ export { EXIT };
 export type ExitName = keyof typeof EXIT;
 
 /** What each exit code means, for `--help` and docs/commands.md. */
-export const MEANINGS: Readonly<Record<ExitName, string>> = {
+export const EXIT_MEANINGS: Readonly<Record<ExitName, string>> = {
   ok: "It is done.",
   failed: "Anything that has no code of its own.",
   usage: "A wrong word, argument or option, or a setting that cannot be used.",
@@ -57,28 +57,28 @@ export const EXIT_HELP = `Exit codes: ${Object.entries(EXIT)
   .join(", ")}.`;
 
 /** The number of signals after which the process ends at once. */
-const IMPATIENT = 4;
+const MAX_SIGNALS = 4;
 
-const STOPS = ["SIGINT", "SIGTERM", "SIGHUP"] as const;
+const STOP_SIGNALS = ["SIGINT", "SIGTERM", "SIGHUP"] as const;
 
 /**
  * Calls `stop` at the first SIGINT, SIGTERM or SIGHUP. One Ctrl-C often arrives twice, from the terminal and from the
- * program that started this one. If the second ended the process at once, the demo's market would be left running. So
- * further signals are only counted, and the fourth ends the process.
- * @returns removes the handlers
+ * parent process. If the second ended the process at once, the demo's market would stay running, so further signals are
+ * only counted, and the fourth ends the process.
+ * @returns a function that removes the handlers
  */
 export function onStopSignal(stop: () => void): () => void {
   let seen = 0;
   const handler = (signal: NodeJS.Signals): void => {
-    // The terminal is gone: writing to it would end this process before it has stopped what it started.
+    // The terminal is gone. Writing to it would end this process before it has stopped the processes that it started.
     if (signal === "SIGHUP") for (const stream of [process.stdout, process.stderr]) stream.on("error", () => undefined);
     seen++;
     if (seen === 1) stop();
-    if (seen >= IMPATIENT) process.exit(130);
+    if (seen >= MAX_SIGNALS) process.exit(130);
   };
-  for (const signal of STOPS) process.on(signal, handler);
+  for (const signal of STOP_SIGNALS) process.on(signal, handler);
   return () => {
-    for (const signal of STOPS) process.off(signal, handler);
+    for (const signal of STOP_SIGNALS) process.off(signal, handler);
   };
 }
 

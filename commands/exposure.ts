@@ -13,7 +13,7 @@ import type { OptionsOf } from "./table.ts";
 /** The largest file, in bytes. */
 const MAX_FILE = 1024 * 1024;
 /** Bounds of one answer. */
-const ANSWER = { waitMs: 30_000, maxBytes: 8 * 1024 * 1024 };
+const ANSWER_LIMITS = { waitMs: 30_000, maxBytes: 8 * 1024 * 1024 };
 
 /** `touchstone exposure`: asks a service what its record holds about the dependencies in a file, and verifies the report. */
 export async function exposureCommand(config: Config, file: string, options: OptionsOf<"exposure">): Promise<void> {
@@ -21,9 +21,9 @@ export async function exposureCommand(config: Config, file: string, options: Opt
   const dependencies = dependenciesOf(file, (await readNamed(file, MAX_FILE)).toString("utf8"));
   const saved = options.keys === undefined ? null : ((await readNamedJson(options.keys, MAX_FILE)) as Jwks);
   const body = JSON.stringify({ dependencies });
-  const answer = await ask(base, "/v1/exposure", { method: "POST", body });
-  const keys = saved ?? (JSON.parse(await ask(base, "/.well-known/svc-keys.json", {})) as Jwks);
-  const report = proven(answer, keys, dependencies);
+  const answer = await fetchText(base, "/v1/exposure", { method: "POST", body });
+  const keys = saved ?? (JSON.parse(await fetchText(base, "/.well-known/svc-keys.json", {})) as Jwks);
+  const report = verifyReport(answer, keys, dependencies);
   if (options.json) printJsonText(answer);
   else printLines(linesOf(report));
 }
@@ -54,20 +54,20 @@ export function dependenciesOf(file: string, text: string): unknown[] {
  * Fetches one answer of the service as text.
  * @throws Failure `unreachable`; `unreadable` when the service refuses the request
  */
-async function ask(base: string, path: string, init: RequestInit): Promise<string> {
-  const { status, text } = await fetchBounded(base + path, init, ANSWER).catch((error: Error) => {
+async function fetchText(base: string, path: string, init: RequestInit): Promise<string> {
+  const { status, text } = await fetchBounded(base + path, init, ANSWER_LIMITS).catch((error: Error) => {
     const { message, cause } = error as Error & { cause?: Error };
     throw new Failure("unreachable", `${base}${path}: ${cause?.message ?? message}`);
   });
   if (text === null)
-    throw new Failure("unreachable", `${base}${path}: an answer of more than ${ANSWER.maxBytes} bytes`);
+    throw new Failure("unreachable", `${base}${path}: an answer of more than ${ANSWER_LIMITS.maxBytes} bytes`);
   if (status === 200) return text;
-  const says = `${base}${path} answered ${status}${problemIn(text)}`;
+  const says = `${base}${path} answered ${status}${problemText(text)}`;
   throw new Failure(status === 400 || status === 413 ? "unreadable" : "unreachable", says);
 }
 
 /** The detail of a problem document, or the fields that are wrong. */
-function problemIn(text: string): string {
+function problemText(text: string): string {
   try {
     const { detail, errors = [] } = ProblemDocument.parse(JSON.parse(text));
     const faults = errors.map((error) => `${error.pointer} ${error.detail}`);
@@ -77,8 +77,8 @@ function problemIn(text: string): string {
   }
 }
 
-/** @throws Failure `tampered` */
-function proven(text: string, keys: Jwks, dependencies: readonly unknown[]): ExposureReport {
+/** Verifies the signature of the report. @throws Failure `tampered` */
+function verifyReport(text: string, keys: Jwks, dependencies: readonly unknown[]): ExposureReport {
   let value: unknown;
   try {
     value = JSON.parse(text);
@@ -99,15 +99,15 @@ function proven(text: string, keys: Jwks, dependencies: readonly unknown[]): Exp
 const shortAddress = (address: string | null): string =>
   address === null ? "-" : address.length > 13 ? `${address.slice(0, 6)}..${address.slice(-4)}` : address;
 
-const TOOK = ["payee_took_the_money", "domain_took_the_money"];
+const TOOK_MONEY = ["payee_took_the_money", "domain_took_the_money"];
 
 /** Returns the marks of a payee that took money elsewhere, or that its endpoint did not name before. */
-const flagged = ({ flags, pay_to_seen_before }: ExposureLine): string => {
+const payeeMarks = ({ flags, pay_to_seen_before }: ExposureLine): string => {
   const strange = pay_to_seen_before === false || flags.some((flag) => flag.startsWith("pay_to_"));
-  return `${strange ? " (!)" : ""}${flags.some((flag) => TOOK.includes(flag)) ? " (took)" : ""}`;
+  return `${strange ? " (!)" : ""}${flags.some((flag) => TOOK_MONEY.includes(flag)) ? " (took)" : ""}`;
 };
 
-/** The report for people: a line a dependency, a line a payee, and the sums. */
+/** Formats the report for people: a line for each dependency, a line for each payee, and the sums. */
 export function linesOf({ lines, payees, totals, answered_at, signing_key_id }: ExposureReport): string[] {
   const spend = (line: ExposureLine): string =>
     line.monthly_spend === null
@@ -120,7 +120,7 @@ export function linesOf({ lines, payees, totals, answered_at, signing_key_id }: 
       line.standing,
       line.price ?? "-",
       spend(line),
-      shortAddress(line.pay_to) + flagged(line),
+      shortAddress(line.pay_to) + payeeMarks(line),
       line.asked,
     ]),
   ]);
@@ -135,14 +135,14 @@ export function linesOf({ lines, payees, totals, answered_at, signing_key_id }: 
     ]),
   ]);
   const others = totals.other_assets.map(({ asset, dependencies: n }) => `${asset} (${n})`);
-  const marks = lines.map(flagged).join("");
+  const marks = lines.map(payeeMarks).join("");
   const { related } = totals;
   return [
     ...dependencies,
     ...(marks.includes("(!)")
       ? ["(!) this address was never seen to be paid here, or is not the one named now: check it before you pay"]
       : []),
-    ...lines.flatMap((line) => (flagged(line).includes("(took)") ? [`(took) ${line.asked}: ${line.why}`] : [])),
+    ...lines.flatMap((line) => (payeeMarks(line).includes("(took)") ? [`(took) ${line.asked}: ${line.why}`] : [])),
     "",
     ...addresses,
     "",

@@ -21,7 +21,7 @@ export async function readNamed(file: string, maxBytes = MAX_BYTES): Promise<Buf
   }
 }
 
-/** @throws Failure `unreadable` */
+/** Parses a file that was named on the command line as JSON. @throws Failure `unreadable` */
 export function parseNamed(file: string, text: string): unknown {
   try {
     return JSON.parse(text);
@@ -39,7 +39,7 @@ export const readNamedJson = async (file: string, maxBytes = MAX_BYTES): Promise
  * and is not created.
  * @throws Failure `unreadable`
  */
-export function needsData({ data_dir, log }: Pick<Config, "data_dir" | "log">): void {
+export function requireDataFolder({ data_dir, log }: Pick<Config, "data_dir" | "log">): void {
   // On a cluster the log is elsewhere, so the data folder may be empty.
   if (log !== null || existsSync(data_dir)) return;
   throw new Failure(

@@ -20,15 +20,15 @@ export const redrive = (config: Config, options: RoleOptions): Promise<void> =>
     report(options, { ...(await into.redrive()) }, "touchstone grade --once"),
   );
 
-/** Where stderr is no terminal a line of progress is printed this often, ms. */
-const EVERY_MS = 10_000;
+/** Interval between progress lines when stderr is not a terminal, ms. */
+const PROGRESS_MS = 10_000;
 
 /** Makes the lake again from the segments, with progress on stderr. @returns its rows */
 export async function rebuildLake(ingest: Pick<Ingest, "rebuild">, { json }: RoleOptions): Promise<number> {
   const line = new ProgressLine();
   const { rows } = await ingest.rebuild((taken, of) => {
     const text = `the lake is made anew from the segments: ${taken} of ${of}`;
-    if (!json) line.showAtTimes(text, EVERY_MS, taken >= of);
+    if (!json) line.showAtTimes(text, PROGRESS_MS, taken >= of);
   });
   line.end(true);
   return rows;
@@ -42,7 +42,10 @@ export async function rebuild(config: Config, options: RoleOptions): Promise<voi
   );
 }
 
-/** `touchstone gap accept`: writes the holes between chain and log into the chain. */
+/**
+ * `touchstone gap accept`: accepts that the log lost records before they were ingested, and commits these gaps to the
+ * chain.
+ */
 export const acceptGap = (config: Config, options: RoleOptions): Promise<void> =>
   withIngest(config, async ({ ingest: into }) => {
     const holes = await into.acceptGap();

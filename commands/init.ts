@@ -6,22 +6,22 @@ import { Failure } from "../infra/errors.ts";
 import { createPrivate, replacePrivate } from "../infra/keys/files.ts";
 import { paidNetworks, soldNetwork } from "../infra/rails/networks.ts";
 import { parseUrl } from "../infra/url.ts";
-import { canAsk, print, questions, say } from "./printer.ts";
+import { canAsk, openDialogue, print, say } from "./printer.ts";
 import type { OptionsOf } from "./table.ts";
 
-/** The five answers: each as an option, or as a line of a terminal. */
+/** The five answers, each given as an option or typed on a terminal. */
 export type Answers = Partial<Pick<OptionsOf<"init">, "name" | "network" | "rpc" | "control" | "catalogue" | "sell">>;
 
-/** A question: the options that it asks for, and how a line answers it. */
+/** A question: the options that it asks for, and how a typed line is read. */
 interface Question {
   options: readonly (keyof Answers)[];
   asks: string;
-  /** The answer of an empty line. */
+  /** The value of an empty line. */
   default?: string;
   read(line: string): Answers;
 }
 
-const words = (line: string): string[] => line.split(/[\s,]+/).filter(Boolean);
+const splitWords = (line: string): string[] => line.split(/[\s,]+/).filter(Boolean);
 
 const QUESTIONS: readonly Question[] = [
   {
@@ -32,18 +32,18 @@ const QUESTIONS: readonly Question[] = [
   {
     options: ["network", "rpc"],
     asks: "Network that is paid on and addresses of its nodes, two of different operators or more, as eip155:8453 https://..",
-    read: (line) => ({ network: words(line)[0] ?? "", rpc: words(line).slice(1) }),
+    read: (line) => ({ network: splitWords(line)[0] ?? "", rpc: splitWords(line).slice(1) }),
   },
   {
     options: ["control"],
     asks: "Two or three addresses on other people's machines that are always up, as https://one.example/ https://..",
-    read: (line) => ({ control: words(line) }),
+    read: (line) => ({ control: splitWords(line) }),
   },
   {
     options: ["catalogue"],
     asks: `Catalogues that are read for listings: addresses, or names of known ones (${Object.keys(KNOWN_CATALOGUES).join(", ")})`,
     default: "none",
-    read: (line) => ({ catalogue: line === "none" ? [] : words(line) }),
+    read: (line) => ({ catalogue: line === "none" ? [] : splitWords(line) }),
   },
   {
     options: ["sell"],
@@ -65,7 +65,10 @@ const OPTION: readonly [RegExp, keyof Answers][] = [
 
 const hostOf = (url: string): string => parseUrl(url)?.host ?? url;
 
-/** The settings of these answers. With nodes of two hosts or more, two have to agree; a name without a scheme gets https. */
+/**
+ * Returns the settings for these answers. With nodes on two or more hosts, two nodes must agree; a name without a
+ * scheme gets https.
+ */
 export function settingsOf({ name = "", network = "", rpc = [], control = [], catalogue = [], sell = false }: Answers) {
   const agree = new Set(rpc.map(hostOf)).size === rpc.length && rpc.length > 1 ? 2 : 1;
   return {
@@ -81,14 +84,17 @@ export function settingsOf({ name = "", network = "", rpc = [], control = [], ca
 export function problemsOf(answers: Answers): { option: keyof Answers; says: string }[] {
   const settings = settingsOf(answers);
   const found = problemsIn(settings);
-  if (found.length === 0) found.push(...wrongTogether(settings));
+  if (found.length === 0) found.push(...combinedProblems(settings));
   if (settings.control_urls.length === 0)
     found.push({ at: "control_urls", says: "one address or more: without one nothing is paid" });
   return found.map(({ at, says }) => ({ option: OPTION.find(([is]) => is.test(at))?.[1] ?? "name", says }));
 }
 
-/** Problems of settings that are right one by one, as the roles that pay and sell would report them. */
-function wrongTogether(settings: ReturnType<typeof settingsOf>): { at: string; says: string }[] {
+/**
+ * Returns problems of settings that are valid one by one but not together, as the roles that pay and sell would report
+ * them.
+ */
+function combinedProblems(settings: ReturnType<typeof settingsOf>): { at: string; says: string }[] {
   const config = Settings.parse(settings);
   try {
     paidNetworks(config);
@@ -104,25 +110,25 @@ function wrongTogether(settings: ReturnType<typeof settingsOf>): { at: string; s
 }
 
 /** How often a question is asked again. */
-const TRIES = 5;
+const MAX_TRIES = 5;
 
 const isGiven = (answers: Answers, option: keyof Answers): boolean => {
   const value = answers[option];
   return Array.isArray(value) ? value.length > 0 : value !== undefined;
 };
 
-const askable = ({ options }: Question, answers: Answers): boolean => !options.every((one) => isGiven(answers, one));
+const mustAsk = ({ options }: Question, answers: Answers): boolean => !options.every((one) => isGiven(answers, one));
 
-/** Asks for what the options do not hold, one question after the other. @throws ConfigError when nobody answers */
-async function asked(given: Answers): Promise<Answers> {
+/** Asks for the answers that the options lack, one question after the other. @throws ConfigError when the input ends */
+async function askMissing(given: Answers): Promise<Answers> {
   const answers = { ...given };
-  const terminal = await questions();
+  const terminal = await openDialogue();
   try {
-    for (const question of QUESTIONS.filter((one) => askable(one, given))) {
-      for (let left = TRIES; ; left--) {
+    for (const question of QUESTIONS.filter((one) => mustAsk(one, given))) {
+      for (let left = MAX_TRIES; ; left--) {
         const { asks, default: usual, options } = question;
         const line = await terminal.ask(`${asks}${usual ? ` [${usual}]` : ""}: `);
-        if (line === null || left === 0) throw new ConfigError([`${options.map(flag).join(", ")}: not answered`]);
+        if (line === null || left === 0) throw new ConfigError([`${options.map(optionFlag).join(", ")}: not answered`]);
         const answer = question.read(line || (usual ?? ""));
         Object.assign(answers, answer);
         const wrong = problemsOf(answers).filter(({ option }) => options.includes(option));
@@ -136,19 +142,20 @@ async function asked(given: Answers): Promise<Answers> {
   return answers;
 }
 
-const flag = (option: keyof Answers): string => `--${option}`;
+const optionFlag = (option: keyof Answers): string => `--${option}`;
 
 /** Without a terminal the options must hold the answers; catalogues and selling may be left out. @throws ConfigError */
 function requireAll(answers: Answers): void {
   const missing = (["name", "network", "rpc", "control"] as const).filter((one) => !isGiven(answers, one));
   if (missing.length > 0)
-    throw new ConfigError(missing.map((one) => `${flag(one)}: is missing, and there is no terminal to ask on`));
+    throw new ConfigError(missing.map((one) => `${optionFlag(one)}: is missing, and there is no terminal to ask on`));
 }
 
 /**
- * `touchstone init`: writes a settings file from five answers. It asks for those that the options do not hold, on a terminal
- * and without --json. Only its owner can read the file, since addresses of nodes hold keys. A file that is there is kept.
- * @throws Failure `already`; ConfigError naming every option that is wrong
+ * `touchstone init`: writes a settings file from five answers. It asks for those that the options lack, on a terminal
+ * and without --json. Only the owner can read the file, since addresses of nodes may contain keys. An existing file is
+ * kept.
+ * @throws Failure `already`; ConfigError naming every wrong option
  */
 export async function initCommand(options: OptionsOf<"init"> & { config?: string }): Promise<void> {
   const { config: named } = options;
@@ -159,11 +166,11 @@ export async function initCommand(options: OptionsOf<"init"> & { config?: string
       `${file} is there already and is left as it is: name another by --config, or say --force`,
     );
   if (!existsSync(dirname(file))) throw new ConfigError([`${file}: there is no folder ${dirname(file)}`]);
-  const asks = canAsk() && !options.json && QUESTIONS.some((one) => askable(one, options));
+  const asks = canAsk() && !options.json && QUESTIONS.some((one) => mustAsk(one, options));
   if (!asks) requireAll(options);
-  const answers = asks ? await asked(options) : options;
+  const answers = asks ? await askMissing(options) : options;
   const wrong = problemsOf(answers);
-  if (wrong.length > 0) throw new ConfigError(wrong.map(({ option, says }) => `${flag(option)}: ${says}`));
+  if (wrong.length > 0) throw new ConfigError(wrong.map(({ option, says }) => `${optionFlag(option)}: ${says}`));
   const text = `${JSON.stringify(settingsOf(answers), null, 2)}\n`;
   if (options.force) replacePrivate(file, text);
   else createPrivate(file, text);

@@ -7,11 +7,11 @@ import { COSIGNATURE, ED25519, formatVkey } from "../infra/tree/note.ts";
 import { DAY_MS } from "../pipelines/record/time.ts";
 import { folders } from "../pipelines/roles/data-folder.ts";
 import { keysFor } from "../pipelines/roles/record-identity.ts";
-import { needsData } from "./files.ts";
+import { requireDataFolder } from "./files.ts";
 import { print } from "./printer.ts";
 import type { OptionsOf } from "./table.ts";
 
-/** `touchstone keygen`: makes keys where there are none, and prints those that there are. */
+/** `touchstone keygen`: creates keys if there are none, and prints the keys. */
 export async function makeKeysCommand(config: Config, options: OptionsOf<"keygen">): Promise<void> {
   const made = await keysFor(config, systemClock.now());
   const dir = folders(config.data_dir).keys;
@@ -29,14 +29,14 @@ const lineOf = ({ purpose, kid, valid_from, retired_at }: KeyRecord): string =>
 
 /** `touchstone keys list`: prints every key that ever was in use, with its validity. */
 export function listKeys(config: Config, options: OptionsOf<"keys list">): void {
-  needsData(config);
-  const keys = readRing(folders(config.data_dir).keys).keys.map((key) => ({ ...key, ...asOption(key, config) }));
+  requireDataFolder(config);
+  const keys = readRing(folders(config.data_dir).keys).keys.map((key) => ({ ...key, ...toOption(key, config) }));
   const lines = keys.flatMap((key) => [lineOf(key), ...(key.option ? [`           ${key.option}`] : [])]);
   print(options, { keys }, lines);
 }
 
 /** A key of checkpoints as an option of mirror, audit, recompute and export. */
-function asOption({ purpose, x }: KeyRecord, { base_url }: Config): { vkey?: string; option?: string } {
+function toOption({ purpose, x }: KeyRecord, { base_url }: Config): { vkey?: string; option?: string } {
   const origin = originOf(base_url);
   const publicKey = fromBase64url(x)!;
   if (purpose === "log") {
@@ -48,12 +48,12 @@ function asOption({ purpose, x }: KeyRecord, { base_url }: Config): { vkey?: str
   return { vkey, option: `--witness-key ${vkey}` };
 }
 
-/** Days in which the old key is still valid: checkpoints are read seldom, answers every minute. */
+/** Days in which the old key stays valid. Checkpoints are read rarely, answers every minute. */
 const OVERLAP_DAYS: Record<Purpose, number> = { cards: 1, answers: 1, log: 30, witness: 30 };
 
 /**
- * `touchstone keys rotate`: makes a new key beside the old one, which retires after the overlap. Running processes sign with
- * the old one until they are restarted; a restart within the overlap publishes the keys document first.
+ * `touchstone keys rotate`: creates a new key; the old one retires after the overlap. Running processes sign with the
+ * old key until they restart. A process that restarts within the overlap first publishes the keys document.
  */
 export function rotateKeys(config: Config, given: string, options: OptionsOf<"keys rotate">): void {
   const purpose = PURPOSES.find((one) => one === given);

@@ -13,30 +13,30 @@ import { OrderTable } from "../pipelines/orders/order-table.ts";
 import { formatSum } from "../pipelines/record/money.ts";
 import { LOG_TOPICS } from "../pipelines/record/topics.ts";
 import { folders } from "../pipelines/roles/data-folder.ts";
-import { needsData, withOpen } from "./files.ts";
+import { requireDataFolder, withOpen } from "./files.ts";
 import { print } from "./printer.ts";
 import type { OptionsOf } from "./table.ts";
 
 /** An amount with six decimals; negative with a minus sign. */
-type Sum = string;
+type SignedAmount = string;
 
-interface LedgerShown {
+interface LedgerReport {
   schema: "svc.ledger.v1";
   assets: {
     network: string;
     asset: string;
     orders: number;
     /** By account: debits are positive, credits negative, and all accounts sum to zero. */
-    accounts: Record<string, Sum>;
-    sum: Sum;
+    accounts: Record<string, SignedAmount>;
+    sum: SignedAmount;
     /**
      * Our wallets by address: what the books say that each holds, and what it holds on the chain; null where no chain
      * was asked.
      */
-    wallets: Record<string, { cash: "till" | "float"; books: Sum; holds: Sum | null }>;
+    wallets: Record<string, { cash: "till" | "float"; books: SignedAmount; holds: SignedAmount | null }>;
     /** Gas of our own transactions, in wei of the chain's coin, by their purpose. */
     gas: Record<string, { transactions: number; wei: string }>;
-    owed: { what: Owed["what"]; who: string; fault: Owed["fault"] | null; orders: number; amount: Sum }[];
+    owed: { what: Owed["what"]; who: string; fault: Owed["fault"] | null; orders: number; amount: SignedAmount }[];
     /**
      * Movements of the books that the chain does not have, or has with another amount; null where no chain was asked.
      */
@@ -44,11 +44,11 @@ interface LedgerShown {
   }[];
 }
 
-const sumOf = (micro: bigint): Sum => (micro < 0n ? `-${formatSum(-micro)}` : formatSum(micro));
+const sumOf = (micro: bigint): SignedAmount => (micro < 0n ? `-${formatSum(-micro)}` : formatSum(micro));
 
 /** `touchstone ledger`: prints the books of the orders, compared with the chain. @throws Failure `record` where they differ */
 export async function ledgerCommand(config: Config, options: OptionsOf<"ledger">): Promise<void> {
-  needsData(config);
+  requireDataFolder(config);
   const ledger = await ledgerOf(config, options.rpc);
   print(options, ledger, linesOf(ledger));
   const wrong = ledger.assets.reduce((all, { differences: found }) => all + (found?.length ?? 0), 0);
@@ -69,27 +69,27 @@ function rpcOf(config: Config, network: string): string | null {
  * @param rpcUrl default: from the settings; null: no chain is asked
  * @throws LogRefused, LogDown, ChainDown
  */
-export async function ledgerOf(config: Config, rpcUrl?: string | null): Promise<LedgerShown> {
+export async function ledgerOf(config: Config, rpcUrl?: string | null): Promise<LedgerReport> {
   const dir = folders(config.data_dir).log;
-  const assets: LedgerShown["assets"] = [];
+  const assets: LedgerReport["assets"] = [];
   // Opening a log that does not exist would create it. Without one there are no orders.
   if (config.log === null && !existsSync(dir)) return { schema: "svc.ledger.v1", assets };
   await withOpen(openLog(config, LOG_TOPICS, dir, createLogger(config.log_level)), async (log) => {
     const table = new OrderTable(Number.POSITIVE_INFINITY);
     await new LogTail(log, "orders", (record) => table.apply(record)).catchUp();
-    for (const books of booksOf(table.all())) assets.push(await shownOf(books, config, rpcUrl));
+    for (const books of booksOf(table.all())) assets.push(await reportOf(books, config, rpcUrl));
   }).catch((error: unknown) => {
     if (!(error instanceof LogNotBegun)) throw error;
   });
   return { schema: "svc.ledger.v1", assets };
 }
 
-async function shownOf(books: Books, config: Config, given?: string | null): Promise<LedgerShown["assets"][number]> {
+async function reportOf(books: Books, config: Config, given?: string | null): Promise<LedgerReport["assets"][number]> {
   const [network, asset] = books.asset.split(" ") as [string, string];
   const rpcUrl = given === undefined ? rpcOf(config, network) : given;
   const confirmations = configuredNetworks(config).find(({ id }) => id === network)?.confirmations ?? 1;
   const rail = rpcUrl === null ? null : createEvmRail({ rpcUrl, network, asset, confirmations });
-  const wallets: LedgerShown["assets"][number]["wallets"] = {};
+  const wallets: LedgerReport["assets"][number]["wallets"] = {};
   for (const [address, { cash, micro }] of walletsOf(books)) {
     const holds = rail ? sumOf((await rail.balance(address)).value) : null;
     wallets[address] = { cash, books: sumOf(micro), holds };
@@ -117,7 +117,7 @@ function walletsOf({ movements }: Books): Map<string, { cash: "till" | "float"; 
   return wallets;
 }
 
-function owedOf(owed: readonly Owed[]): LedgerShown["assets"][number]["owed"] {
+function owedOf(owed: readonly Owed[]): LedgerReport["assets"][number]["owed"] {
   const by = new Map<string, { one: Owed; orders: number; micro: bigint }>();
   for (const one of owed) {
     const key = `${one.what} ${one.fault ?? ""} ${one.who}`;
@@ -132,7 +132,7 @@ function owedOf(owed: readonly Owed[]): LedgerShown["assets"][number]["owed"] {
 const OWED = { refund: "to be sent back to", exposure: "not known yet, at", loss: "not made good by" } as const;
 
 /** The ledger for people. */
-export function linesOf({ assets }: LedgerShown): string[] {
+export function linesOf({ assets }: LedgerReport): string[] {
   if (assets.length === 0) return ["no orders yet"];
   return assets.flatMap(({ network, asset, orders, accounts, sum, wallets, gas, owed, differences: found }) => [
     `${asset} on ${network}: ${orders} orders`,

@@ -58,7 +58,7 @@ const WIDTH = 110;
 const INDENT = " ".repeat(4);
 
 /** Breaks a text into indented lines of at most `WIDTH` characters. */
-function wrapped(text: string): string[] {
+function wrapText(text: string): string[] {
   const lines: string[] = [];
   for (const word of text.split(" ")) {
     const last = lines.at(-1);
@@ -71,7 +71,7 @@ function wrapped(text: string): string[] {
 /** Formats a bound with three decimals, rounded down as in the card's sentence. */
 const lowerBound3 = (figure: number): string => (Math.floor(Math.round(figure * 1e6) / 1e3) / 1e3).toFixed(3);
 
-const tierOf = (one: SellerLetter): string => one.tier?.replace("_VERIFIED", "").toLowerCase() ?? "-";
+const shortTier = (one: SellerLetter): string => one.tier?.replace("_VERIFIED", "").toLowerCase() ?? "-";
 
 /**
  * Formats the letters as a table: one line for each seller with its reasons below it, and at the end where to look
@@ -82,14 +82,14 @@ export function letterLines(result: MarketLetters, baseUrl: string): string[] {
     ["letter", "seller", "tier", "composite", "records"],
     ...result.market.map((one) => {
       const composite = one.composite === null ? "-" : lowerBound3(one.composite);
-      return [one.band, one.seller, tierOf(one), composite, String(one.samples)];
+      return [one.band, one.seller, shortTier(one), composite, String(one.samples)];
     }),
   ]);
   const market = result.market.flatMap((one, i) => [
     lines[i]!,
-    ...wrapped(one.why),
-    ...(one.flags.length ? wrapped(`flags: ${one.flags.join(", ")}`) : []),
-    ...(one.defects.length ? wrapped(`defects: ${one.defects.join(", ")}`) : []),
+    ...wrapText(one.why),
+    ...(one.flags.length ? wrapText(`flags: ${one.flags.join(", ")}`) : []),
+    ...(one.defects.length ? wrapText(`defects: ${one.defects.join(", ")}`) : []),
   ]);
   const first = result.market[0];
   const { from, until } = result.simulated;

@@ -86,7 +86,7 @@ export const listListings = (config: Config, options: OptionsOf<"listings list">
  * Returns the endpoint with this capability id, or all endpoints at this url.
  * @throws NotInRecord
  */
-async function listedAt(reading: LogHistoryReader, endpoint: string): Promise<ListedEndpoint[]> {
+async function findListed(reading: LogHistoryReader, endpoint: string): Promise<ListedEndpoint[]> {
   const url = isId("cap", endpoint) ? null : normaliseUrl(endpoint);
   const found = (await endpointsOf(reading)).filter((one) =>
     url === null ? one.capability_id === endpoint : one.url === url,
@@ -98,7 +98,7 @@ async function listedAt(reading: LogHistoryReader, endpoint: string): Promise<Li
 /** `touchstone listings show`: prints which sources list an endpoint, and since when. @throws NotInRecord, BadUrl */
 export const showListing = (config: Config, endpoint: string, options: OptionsOf<"listings show">): Promise<void> =>
   withRecord(config, async (reading) => {
-    const found = await listedAt(reading, endpoint);
+    const found = await findListed(reading, endpoint);
     const lines = found.flatMap((one) => [
       `${one.capability_id}  ${nameOf(one)}`,
       `  first listed ${one.first_listed}`,
@@ -117,7 +117,7 @@ export const showListing = (config: Config, endpoint: string, options: OptionsOf
  */
 export const removeListing = (config: Config, endpoint: string, options: OptionsOf<"listings remove">): Promise<void> =>
   withRecord(config, async (reading, parts) => {
-    const found = (await listedAt(reading, endpoint)).filter(isListed);
+    const found = (await findListed(reading, endpoint)).filter(isListed);
     const at = systemClock.now();
     const drafts = found.flatMap((one) =>
       one.sources.flatMap(({ source, source_id, state, at: since }) => {

@@ -20,8 +20,8 @@ import { printJson, printLines } from "./printer.ts";
 import type { OptionsOf } from "./table.ts";
 
 /**
- * grave: clients refuse to pay, or the payment cannot be signed or goes to the wrong place. mild: clients pay all the
- * same. note: nothing is wrong.
+ * Severity of a finding. grave: clients refuse to pay, or the payment cannot be signed or goes to the wrong place.
+ * mild: clients can pay in spite of it. note: nothing is wrong.
  */
 export type Severity = "grave" | "mild" | "note";
 
@@ -34,7 +34,7 @@ export interface Finding {
   mend: string | null;
 }
 
-const RANK: readonly Severity[] = ["grave", "mild", "note"];
+const SEVERITY_ORDER: readonly Severity[] = ["grave", "mild", "note"];
 
 const severityOf = (defect: string): Severity => {
   if (defect === "paid_calls_refused") return "note";
@@ -51,13 +51,13 @@ export function findingsOf({ state, says, mend, defects, stock_client: stock }: 
     found.push({ severity: "grave", what: "stock_client", says: stock.says, mend: null });
   if (stock.verdict === "signs_without_spend_limits")
     found.push({ severity: "mild", what: "stock_client", says: stock.says, mend: null });
-  return found.sort((a, b) => RANK.indexOf(a.severity) - RANK.indexOf(b.severity));
+  return found.sort((a, b) => SEVERITY_ORDER.indexOf(a.severity) - SEVERITY_ORDER.indexOf(b.severity));
 }
 
 const isOfThisMachine = (url: URL): boolean => /^(?:localhost|127(?:\.\d{1,3}){3}|\[::1\])$/.test(url.hostname);
 
 /** Probes one url from this machine. Unlike an observer it may also call this machine and any port. */
-async function lookFromHere(
+async function probeFromHere(
   config: Config,
   url: string,
   method: OptionsOf<"listing">["method"],
@@ -101,7 +101,7 @@ export function linesOf(answer: ListingAnswer, findings: readonly Finding[]): st
 
 const LEVELS: Readonly<Record<Severity, Annotation["level"]>> = { grave: "error", mild: "warning", note: "notice" };
 
-/** A finding as GitHub shows it beside the code. */
+/** Converts a finding to an annotation that GitHub shows beside the code. */
 export const annotationOf = (finding: Finding, url: string, file: string | null): Annotation => ({
   level: LEVELS[finding.severity],
   title: `${finding.what} of ${url}`,
@@ -125,8 +125,9 @@ function failForWorst({ state, url }: ListingAnswer, findings: readonly Finding[
 }
 
 /**
- * `touchstone listing`: looks at an endpoint once, for free, from this machine, as POST /v1/listings/validate does. Nothing is
- * paid, kept or sent to a service. @throws Failure `flawed`, `unpayable` or `unreachable`; BadUrl, ConfigError
+ * `touchstone listing`: probes an endpoint once, for free, from this machine, as POST /v1/listings/validate does.
+ * Nothing is paid, stored or sent to a service.
+ * @throws Failure `flawed`, `unpayable` or `unreachable`; BadUrl, ConfigError
  */
 export async function listingCommand(
   config: Config,
@@ -134,7 +135,7 @@ export async function listingCommand(
   options: OptionsOf<"listing">,
   workflow: Workflow = workflowOf(),
 ): Promise<void> {
-  const answer = await lookFromHere(config, url, options.method);
+  const answer = await probeFromHere(config, url, options.method);
   const findings = findingsOf(answer);
   const lines = linesOf(answer, findings);
   const forGitHub = (options.annotations ?? (workflow.isGitHub ? "github" : "none")) === "github";

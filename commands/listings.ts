@@ -67,7 +67,7 @@ async function keepRejected(rows: readonly Rejected[], config: Config, named?: s
 }
 
 /** The facts that an importing command prints with `--json`. */
-const factsOf = (handed: Handed, file: string | null) => ({
+const factsOf = (handed: Imported, file: string | null) => ({
   source: handed.source,
   form: handed.form,
   rows: handed.items,
@@ -83,10 +83,10 @@ const factsOf = (handed: Handed, file: string | null) => ({
  * Imports listings from a file or an address, and writes the rejected rows to a file.
  * @throws Failure `unreadable`, `unreachable`
  */
-async function takeIn(tools: UnplannedTools, config: Config, source: string, options: ListingsOptions) {
+async function importListings(tools: UnplannedTools, config: Config, source: string, options: ListingsOptions) {
   const handed = isUrl(source)
-    ? await takeUrl(tools.intake, tools.egress, source, systemClock)
-    : await takeFile(tools.intake, basename(source), await readNamed(source), systemClock);
+    ? await importUrl(tools.intake, tools.egress, source, systemClock)
+    : await importFile(tools.intake, basename(source), await readNamed(source), systemClock);
   const { claims, rejected } = handed;
   return { claims, rejected, facts: factsOf(handed, await keepRejected(rejected, config, options.rejected)) };
 }
@@ -101,10 +101,13 @@ export function linesOf(facts: ReturnType<typeof factsOf>): string[] {
   ];
 }
 
-/** `touchstone listings add`: takes in what a file or an address names, in any form that is read (docs/listings.md). */
+/**
+ * `touchstone listings add`: imports the listings that a file or an address holds, in any supported form
+ * (docs/listings.md).
+ */
 export const addListings = (config: Config, source: string, options: ListingsOptions): Promise<void> =>
   withIntake(config, async (tools) => {
-    const { claims, rejected, facts } = await takeIn(tools, config, source, options);
+    const { claims, rejected, facts } = await importListings(tools, config, source, options);
     const next = `touchstone observe --once --listings ${shellWord(source)}`;
     const lines = [...linesOf(facts), ...(claims.length > 0 ? [`next: ${next}`] : [])];
     print(options, facts, lines);
@@ -127,12 +130,12 @@ export const lineOf = (seen: ProbeSeen): string =>
   ].join("  ");
 
 /**
- * `touchstone observe --once --listings`: takes the listings in and probes each once, for free and without a plan.
- * Each answer is recorded like any handshake, and printed.
+ * `touchstone observe --once --listings`: imports the listings and probes each once, for free and without a plan. Each
+ * answer is recorded like any other probe, and printed.
  */
 export const probeListings = (config: Config, source: string, options: ListingsOptions): Promise<void> =>
   withIntake(config, async (tools) => {
-    const { claims, facts } = await takeIn(tools, config, source, options);
+    const { claims, facts } = await importListings(tools, config, source, options);
     const states: Record<string, number> = {};
     const endpoints: ProbeSeen[] = [];
     await probeClaims(tools, claims, systemClock, config.observe.hosts_at_once, (seen) => {
@@ -149,7 +152,7 @@ export const probeListings = (config: Config, source: string, options: ListingsO
 /** The largest file that is read, bytes. */
 const MAX_FILE = 64 * 1024 * 1024;
 
-interface Handed extends IntakeReport {
+interface Imported extends IntakeReport {
   /** The form that the document was read in. */
   form: string;
   /** Name of the source in the record. */
@@ -172,16 +175,17 @@ async function readFile(name: string, text: string, reader: Reader): Promise<Lis
 }
 
 /**
- * Takes in a file of an operator. It only adds: listings of an earlier file of this name stay where this one lacks them.
- * @throws Failure `unreadable` when the bytes are no text, or YAML past what is read; NotRecorded
+ * Imports an operator's file. It only adds: listings from an earlier file of this name stay even if this file lacks
+ * them.
+ * @throws Failure `unreadable` when the bytes are not text, or YAML beyond what is read; NotRecorded
  */
-export async function takeFile(
+export async function importFile(
   intake: Intake,
   name: string,
   bytes: Uint8Array,
   clock: Clock,
   reader: Reader = ownReader,
-): Promise<Handed> {
+): Promise<Imported> {
   if (bytes.length > MAX_FILE) throw new Failure("unreadable", `${name} is longer than ${MAX_FILE} bytes: split it`);
   const text = decodeUtf8(bytes);
   if (text === null) throw new Failure("unreadable", `${name} is not text in UTF-8`);
@@ -199,17 +203,17 @@ export async function takeFile(
 }
 
 /**
- * Takes in the document at an address: a seller's own (its own urls are then under its control), a Bazaar catalogue, which
- * is paged until it is stable, or any other document, as a third party's.
+ * Imports the document at an address: a seller's own (its urls on its own origin are then under its control); a Bazaar
+ * catalogue, read page by page until it is stable; or any other document, as a third party's.
  * @throws Failure `unreachable` or `unreadable`; NotRecorded
  */
-export async function takeUrl(
+export async function importUrl(
   intake: Intake,
   egress: Egress,
   url: string,
   clock: Clock,
   reader: Reader = ownReader,
-): Promise<Handed> {
+): Promise<Imported> {
   const read = await readDocument(egress, url, reader);
   if ("fault" in read) throw new Failure(read.fault === "unreachable" ? "unreachable" : "unreadable", read.says);
   const { listed, of } = read;
@@ -246,7 +250,10 @@ const listingsBeside = (reading: LogHistoryReader): Pick<Memory, "listingsOf"> =
   },
 });
 
-/** Addresses, in lower case, that 402s of an endpoint asked to be paid at; none where the record lacks the endpoint. */
+/**
+ * Returns the addresses, in lower case, at which 402s of an endpoint asked to be paid; none when the record lacks the
+ * endpoint.
+ */
 const payTosBeside =
   (reading: LogHistoryReader) =>
   async (cap: string): Promise<ReadonlySet<string>> => {

@@ -37,8 +37,9 @@ export function logStart(
 }
 
 /**
- * Opens the status of a role that listens only there, logs its start and prints the address, for the work alone. With
- * `--once` nothing listens. @param first the work that must succeed once before the role has started
+ * Opens the status listener of a role that has no other listener, logs its start and prints the address, for the
+ * duration of the work. With `--once` nothing listens. @param first the work that must succeed once before the role
+ * counts as started
  */
 export function withStatus<T>(
   config: Config,
@@ -54,7 +55,7 @@ export function withStatus<T>(
   });
 }
 
-/** Reports what a machine that has all roles does to its /health; such a machine is the only publisher. */
+/** Reports in /health what a machine with all roles does. Such a machine is the only publisher. */
 export function watchMachine(
   pulse: Pulse,
   { log, ingest, metrics }: { log: Pick<Log, "bounds" | "partitions">; ingest: Ingest; metrics: Metrics },

@@ -7,26 +7,26 @@ import { folders } from "../pipelines/roles/data-folder.ts";
 import { FORMS } from "../pipelines/roles/forms.ts";
 import { dropOtherLake, openIngestOf } from "../pipelines/roles/ingesting.ts";
 import { openOwnerParts } from "../pipelines/roles/parts.ts";
-import { needsData, withOpen } from "./files.ts";
+import { requireDataFolder, withOpen } from "./files.ts";
 import { rebuildLake } from "./ingest.ts";
 import { print } from "./printer.ts";
 import { columns } from "./report.ts";
 import type { OptionsOf } from "./table.ts";
 
-/** What was done with one data format. */
+/** The result of migrating one data format. */
 interface Migrated {
   what: string;
   did: string;
 }
 
 /**
- * `touchstone migrate`: brings what an older version left to the forms of this one (pipelines/roles/forms.ts). It may be
- * killed at any point and run again: each step is one transaction, or makes a cache again.
- * @throws LogRefused, Failure `record`, LakeForm where a newer version wrote: then nothing is changed
+ * `touchstone migrate`: converts data of an older version to this version's formats (pipelines/roles/forms.ts). It may
+ * be killed at any point and run again, since each step is one transaction or rebuilds a cache.
+ * @throws LogRefused, Failure `record`, LakeForm when a newer version wrote the data; then nothing is changed
  */
 export async function migrate(config: Config, options: OptionsOf<"migrate">): Promise<void> {
   if (options.table) return print(options, { forms: FORMS }, tableLines());
-  needsData(config);
+  requireDataFolder(config);
   const done: Migrated[] = [];
   if (config.log === null) {
     const from = migrateLogFile(logFileIn(folders(config.data_dir).log));

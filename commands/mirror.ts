@@ -20,15 +20,15 @@ import type { OptionsOf } from "./table.ts";
 
 /** Most objects that a mirror fetches at once, to limit the load on its source. */
 const MAX_WIDTH = 64;
-/** Pause between two progress lines where there is no terminal, ms. */
+/** Interval between progress lines when stderr is not a terminal, ms. */
 const LINE_MS = 5_000;
 /** Most missing objects that are named to people; `--json` names all. */
-const NAMED = 10;
+const MAX_NAMED = 10;
 
 /**
- * `touchstone mirror`: one run, or one after the other until stopped. The copy is in `<dir>/public`, what was proven last in
- * `<dir>/state`, unfinished objects in `<dir>/parts`.
- * @throws Failure `missing` when the log is whole and objects beside it are missing; what a run throws
+ * `touchstone mirror`: copies the record once, or repeatedly until stopped. The copy is in `<dir>/public`, the last
+ * proven tree head in `<dir>/state`, unfinished objects in `<dir>/parts`.
+ * @throws Failure `missing` when the log is complete but objects beside it are missing; the errors of a run
  */
 export async function mirror(
   sourceName: string,
@@ -54,7 +54,7 @@ export async function mirror(
           line.showAtTimes(`mirror: ${done} of ${of} ${what}`, LINE_MS, line.isShown && done === of),
       };
       try {
-        if (everySeconds === undefined) await once(run, printRun);
+        if (everySeconds === undefined) await runOnce(run, printRun);
         else await follow(run, everySeconds, printRun);
       } finally {
         line.end(true);
@@ -63,7 +63,7 @@ export async function mirror(
   );
 }
 
-async function once(run: MirrorOptions, printRun: (done: MirrorSummary, took: number) => void): Promise<void> {
+async function runOnce(run: MirrorOptions, printRun: (done: MirrorSummary, took: number) => void): Promise<void> {
   const took = stopwatch();
   const done = await mirrorOnce(run);
   printRun(done, took());
@@ -90,18 +90,18 @@ async function follow(run: MirrorOptions, everySeconds: number, printRun: (done:
 function mendedOf({ mended }: MirrorSummary): string[] {
   if (!mended) return [];
   if (mended.length === 0) return ["everything in the copy is intact"];
-  const lines = mended.slice(0, NAMED).map(({ key, was }) => `mended: ${key} (it was ${was})`);
+  const lines = mended.slice(0, MAX_NAMED).map(({ key, was }) => `mended: ${key} (it was ${was})`);
   return [...lines, ...moreOf("mended", mended.length)];
 }
 
 const moreOf = (what: string, all: number): string[] =>
-  all > NAMED ? [`${what}: ${all - NAMED} more, see --json`] : [];
+  all > MAX_NAMED ? [`${what}: ${all - MAX_NAMED} more, see --json`] : [];
 
 export function linesOf(done: MirrorSummary, folder: string, tookS?: number): string[] {
   const { result, origin, tree_size, from, root, fetched, adopted, missing } = done;
   return [
     `${result}: ${origin}, ${tree_size} leaves (${tree_size - from} new), root ${root}`,
-    ...missing.slice(0, NAMED).map(({ key, got, tries }) => `missing: ${key} (${got}; asked for ${tries} times)`),
+    ...missing.slice(0, MAX_NAMED).map(({ key, got, tries }) => `missing: ${key} (${got}; asked for ${tries} times)`),
     ...moreOf("missing", missing.length),
     `${fetched} objects fetched, ${adopted} found here${tookS === undefined ? "" : `, ${tookS} s`}`,
     ...mendedOf(done),
@@ -122,25 +122,25 @@ interface MirrorFolder {
   close(): Promise<void>;
 }
 
-const isThere = (path: string): Promise<boolean> => stat(path).then(Boolean, () => false);
+const exists = (path: string): Promise<boolean> => stat(path).then(Boolean, () => false);
 
 /** Returns the folder of a mirror. The name may also be that of its `public` folder. */
 async function mirrorDir(name: string): Promise<string> {
   const path = resolve(name);
-  const isPublic = basename(path) === "public" && (await isThere(join(dirname(path), "state")));
+  const isPublic = basename(path) === "public" && (await exists(join(dirname(path), "state")));
   return isPublic ? dirname(path) : path;
 }
 
 /**
- * Opens a mirror's folder to write to it; makes it where it is not there. One process at a time writes to a folder; a replica
- * that serves from it is one too.
+ * Opens a mirror's folder for writing, and creates it if absent. Only one process at a time writes to a folder, and a
+ * replica that serves from it counts as one.
  * @throws MirrorBusy at once, when another process does
  */
 export async function openMirrorFolder(name: string): Promise<MirrorFolder> {
   const dir = await mirrorDir(name);
   const made: string[] = [];
   for (const path of [dir, ...["public", "state", "parts", "keeper.sqlite"].map((part) => join(dir, part))]) {
-    if (!(await isThere(path))) made.push(path);
+    if (!(await exists(path))) made.push(path);
   }
   const keeper = openKeeper(join(dir, "keeper.sqlite"));
   if (!keeper.tryToKeep()) {

@@ -13,7 +13,7 @@ import { committedPlan, type ObservingParts, startObserving } from "../pipelines
 import type { Parts } from "../pipelines/roles/parts.ts";
 import { MACHINE_WORKS, startMachine } from "../pipelines/roles/schedule.ts";
 import { openStatus, type Status } from "../serving/status/listener.ts";
-import { atStart } from "./doctor.ts";
+import { checkAtStart } from "./doctor.ts";
 import { onStopSignal, untilStopped } from "./exit.ts";
 import { logStart, watchMachine, withStatus } from "./machine-status.ts";
 import { printLines } from "./printer.ts";
@@ -22,15 +22,15 @@ import { observeOnce, type Roles, withRoles } from "./roles.ts";
 import type { OptionsOf } from "./table.ts";
 
 /**
- * `touchstone observe`: reads the catalogues, then makes the calls of today's plan that are due. Over a cluster's log it joins
- * the group of observers and makes the calls of its share of the hosts.
+ * `touchstone observe`: reads the catalogues, then makes the calls of today's plan that are due. With a cluster's log
+ * it joins the group of observers and makes the calls for its share of the hosts.
  */
 export async function observe(config: Config, { listings, ...options }: OptionsOf<"observe">): Promise<void> {
   if (listings !== undefined) {
     if (!options.once) throw new Failure("usage", "--listings probes once: add --once");
     return (await import("./listings.ts")).probeListings(config, listings, options);
   }
-  await atStart(config, "observe", options);
+  await checkAtStart(config, "observe", options);
   await (config.log === null ? observeAlone(config, options) : observeShare(config, options));
 }
 
@@ -100,8 +100,8 @@ async function observeShareOnce(config: Config, { pipeline, observer }: Roles["r
 }
 
 /**
- * `touchstone observe` over a cluster's log: one of several observers. It has the secret of the wallets and the public
- * halves of the keys, and reads the public store as anybody does.
+ * `touchstone observe` with a cluster's log: one of several observers. It has the wallets' secret and the public halves
+ * of the keys, and reads the public store without credentials.
  */
 async function observeShare(config: Config, options: RoleOptions): Promise<void> {
   const opened: { status: Status; ownership: Ownership }[] = [];

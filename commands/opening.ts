@@ -5,12 +5,12 @@ import { LogHistoryReader } from "../pipelines/corrections/reading.ts";
 import { type Ingesting, openIngest } from "../pipelines/roles/ingesting.ts";
 import { openParts, type Parts } from "../pipelines/roles/parts.ts";
 import { keysFor } from "../pipelines/roles/record-identity.ts";
-import { needsData, withOpen } from "./files.ts";
+import { requireDataFolder, withOpen } from "./files.ts";
 import { print } from "./printer.ts";
 
-// What commands open for one piece of work, and close however it ends.
+// Functions that open the parts of a command for one piece of work, and close them however the work ends.
 
-/** Opens the parts of one machine, makes keys where there are none, and closes the parts after the work. */
+/** Opens the parts of one machine, creates keys if there are none, and closes the parts after the work. */
 export async function withParts<T>(config: Config, work: (parts: Parts) => Promise<T>): Promise<T> {
   await keysFor(config, systemClock.now());
   return withOpen(openParts(config, systemClock), work);
@@ -27,16 +27,16 @@ export const withIngest = (config: Config, work: (opened: Ingesting, parts: Part
 export const withReading = <T>(parts: Parts, work: (reading: LogHistoryReader) => Promise<T>): Promise<T> =>
   withOpen(LogHistoryReader.open({ log: parts.log, privateStore: parts.privateStore, lake: parts.config.lake }), work);
 
-/** {@link withReading} on a record that exists; where there is none, nothing is made. */
+/** Like {@link withReading}, for a record that exists; when there is none, nothing is created. */
 export async function withRecord(
   config: Config,
   work: (reading: LogHistoryReader, parts: Parts) => Promise<void>,
 ): Promise<void> {
-  needsData(config);
+  requireDataFolder(config);
   return withOpen(openParts(config, systemClock), (parts) => withReading(parts, (reading) => work(reading, parts)));
 }
 
-/** What a command did: `facts` for `--json`, `lines` for people. */
+/** The result of a command: `facts` for `--json`, `lines` for people. */
 interface Done {
   facts: Record<string, unknown>;
   lines: string[];

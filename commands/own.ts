@@ -11,7 +11,7 @@ import { forgetLag, lagOf } from "../pipelines/roles/lag.ts";
 import { openOwnerParts } from "../pipelines/roles/parts.ts";
 import { Owner, type OwnerParts } from "../pipelines/roles/protocol/owner.ts";
 import type { Status } from "../serving/status/listener.ts";
-import { atStart } from "./doctor.ts";
+import { checkAtStart } from "./doctor.ts";
 import { untilStopped } from "./exit.ts";
 import { withOpen } from "./files.ts";
 import { withStatus } from "./machine-status.ts";
@@ -28,7 +28,7 @@ type OwnedParts = OwnerParts & {
 };
 
 /** One turn of an owner: it ingests and grades, and reports its lag. */
-async function turn({ owner, log, ingest, ownership, metrics, clock, options, status }: OwnedParts): Promise<void> {
+async function takeTurn({ owner, log, ingest, ownership, metrics, clock, options, status }: OwnedParts): Promise<void> {
   const { held, caps, rows, lines, run } = await owner.grade(clock.now());
   const lag = await lagOf(log, await ingest.positions(), held, metrics);
   // An owner without partitions has not used the log yet; if the log is down this call throws.
@@ -42,7 +42,7 @@ async function turn({ owner, log, ingest, ownership, metrics, clock, options, st
 }
 
 const OWNER_JOBS = jobsOf<"owner", OwnedParts>("owner", {
-  own: turn,
+  own: takeTurn,
   volatile: ({ owner }) => owner.volatile(),
   history: ({ owner, clock }) => owner.history(clock.now()),
   evidence: ({ owner, clock }) => owner.evidence(clock.now()),
@@ -51,12 +51,12 @@ const OWNER_JOBS = jobsOf<"owner", OwnedParts>("owner", {
 });
 
 /**
- * `touchstone own`: ingests and grades the partitions that this process is given: all of them with the embedded log, its
- * share of the consumer group with a cluster's. It holds no key. Any number may run; each may be killed and replaced at any
- * time.
+ * `touchstone own`: ingests and grades the partitions that are assigned to this process: all of them with the embedded
+ * log, its share of the consumer group with a cluster's. It holds no key. Any number of owners may run, and each may be
+ * killed and replaced at any time.
  */
 export async function own(config: Config, options: OptionsOf<"own">): Promise<void> {
-  await atStart(config, "own", options);
+  await checkAtStart(config, "own", options);
   await withOpen(openOwnerParts(config, systemClock), (parts) =>
     withStatus(config, parts, { role: "own", works: ["own", "volatile"], first: "own" }, options, (status) =>
       ownPartitions(config, options, parts, status),
@@ -84,21 +84,21 @@ async function ownPartitions(
         forgetLag(lost, metrics);
       });
       await ownership.ready();
-      await (options.once ? once(all) : untilStop(all));
+      await (options.once ? ownOnce(all) : ownUntilStopped(all));
     }),
   );
 }
 
-async function once(all: OwnedParts): Promise<void> {
+async function ownOnce(all: OwnedParts): Promise<void> {
   const { owner, clock } = all;
-  await turn(all);
+  await takeTurn(all);
   await owner.volatile();
   await owner.history(clock.now());
   await owner.evidence(clock.now());
   await owner.archive(clock.now());
 }
 
-async function untilStop(all: OwnedParts): Promise<void> {
+async function ownUntilStopped(all: OwnedParts): Promise<void> {
   if (!all.options.json)
     printLines(`Owning partitions ${all.ownership.held().join(", ")} now, and what the group assigns later.`);
   const { pulse } = all.status;

@@ -10,12 +10,12 @@ import type { DayPlan, PlannedCall } from "../pipelines/record/plan.ts";
 import { blockOf, dayStart } from "../pipelines/record/time.ts";
 import { openParts, type Parts } from "../pipelines/roles/parts.ts";
 import { keysFor } from "../pipelines/roles/record-identity.ts";
-import { needsData, withOpen } from "./files.ts";
+import { requireDataFolder, withOpen } from "./files.ts";
 import { print } from "./printer.ts";
 import type { OptionsOf } from "./table.ts";
 
 /** What the log holds about a day's plan: the commitment, and the salt once it is published. */
-export interface Committed {
+export interface PublishedPlan {
   salt_hash: string;
   covered_root: string;
   covered: number;
@@ -23,24 +23,24 @@ export interface Committed {
   salt: string | null;
 }
 
-const same = (a: PlannedCall, b: PlannedCall): boolean =>
+const isSameCall = (a: PlannedCall, b: PlannedCall): boolean =>
   a.block === b.block && a.minute === b.minute && a.kind === b.kind && a.blind === b.blind;
 
 /**
  * Reports whether an endpoint's calls follow from the salt. A plan that was made during the day lacks the calls that
  * were due before it was made.
  */
-function follows(calls: readonly PlannedCall[], all: readonly PlannedCall[]): boolean {
-  const from = all.findIndex((call) => calls[0] !== undefined && same(call, calls[0]));
+function followsFromSalt(calls: readonly PlannedCall[], all: readonly PlannedCall[]): boolean {
+  const from = all.findIndex((call) => calls[0] !== undefined && isSameCall(call, calls[0]));
   if (calls.length === 0) return true;
-  return from >= 0 && all.length - from === calls.length && calls.every((call, i) => same(call, all[from + i]!));
+  return from >= 0 && all.length - from === calls.length && calls.every((call, i) => isSameCall(call, all[from + i]!));
 }
 
 /**
- * Compares a day's plan with what was published of it. Without the opened salt only the commitment can be checked, not the
- * minutes of the calls. @returns the differences, one sentence each
+ * Compares a day's plan with what was published of it. Before the salt is published, only the commitment can be
+ * checked, not the times of the calls. @returns the differences, one sentence each
  */
-export function checkPlan(plan: DayPlan, committed: Committed): string[] {
+export function checkPlan(plan: DayPlan, committed: PublishedPlan): string[] {
   const wrong: string[] = [];
   const covered = plan.lines.filter((line) => line.covered).map((line) => line.cap);
   if (plan.salt_hash !== committed.salt_hash) wrong.push("its salt is not the one that was committed");
@@ -53,18 +53,18 @@ export function checkPlan(plan: DayPlan, committed: Committed): string[] {
   const first = blockOf(dayStart(plan.day));
   for (const line of plan.lines) {
     const all = drawCalls(dayBytes(salt, line.cap), first, line.base_per_day, line.covered);
-    if (!follows(line.calls, all)) wrong.push(`the calls of ${line.cap} do not follow from the salt`);
+    if (!followsFromSalt(line.calls, all)) wrong.push(`the calls of ${line.cap} do not follow from the salt`);
   }
   return wrong;
 }
 
 /** Reads the day's commitment and its salt from the proven log. */
-async function committedOf({ config, keys, publicStore }: Parts, day: string): Promise<Committed | null> {
+async function committedOf({ config, keys, publicStore }: Parts, day: string): Promise<PublishedPlan | null> {
   const trust = trustOf(originOf(config.base_url), keys.ring, systemClock.now());
   const head = await readCheckpoint(publicStore, trust);
   if (!head) return null;
   const reader = await RecordReader.open(publicStore, head);
-  let found: Committed | null = null;
+  let found: PublishedPlan | null = null;
   let salt: string | null = null;
   for await (const { leaf } of reader.leaves(0, head.size)) {
     if (leaf.kind !== "schedule") continue;
@@ -80,7 +80,7 @@ async function committedOf({ config, keys, publicStore }: Parts, day: string): P
  * @throws Failure `unknown` without a plan, `tampered` where the plan does not match
  */
 export async function showPlan(config: Config, day: string, options: OptionsOf<"plan show">): Promise<void> {
-  needsData(config);
+  requireDataFolder(config);
   await keysFor(config, systemClock.now());
   return withOpen(openParts(config, systemClock), async (parts) => {
     const plan = await knownPlan(parts.privateStore, day);

@@ -3,16 +3,20 @@ import { printable, printableJson } from "../infra/printable.ts";
 import { redact } from "../infra/secrets.ts";
 
 /**
- * The only place that writes to stdout and stderr for a command (infra/telemetry writes the logs of a role). Sellers, catalogues
- * and copies of a record choose much of what is printed, so every line is cleaned here, and only this file ends a line.
+ * The only file that writes to stdout and stderr for a command (infra/telemetry writes a role's logs). Sellers,
+ * catalogues and copies of a record choose much of what is printed, so every line is cleaned here, and only this file
+ * ends a line.
  */
 
 let answered = false;
 
-/** Was something printed on stdout? Then no failure is printed there as JSON: a second answer would spoil the first. */
+/**
+ * Reports whether something was printed on stdout. A failure is then not printed there as JSON too, since a script
+ * expects one JSON value.
+ */
 export const hasAnswered = (): boolean => answered;
 
-function out(text: string): void {
+function writeOut(text: string): void {
   answered = true;
   process.stdout.write(redact(text));
 }
@@ -25,23 +29,28 @@ const textOf = (lines: Lines): string =>
     .map((line) => `${printable(line)}\n`)
     .join("");
 
-/** A line for people, or several, on stdout. A line break inside a line becomes a blank. */
-export const printLines = (lines: Lines): void => out(textOf(lines));
+/** Prints one or several lines for people on stdout. A line break inside a line becomes a space. */
+export const printLines = (lines: Lines): void => writeOut(textOf(lines));
 
 /** A value for a script, as one line of JSON on stdout. */
 export const printJson = (value: unknown): void => printJsonText(JSON.stringify(value));
 
-/** JSON of somebody else, which was parsed before: printed as it came, so that it can be compared with what was signed. */
-export const printJsonText = (json: string): void => out(`${printableJson(json)}\n`);
+/**
+ * Prints JSON text from another source unchanged, so that it can be compared with what was signed. The caller has
+ * parsed it before.
+ */
+export const printJsonText = (json: string): void => writeOut(`${printableJson(json)}\n`);
 
-/** What a command found or did: `facts` as JSON with `--json`, else `lines` for people. */
+/** Prints the result of a command: `facts` as JSON with `--json`, else `lines` for people. */
 export const print = ({ json }: { json?: boolean }, facts: unknown, lines: readonly string[]): void =>
   json ? printJson(facts) : printLines(lines);
 
-/** A line for people beside the answer, or several, on stderr. */
+/** Prints one or several lines for people on stderr, beside the answer. */
 export const say = (lines: Lines): void => void process.stderr.write(redact(textOf(lines)));
 
-/** The message of an error, on stderr. Its further lines are indented, so that none of them looks like a line of ours. */
+/**
+ * Prints an error message on stderr. Further lines of the message are indented, so that none looks like a line of ours.
+ */
 export const sayError = (text: string): void =>
   say(text.split("\n").map((line, i) => (i === 0 ? line : line.replace(/^(?! {2})/, "  "))));
 
@@ -84,14 +93,14 @@ export class ProgressLine {
   }
 }
 
-/** Is there a person at a terminal who can be asked? */
+/** Reports whether a person at a terminal can be asked. */
 export const canAsk = (): boolean => process.stdin.isTTY === true && process.stderr.isTTY === true;
 
 /**
- * Questions to the person at the terminal, on stderr. An answer is the line that was typed, trimmed; null at the end of the
- * input. Close it, or the process waits for further lines.
+ * Opens a dialogue with the person at the terminal, on stderr. `ask` returns the typed line, trimmed; null at the end
+ * of the input. Close the dialogue, or the process waits for further lines.
  */
-export async function questions(): Promise<{ ask(text: string): Promise<string | null>; close(): void }> {
+export async function openDialogue(): Promise<{ ask(text: string): Promise<string | null>; close(): void }> {
   const { createInterface } = await import("node:readline/promises");
   const lines = createInterface({ input: process.stdin, output: process.stderr });
   // Lines that were typed ahead, or pasted together, wait for their question.

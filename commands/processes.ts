@@ -3,18 +3,18 @@ import { systemClock } from "../infra/clock.ts";
 import { createLogger } from "../infra/telemetry.ts";
 import { EXIT, onStopSignal } from "./exit.ts";
 
-/** Pauses before a process that died is replaced, ms: doubled while they die young, up to the longest. */
+/** Pause before a process that died is replaced, ms; it doubles while processes die early, up to the longest. */
 const PAUSE_MS = 200;
 const MAX_PAUSE_MS = 30_000;
-/** A process that lived so long did not die of its start. */
-const YOUNG_MS = 10_000;
+/** A process that lived at least this long did not fail at its start. */
+const EARLY_DEATH_MS = 10_000;
 
 /**
- * Runs `work` in `n` processes that share one listening port, and replaces each that dies. They share one
- * socket that the first process opened: the kernel's own sharing (SO_REUSEPORT) is in Node from 22.12 on. One that ends
- * before it was ever listening ends them all with its code: what keeps it from starting keeps them all. SIGTERM goes to
- * every process, and each ends when its answers under way have.
- * @param envOf variables of the k-th process, from 0; another that takes its place has the same
+ * Runs `work` in `n` processes that share one listening port, and replaces each that dies. They share a socket that the
+ * first process opened, because Node supports the kernel's own sharing (SO_REUSEPORT) only from 22.12 on. If a process
+ * ends before it ever listened, all end with its code, since its cause would stop the others too. SIGTERM goes to every
+ * process, and each ends after its running answers.
+ * @param envOf environment variables of the k-th process, from 0; a replacement gets the same ones
  */
 export async function inProcesses(
   n: number,
@@ -28,8 +28,9 @@ export async function inProcesses(
     cluster.worker?.disconnect();
     return;
   }
-  // Each process accepts for itself: what waits to be accepted is taken by the others when one dies, and the kernel
-  // resets what it had accepted. Handed out by the first process, a connection on its way to a dead one is never answered.
+  // Each process accepts connections itself: when one dies, others accept those that wait, and the kernel resets those
+  // it had accepted. If the first process handed connections out, one on its way to a dead process would never be
+  // answered.
   cluster.schedulingPolicy = cluster.SCHED_NONE;
   const logger = createLogger("warn");
   const pause = new AbortController();
@@ -44,7 +45,7 @@ export async function inProcesses(
   const one = async (_: unknown, k: number): Promise<void> => {
     for (let wait = PAUSE_MS; !stopping; ) {
       const began = systemClock.monotonic();
-      const ended = await lived(cluster.fork(envOf(k)), () => {
+      const ended = await untilExit(cluster.fork(envOf(k)), () => {
         everListened = true;
       });
       if (stopping) break;
@@ -52,7 +53,7 @@ export async function inProcesses(
         code = ended ?? EXIT.failed;
         return stop();
       }
-      wait = systemClock.monotonic() - began > YOUNG_MS ? PAUSE_MS : Math.min(MAX_PAUSE_MS, wait * 2);
+      wait = systemClock.monotonic() - began > EARLY_DEATH_MS ? PAUSE_MS : Math.min(MAX_PAUSE_MS, wait * 2);
       logger.warn({ process: k, code: ended }, "a process ended; another takes its place");
       await systemClock.sleep(wait, pause.signal).catch(() => undefined);
     }
@@ -64,7 +65,7 @@ export async function inProcesses(
 }
 
 /** Resolves with the exit code of a process, null when it was killed. */
-const lived = (worker: Worker, onListening: () => void): Promise<number | null> =>
+const untilExit = (worker: Worker, onListening: () => void): Promise<number | null> =>
   new Promise((resolve) => {
     worker.once("listening", onListening);
     worker.once("exit", (code, signal) => resolve(signal ? null : code));

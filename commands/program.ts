@@ -1,27 +1,27 @@
 import { type Command, Help, InvalidArgumentError, Option } from "commander";
 import type { Config } from "../infra/config.ts";
-import { EXIT, type ExitName, MEANINGS } from "./exit.ts";
+import { EXIT, EXIT_MEANINGS, type ExitName } from "./exit.ts";
 import type { ArgsOfRow, CommandRow, OptionRow } from "./row.ts";
 import { COMMANDS, GROUPS, type OptionsOf, type Words } from "./table.ts";
 
 /** What a row's `opens` adds to the options of its function. */
-interface Added {
+interface OpenedOptions {
   settings: unknown;
   market: { worldScript: string };
   record: { settings: () => Config };
   nothing: unknown;
 }
 
-type OpensOf<Row> = Row extends { opens: keyof Added & infer Opens } ? Opens : "settings";
+type OpensOf<Row> = Row extends { opens: keyof OpenedOptions & infer Opens } ? Opens : "settings";
 type FirstOf<Opens> = Opens extends "settings" | "market" ? [Config] : [];
 
 /** The function of a command, as its row has it. */
 type RunOf<W extends Words, Row = (typeof COMMANDS)[W], Opens = OpensOf<Row>> = (
-  ...given: [...FirstOf<Opens>, ...ArgsOfRow<Row>, OptionsOf<W> & Added[Opens & keyof Added]]
+  ...given: [...FirstOf<Opens>, ...ArgsOfRow<Row>, OptionsOf<W> & OpenedOptions[Opens & keyof OpenedOptions]]
 ) => unknown;
 
 /** Loads the function of each command with its file when the command is called: no command pays for another's packages. */
-const RUN: { [W in Words]: () => Promise<RunOf<W>> } = {
+const RUNNERS: { [W in Words]: () => Promise<RunOf<W>> } = {
   start: async () => (await import("./start.ts")).start,
   init: async () => (await import("./init.ts")).initCommand,
   keygen: async () => (await import("./keys.ts")).makeKeysCommand,
@@ -82,8 +82,8 @@ function utcDay(text: string): string {
   return text;
 }
 
-/** How a value is read, by its name in the flags or among the arguments. */
-const READ: Record<string, (text: string) => unknown> = {
+/** Parsers of values, by the value's name in the flags or among the arguments. */
+const VALUE_PARSERS: Record<string, (text: string) => unknown> = {
   n: wholeNumber,
   seconds: wholeNumber,
   fd: wholeNumber,
@@ -98,7 +98,7 @@ const optionRow = (told: string | OptionRow): OptionRow => (typeof told === "str
 function optionOf(flags: string, told: string | OptionRow): Option {
   const row = optionRow(told);
   const option = new Option(flags, row.means).makeOptionMandatory(row.required === true);
-  const read = READ[/<(\w+)>/.exec(flags)?.[1] ?? ""];
+  const read = VALUE_PARSERS[/<(\w+)>/.exec(flags)?.[1] ?? ""];
   if (read) option.argParser(read);
   if (row.choices) option.choices(row.choices);
   if (row.default !== undefined) option.default(row.default);
@@ -116,9 +116,9 @@ export const examplesOf = (words: string, { examples = [""] }: CommandRow): stri
 export const exitsOf = ({ exits }: CommandRow): ExitName[] =>
   [...new Set(["ok", "failed", "usage", ...exits] as const)].sort((a, b) => EXIT[a] - EXIT[b]);
 
-/** What stands below the options in `--help`. */
+/** Returns the text below the options in `--help`. */
 function helpBelow(words: string, row: CommandRow): string {
-  const codes = exitsOf(row).map((name) => `  ${`${EXIT[name]} ${name}`.padEnd(15)} ${MEANINGS[name]}`);
+  const codes = exitsOf(row).map((name) => `  ${`${EXIT[name]} ${name}`.padEnd(15)} ${EXIT_MEANINGS[name]}`);
   const examples = examplesOf(words, row).map((one) => `  ${one}`);
   return [
     ...(row.notes ? ["", row.notes] : []),
@@ -127,10 +127,10 @@ function helpBelow(words: string, row: CommandRow): string {
   ].join("\n");
 }
 
-/** Every command below, itself included. */
+/** Returns a command and all its subcommands, recursively. */
 export const commandsOf = (command: Command): Command[] => [command, ...command.commands.flatMap(commandsOf)];
 
-/** The options that stand for settings, as environment variables. */
+/** Returns the options that stand for settings, as environment variables. */
 function settingsAmong({ options = {} }: CommandRow, command: Command): Record<string, string> {
   const given = Object.entries(options).flatMap(([flags, told]) => {
     const value: unknown = command.opts()[new Option(flags).attributeName()];
@@ -140,7 +140,7 @@ function settingsAmong({ options = {} }: CommandRow, command: Command): Record<s
   return Object.fromEntries(given);
 }
 
-/** What the front door has for its commands. */
+/** What touchstone.ts passes to its commands. */
 interface FrontDoor {
   /** Reads the settings. @param given those of the command line, as environment variables */
   settings(given?: Record<string, string>): Config;
@@ -149,7 +149,7 @@ interface FrontDoor {
 }
 
 async function run(words: Words, row: CommandRow, command: Command, door: FrontDoor): Promise<void> {
-  const work = (await RUN[words]()) as (...given: unknown[]) => unknown;
+  const work = (await RUNNERS[words]()) as (...given: unknown[]) => unknown;
   // A command above takes the options that it shares with the one below it: `archive supersede --json`.
   const options = command.optsWithGlobals();
   const args = command.processedArgs;
@@ -179,7 +179,7 @@ export function addCommands(program: Command, door: FrontDoor): void {
   for (const [words, row] of ROWS) {
     const command = add(words, row.does);
     for (const arg of row.args?.split(" ") ?? []) {
-      const read = READ[arg.slice(1, -1)];
+      const read = VALUE_PARSERS[arg.slice(1, -1)];
       if (read) command.argument(arg, "", read);
       else command.argument(arg);
     }

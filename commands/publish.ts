@@ -20,7 +20,7 @@ import { type Filing, Publishing, type PublishingParts } from "../pipelines/role
 import { Standby } from "../pipelines/roles/protocol/standby.ts";
 import { keysFor } from "../pipelines/roles/record-identity.ts";
 import type { Status } from "../serving/status/listener.ts";
-import { atStart } from "./doctor.ts";
+import { checkAtStart } from "./doctor.ts";
 import { untilStopped } from "./exit.ts";
 import { withOpen } from "./files.ts";
 import { withStatus } from "./machine-status.ts";
@@ -44,7 +44,7 @@ interface Publishers extends PublishingParts {
 const ACTIVE_WORKS = ["checkpoint", "tables"];
 
 /** One turn: finds out whether this publisher is the active one, and publishes the runs that wait if it is. */
-async function turn(all: Publishers): Promise<void> {
+async function takeTurn(all: Publishers): Promise<void> {
   const { publishing, publisher, standby, options, logger, metrics, status } = all;
   const before = standby.active;
   const active = await standby.mine();
@@ -78,7 +78,7 @@ const whenActive = (work: (all: Publishers) => Promise<unknown>) => async (all: 
   all.standby.active ? work(all) : undefined;
 
 const PUBLISHER_JOBS = jobsOf<"publisher", Publishers>("publisher", {
-  publish: turn,
+  publish: takeTurn,
   tables: whenActive(({ publishing }) => publishing.tables()),
   checkpoint: whenActive(({ publisher }) => publisher.refreshCheckpoint()),
   notify: whenActive(({ notifier }) => notifier.runOnce()),
@@ -94,7 +94,7 @@ const PUBLISHER_JOBS = jobsOf<"publisher", Publishers>("publisher", {
  * no lake. Any number may run: one publishes, the others wait, and one of them takes over when the checkpoint stands still.
  */
 export async function publish(config: Config, options: OptionsOf<"publish">): Promise<void> {
-  await atStart(config, "publish", options);
+  await checkAtStart(config, "publish", options);
   // Machines that share a log share keys too: an operator copies them, and no role makes others.
   if (config.log === null) await keysFor(config, systemClock.now());
   const role = { role: "publish" as const, works: ["publish", ...ACTIVE_WORKS], first: "publish" };
@@ -102,7 +102,7 @@ export async function publish(config: Config, options: OptionsOf<"publish">): Pr
     withStatus(config, parts, role, options, async (status) => {
       const all = publisherOf(config, parts, options, status);
       try {
-        if (options.once) return await once(all);
+        if (options.once) return await publishOnce(all);
         if (!options.json) printLines("Publishing when it is this process's turn, until stopped.");
         const running = runJobs(all, status.pulse.watch(PUBLISHER_JOBS));
         await untilStopped();
@@ -155,7 +155,7 @@ function filingOf(config: Config, { publicStore, keys, clock }: Pick<Parts, "pub
 }
 
 /** One turn, also while another publisher is active: the generation decides between them. */
-async function once({ publishing, publisher, filing, notifier, options, keys }: Publishers): Promise<void> {
+async function publishOnce({ publishing, publisher, filing, notifier, options, keys }: Publishers): Promise<void> {
   await publishing.start(keys.ring);
   const { runs, cards } = await publishing.runs();
   await publishing.plans();

@@ -12,17 +12,17 @@ import { readKeyFile } from "../infra/rails/wallet-folder.ts";
 import { createLocalWallets } from "../infra/rails/wallets.ts";
 import { folders } from "../pipelines/roles/data-folder.ts";
 import { payBy } from "../serving/client/index.ts";
-import { alive, worldIn } from "./world.ts";
+import { isAlive, readWorld } from "./world.ts";
 
 /** Name of the file with the secret that the demo's purse follows from, in a folder of its own beside the market. */
 const PURSE = "purse";
-/** What the demo's purse is filled up to when it holds less than half of it: 10 USDC, in micro-units. */
-const HOLDS_MICRO = 10_000_000n;
+/** Amount up to which the demo's purse is filled when it holds less than half of it: 10 USDC, in micro-units. */
+const FULL_MICRO = 10_000_000n;
 
-/** A wallet of whoever sits at the terminal. */
+/** The wallet of the person at the terminal. */
 export interface Purse {
   address: string;
-  /** Says whose money it is. */
+  /** Tells whose money it is. */
   says: string;
   /** Networks that it pays on, as the official client names them. */
   networks: `${string}:${string}`;
@@ -40,16 +40,16 @@ export async function openPurse(config: Config, keyFile: string | undefined): Pr
     return { wallet, address: wallet.address, networks: "eip155:*", says: `the wallet of ${keyFile}` };
   }
   const { market } = folders(config.data_dir);
-  const world = worldIn(market);
+  const world = readWorld(market);
   if (world === null) {
     const what = `no demo was started in ${config.data_dir}, whose money could be used`;
     throw new Failure("wallet", `${what}: name the file of your wallet's key with --key`);
   }
-  if (!alive(world.pid)) throw new Failure("chain", `the demo of ${config.data_dir} is not running: npm start`);
+  if (!isAlive(world.pid)) throw new Failure("chain", `the demo of ${config.data_dir} is not running: npm start`);
   const dir = join(market, PURSE);
   if (!hasSecret(dir, PURSE)) createSecret(dir, PURSE);
   const { rpcUrl, asset, chainId } = world;
-  const wallet = await createLocalWallets({ rpcUrl, asset, seed: loadSecret(dir, PURSE) }).named("buyer", HOLDS_MICRO);
+  const wallet = await createLocalWallets({ rpcUrl, asset, seed: loadSecret(dir, PURSE) }).named("buyer", FULL_MICRO);
   return { wallet, address: wallet.address, networks: `eip155:${chainId}`, says: "the demo's purse" };
 }
 

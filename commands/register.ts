@@ -38,7 +38,7 @@ const linesOf = (refused: readonly Refused[]): string[] =>
 const besideLines = (what: string, read: ReadBeside | null): string[] =>
   read ? [`${what}: ${count(read.rows_read)} lines read, ${count(read.kept)} kept`, ...linesOf(read.refused)] : [];
 
-export function shown(done: Imported): string[] {
+export function importLines(done: Imported): string[] {
   return [
     `${done.source}: ${count(done.rows_read)} rows read, ${count(done.rows_kept)} companies with ${count(done.names)} names kept`,
     ...linesOf(done.refused),
@@ -65,7 +65,7 @@ export async function importCommand(
     },
   });
   line.end();
-  print(options, done, shown(done));
+  print(options, done, importLines(done));
 }
 
 const sample = (name: string): string => join(import.meta.dirname, `../fixtures/register/${name}.csv`);

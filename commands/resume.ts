@@ -3,7 +3,7 @@ import { Failure } from "../infra/errors.ts";
 import { isSafe } from "../serving/client/ask.ts";
 import { resumeThrough } from "../serving/client/index.ts";
 import { conclude, purchaseFailure } from "./buy.ts";
-import { serviceOf } from "./check.ts";
+import { createService } from "./check.ts";
 import { readKept } from "./kept-payment.ts";
 import type { OptionsOf } from "./table.ts";
 
@@ -13,7 +13,7 @@ import type { OptionsOf } from "./table.ts";
  */
 export async function resumeCommand(config: Config, file: string, options: OptionsOf<"resume">): Promise<void> {
   const { kept, paid } = readKept(file);
-  const service = serviceOf(config, kept.service);
+  const service = createService(config, kept.service);
   if (!isSafe(new URL(paid.url))) throw new Failure("unreadable", `${file}: a payment is not sent over http`);
   const bought = await resumeThrough(service, paid).catch((error: unknown) => {
     throw purchaseFailure(error, service, file);

@@ -3,7 +3,7 @@ import type { Config } from "../infra/config.ts";
 import { Failure } from "../infra/errors.ts";
 import { openServingParts } from "../pipelines/roles/parts.ts";
 import { MACHINE_WORKS, startMachine } from "../pipelines/roles/schedule.ts";
-import { atStart } from "./doctor.ts";
+import { checkAtStart } from "./doctor.ts";
 import { untilStopped } from "./exit.ts";
 import { withOpen } from "./files.ts";
 import { logStart, watchMachine } from "./machine-status.ts";
@@ -15,7 +15,7 @@ import type { OptionsOf } from "./table.ts";
 
 /** `touchstone start` without a market: every role, on the chain and the catalogues of the settings. */
 export async function startLive(config: Config, options: RoleOptions): Promise<void> {
-  await atStart(config, "start", options);
+  await checkAtStart(config, "start", options);
   await withRoles(config, async (all) => goLive(config, options, all), undefined, { watched: !options.once });
 }
 
@@ -80,7 +80,7 @@ export async function serveCommand(config: Config, options: OptionsOf<"serve">):
  * and the observer's secret too, and it writes to the public store: bought calls are published there.
  */
 async function serveRole(config: Config, options: RoleOptions): Promise<void> {
-  await atStart(config, "serve", options);
+  await checkAtStart(config, "serve", options);
   await withOpen(openServingParts(config), (parts) => {
     logStart(parts.logger, config, "serve", ["follow", ...salesWork(config)]);
     const serve = (selling: Selling) => openServing({ ...parts, ...selling }, systemClock);

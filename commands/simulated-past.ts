@@ -7,13 +7,18 @@ import { ProgressLine, say } from "./printer.ts";
 /** Days of the simulated past: an A needs 31 days at least (verification-method.md, section 4), and a day of room. */
 export const PAST_DAYS = 32;
 
-/** So many days before today a few sellers were called already: a fortnight is old enough for the archive then. */
-const LONG_AGO = [124, 123] as const;
+/**
+ * Numbers of days before today on which a few sellers were already called, so that the archive has days old enough for
+ * it.
+ */
+const EARLIER_DAYS = [124, 123] as const;
 
 /** UTC days of a past that ends on `last`, oldest first: those of long ago before a whole past, then each of `days`. */
 export function daysOfPast(last: string, days: number): string[] {
   const daily = Array.from({ length: days }, (_, i) => addDays(last, i + 1 - days));
-  return days < PAST_DAYS || days > LONG_AGO[1] ? daily : [...LONG_AGO.map((ago) => addDays(last, -ago)), ...daily];
+  return days < PAST_DAYS || days > EARLIER_DAYS[1]
+    ? daily
+    : [...EARLIER_DAYS.map((ago) => addDays(last, -ago)), ...daily];
 }
 
 export interface PastOptions {
@@ -36,37 +41,40 @@ export interface DayProgress {
   cards: number;
 }
 
-export interface Span {
+export interface PastSpan {
   from: string;
   until: string;
   /** {@link PastOptions} */
   days: number;
 }
 
-/** Before now no call is begun any more: a thief's proof is shown again for ten minutes after it. */
-const LEEWAY_MS = 900_000;
+/**
+ * Time before now in which no call is begun, ms, since a payment without delivery is shown to its seller again for ten
+ * minutes.
+ */
+const QUIET_END_MS = 900_000;
 
 const SPAN_KEY = "simulated/span.json";
 const doneKey = (day: string): string => `simulated/done/${day}`;
 
 /**
- * Where the past begins and ends, fixed by its first start: a start after a crash goes on in the same past, so that no
- * slot moves and nothing ever lies in the future.
+ * Returns the start and end of the simulated past, which its first start fixes. A start after a crash continues the
+ * same past, so that no slot moves and nothing lies in the future.
  */
-async function spanOf(privateStore: Store, days: number, real: Clock): Promise<Span> {
+async function spanOf(privateStore: Store, days: number, real: Clock): Promise<PastSpan> {
   const known = await privateStore.get(SPAN_KEY);
-  if (known) return JSON.parse(Buffer.from(known.bytes).toString("utf8")) as Span;
+  if (known) return JSON.parse(Buffer.from(known.bytes).toString("utf8")) as PastSpan;
   const until = real.now();
-  const span: Span = { from: daysOfPast(dayOf(until), days)[0]!, until: until.toISOString(), days };
+  const span: PastSpan = { from: daysOfPast(dayOf(until), days)[0]!, until: until.toISOString(), days };
   await privateStore.create(SPAN_KEY, Buffer.from(JSON.stringify(span)));
   return span;
 }
 
-/** Has this store lived through its past already? Then a start is live from its first moment. */
+/** Reports whether this store's past is complete; then a start is live from its first moment. */
 export async function isPastOver(privateStore: Store): Promise<boolean> {
   const known = await privateStore.get(SPAN_KEY);
   if (!known) return false;
-  const { until } = JSON.parse(Buffer.from(known.bytes).toString("utf8")) as Span;
+  const { until } = JSON.parse(Buffer.from(known.bytes).toString("utf8")) as PastSpan;
   return (await privateStore.head(doneKey(dayOf(new Date(until))))) !== null;
 }
 
@@ -77,18 +85,18 @@ const cataloguesOn = ({ catalogues, newcomers = [] }: PastOptions, days: number,
 ];
 
 /**
- * Live through the past day by day on the base schedule: plan, observe, ingest, grade, publish; of the days long ago the
- * first block alone. What is old enough by now is archived at the end. The record's clock is simulated; chain time is
- * real. A day that was cut off is done again from its beginning: slots that are in the log already are skipped by their
- * event ids, so nothing is observed or paid twice.
+ * Simulates the past day by day on the base schedule: plan, observe, ingest, grade, publish. Of the earlier days only
+ * the first six-hour block is simulated. Days that are old enough are archived at the end. The record's clock is
+ * simulated; chain time is real. A day that was interrupted is repeated from its beginning: slots that the log holds
+ * already are skipped by their event ids, so nothing is observed or paid twice.
  */
-export async function livePast(
+export async function simulatePast(
   pipeline: Pipeline,
   privateStore: Store,
   clock: SwitchedClock,
   real: Clock,
   options: PastOptions,
-): Promise<Span> {
+): Promise<PastSpan> {
   const span = await spanOf(privateStore, options.days, real);
   const last = dayOf(new Date(span.until));
   const days = daysOfPast(last, span.days);
@@ -103,7 +111,7 @@ export async function livePast(
     await pipeline.intake(cataloguesOn(options, span.days, left));
     const plan = await pipeline.plan(day);
     const began = dayStart(day);
-    const until = left > span.days ? began.getTime() + BLOCK_MS : end.getTime() - (day === last ? LEEWAY_MS : 0);
+    const until = left > span.days ? began.getTime() + BLOCK_MS : end.getTime() - (day === last ? QUIET_END_MS : 0);
     const seen = await pipeline.observe(plan, began, new Date(until));
     // What today brought is taken into the lake by the grade and by tomorrow's intake, whichever comes first: the plan
     // after it follows from all of it.

@@ -24,7 +24,7 @@ import { printStatus, stopwatch } from "./report.ts";
 import { localMoney, openSales } from "./selling.ts";
 import { startLive } from "./serve.ts";
 import { openServing, SELL, type ServingTier } from "./serving-tier.ts";
-import { daysOfPast, isPastOver, livePast, Progress } from "./simulated-past.ts";
+import { daysOfPast, isPastOver, Progress, simulatePast } from "./simulated-past.ts";
 import type { OptionsOf } from "./table.ts";
 import { type DemoWitnesses, openDemoWitnesses } from "./witness.ts";
 import { askPeople, openWorld, requireMarket, type World } from "./world.ts";
@@ -128,7 +128,7 @@ async function enterPresent(
 /** Seller of which the demo withdraws a record, and takes that back. */
 const CORRECTED = "encoder";
 /** Between a correction and its withdrawal: each has a card of its own, since a running service grades every ten seconds. */
-const STANDS_MS = 25_000;
+const CORRECTION_MS = 25_000;
 
 /**
  * As an operator does with `touchstone correct` and `touchstone reinstate`: withdraws the newest handshake of an endpoint,
@@ -147,7 +147,7 @@ async function correctOnce(parts: Parts, seller: string, signal: AbortSignal): P
     const drafts = planCorrections(record, order, now).map((body) => draftOf("correction", record.cap, body, now));
     await recorder.append(drafts);
   });
-  await systemClock.sleep(STANDS_MS, signal);
+  await systemClock.sleep(CORRECTION_MS, signal);
   await withReading(parts, async (reading) => {
     const { cap, correctionRecords } = await findEndpoint(reading, seller);
     const [id] = [...correctionRecords.corrections.keys()];
@@ -158,8 +158,8 @@ async function correctOnce(parts: Parts, seller: string, signal: AbortSignal): P
   });
 }
 
-/** What happens around a service, one after the other. The demo goes on without what fails, and the log says what did. */
-async function actAll(acts: readonly (() => Promise<void>)[], signal: AbortSignal, logger: Logger): Promise<void> {
+/** Runs the acts of the demo one after the other. An act that fails is logged, and the demo goes on without it. */
+async function runActs(acts: readonly (() => Promise<void>)[], signal: AbortSignal, logger: Logger): Promise<void> {
   for (const act of acts) {
     if (signal.aborted) return;
     await act().catch((error: unknown) => {
@@ -224,7 +224,7 @@ export async function start(given: Config, options: StartOptions): Promise<void>
     progress.say(`simulating ${days} days from the past to now (record time is made up, chain time is real)`);
     const listed = { catalogues: [world.catalogue], newcomers: world.newcomers };
     const past = { days, ...listed, signal: stopped.signal, onDay: progress.day.bind(progress) };
-    const simulated = await livePast(roles.pipeline, parts.privateStore, clock, new FixedClock(present), past);
+    const simulated = await simulatePast(roles.pipeline, parts.privateStore, clock, new FixedClock(present), past);
     const after = await clockAfterPast(parts.privateStore, options.pace, present);
     const found = await enterPresent(after, clock, { roles, serving, world });
     const result: MarketLetters = {
@@ -251,7 +251,7 @@ export async function start(given: Config, options: StartOptions): Promise<void>
       const corrected = world.sellers.find(({ name }) => name === CORRECTED)!.urls[0]!;
       const service = { url: serving.url, origin: new URL(config.base_url).origin };
       const acts = [() => askPeople(world, service), () => correctOnce(parts, corrected, stopped.signal)];
-      const acting = actAll(acts, stopped.signal, logger);
+      const acting = runActs(acts, stopped.signal, logger);
       closing.push(() => acting);
     }
     await new Promise<void>((resolve) => {

@@ -102,7 +102,7 @@ export function textOf(
 
 type SweepOptions = OptionsOf<"wallets sweep">;
 
-interface Swept {
+interface SweptWallet {
   network: string;
   symbol: string;
   from: string;
@@ -113,11 +113,11 @@ interface Swept {
 }
 
 /** How often a sweep looks for its transfer on the chain, and the pauses between, ms. */
-const LOOKS = 40;
+const CHAIN_READS = 40;
 const PAUSE_MS = 500;
 const VALID_S = 600;
-/** Longer than any signed payment is valid. */
-const STILL_OPEN_MS = 3_600_000;
+/** Time after which no signed payment of a wallet can still settle, ms. */
+const PAYMENT_OPEN_MS = 3_600_000;
 
 /**
  * `touchstone wallets sweep`: moves what blind wallets of past days have left to one address, each by a signed EIP-3009
@@ -133,7 +133,7 @@ export async function sweepWallets(config: Config, options: SweepOptions): Promi
   if (!held.gas) throw new NoWallet("there is no wallet that pays the gas: touchstone wallets new");
   await requireNetworks(named);
   // A payment that was signed late last night may still be charged.
-  const today = dayOf(new Date(systemClock.now().getTime() - STILL_OPEN_MS));
+  const today = dayOf(new Date(systemClock.now().getTime() - PAYMENT_OPEN_MS));
   const isOver = ({ address }: Wallet): boolean => {
     const days = held.uses.filter((use) => use.address === address).map(({ day }) => day);
     return days.length > 0 && days.every((day) => day < today);
@@ -141,7 +141,7 @@ export async function sweepWallets(config: Config, options: SweepOptions): Promi
   if (options.till && !held.till) throw new NoWallet("there is no till: set sell.network, then touchstone wallets new");
   const over = options.till ? [held.till!] : held.blind.filter(isOver);
   const rail = railOn(named);
-  const swept: Swept[] = [];
+  const swept: SweptWallet[] = [];
   for (const network of named) {
     for (const token of network.assets) {
       const sweep = sweeper(network, token, { rail, gas: held.gas, options });
@@ -169,7 +169,7 @@ function sweeper(network: Network, token: Token, parts: { rail: Rail; gas: Walle
   const chainId = Number(network.id.slice("eip155:".length));
   const sender = createSender(reader, chainId, accountOf(gas), network.gasCeiling);
   const authorizations = createAuthorizations(tokenOn(network, token), sender);
-  return async (wallet: Wallet): Promise<Swept | null> => {
+  return async (wallet: Wallet): Promise<SweptWallet | null> => {
     const { value: amountAtomic, head } = await rail.balance(wallet.address, place);
     if (amountAtomic === 0n) return null;
     const amount = formatUnits(amountAtomic, token.decimals);
@@ -185,7 +185,7 @@ function sweeper(network: Network, token: Token, parts: { rail: Rail; gas: Walle
     const outcome = await authorizations.submitTransfer(signed);
     if (outcome.outcome === "refused") return { ...transfer, tx: null, says: `refused: ${outcome.reason}` };
     const { nonce } = signed.authorization;
-    for (let n = 0; n < LOOKS; n++) {
+    for (let n = 0; n < CHAIN_READS; n++) {
       const query = { from: wallet.address, nonce, sinceBlock: head.number, ...place };
       const { value: seen } = await rail.settlementOf(query);
       if (seen) return { ...transfer, tx: seen.tx, says: seen.final ? "swept" : "swept, not final yet" };

@@ -6,7 +6,7 @@ import { createInterface } from "node:readline";
 import { pathToFileURL } from "node:url";
 import { Failure } from "../infra/errors.ts";
 
-/** What the market's process says of itself once it is up (one JSON line, also `world.json` in its folder). */
+/** What the market's process reports once it runs: one JSON line, also written to `world.json` in its folder. */
 export interface WorldInfo {
   pid: number;
   rpcUrl: string;
@@ -25,17 +25,17 @@ export interface WorldInfo {
 }
 
 export interface World extends WorldInfo {
-  /** True when it was already running: an earlier start was cut off and this one goes on. */
+  /** True when the world was already running, because an earlier start was interrupted and this one continues. */
   reused: boolean;
-  /** Stop it and wait until it is gone. */
+  /** Stops the world and waits until its process has ended. */
   stop(): Promise<void>;
-  /** Let it run on; it ends by itself when its lease expires. */
+  /** Leaves the world running; it ends by itself when its lease expires. */
   release(): void;
-  /** Aborts when the market died under us: there is no chain to pay on, and no seller to call. */
+  /** Aborts when the market's process died: then there is no chain to pay on, and no seller to call. */
   lost: AbortSignal;
 }
 
-/** Could the world's script be run here? Asked before anything is made. @throws Failure `usage` */
+/** Checks that the world's script can run here, before anything is created. @throws Failure `usage` */
 export function requireMarket(script: string): void {
   const { resolve } = createRequire(pathToFileURL(script));
   try {
@@ -63,7 +63,7 @@ async function renew(info: WorldInfo): Promise<boolean> {
 }
 
 /** The world that was started last in this folder, running or not; null where none was. */
-export function worldIn(dir: string): WorldInfo | null {
+export function readWorld(dir: string): WorldInfo | null {
   try {
     return JSON.parse(readFileSync(join(dir, "world.json"), "utf8")) as WorldInfo;
   } catch {
@@ -71,8 +71,8 @@ export function worldIn(dir: string): WorldInfo | null {
   }
 }
 
-/** Is there a process of this number? */
-export const alive = (pid: number): boolean => {
+/** Reports whether a process with this id exists. */
+export const isAlive = (pid: number): boolean => {
   try {
     process.kill(pid, 0);
     return true;
@@ -112,8 +112,8 @@ function boot(dir: string, script: string): Promise<WorldInfo> {
 }
 
 /**
- * The people of the market deal with a service over its API: a watcher, a dispute, a wish for a re-test, a published call.
- * What was done before is not done again. @throws Error with what the service refused
+ * Lets the people of the market use a service over its API: a watcher, a dispute, a re-test, a published call. What was
+ * done before is not repeated. @throws Error with the text of the service's refusal
  */
 export async function askPeople({ people }: WorldInfo, service: { url: string; origin: string }): Promise<void> {
   if (people === undefined) return;
@@ -124,18 +124,18 @@ export async function askPeople({ people }: WorldInfo, service: { url: string; o
 }
 
 /**
- * The demo's world (local chain and sellers), a process of its own that outlives a kill of ours: found again by its
- * `world.json`, started when there is none. Its lease is renewed while we live.
- * @throws Error naming the log file when it cannot be started.
+ * Opens the demo's world (local chain and sellers), a process of its own that survives a kill of this process. It is
+ * found by its `world.json`, or started. Its lease is renewed while this process lives.
+ * @throws Error naming the log file when it cannot be started
  */
 export async function openWorld(dir: string, script: string): Promise<World> {
   mkdirSync(dir, { recursive: true });
-  const before = worldIn(dir);
+  const before = readWorld(dir);
   const reused = before !== null && (await renew(before));
   const info = reused ? before : await boot(dir, script);
   const lost = new AbortController();
   const timer = setInterval(() => {
-    if (alive(info.pid)) void renew(info);
+    if (isAlive(info.pid)) void renew(info);
     else
       lost.abort(
         new Failure(
@@ -152,9 +152,9 @@ export async function openWorld(dir: string, script: string): Promise<World> {
     release: () => clearInterval(timer),
     async stop() {
       clearInterval(timer);
-      if (alive(info.pid)) process.kill(info.pid, "SIGTERM");
-      for (let i = 0; i < 100 && alive(info.pid); i++) await new Promise((done) => setTimeout(done, 50));
-      if (alive(info.pid)) process.kill(info.pid, "SIGKILL");
+      if (isAlive(info.pid)) process.kill(info.pid, "SIGTERM");
+      for (let i = 0; i < 100 && isAlive(info.pid); i++) await new Promise((done) => setTimeout(done, 50));
+      if (isAlive(info.pid)) process.kill(info.pid, "SIGKILL");
     },
   };
 }

@@ -2,19 +2,19 @@ import { createHash } from "node:crypto";
 import { existsSync, readFileSync } from "node:fs";
 import { fileURLToPath } from "node:url";
 
-/** The client library as one file, the same that its package holds. */
+/** The client library as one file, identical to the one in its package. */
 export interface ClientFile {
   readonly text: string;
-  /** Hex, as `sha256sum` prints it. */
+  /** Hex sha256, as `sha256sum` prints it. */
   readonly sha256: string;
-  /** As a page of HTML names it (W3C Subresource Integrity). */
+  /** Hash in the form of HTML's `integrity` attribute (W3C Subresource Integrity). */
   readonly integrity: string;
 }
 
-/** Where `npm run build` puts it. */
+/** Path at which `npm run build` writes the file. */
 const BUILT = fileURLToPath(new URL("./client/dist/client.mjs", import.meta.url));
 
-/** Null where the service was started from its sources and nothing was built. */
+/** Reads the file; null when the service runs from its sources and nothing was built. */
 export function readClientFile(file: string = BUILT): ClientFile | null {
   if (!existsSync(file)) return null;
   const bytes = readFileSync(file);
@@ -28,7 +28,7 @@ export function readClientFile(file: string = BUILT): ClientFile | null {
 
 const NOT_BUILT = "(this service holds no built file)";
 
-/** A page of the documentation with the hashes of the file that is served here, where it names them. */
+/** Fills the hashes of the served file into a page of the documentation. */
 export const withHashes = (markdown: string, file: ClientFile | null): string =>
   markdown
     .replaceAll("CLIENT_SHA256", file?.sha256 ?? NOT_BUILT)

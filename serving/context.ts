@@ -45,16 +45,18 @@ import { extractive } from "./work/brief/summariser.ts";
 import { Receipts } from "./work/receipts.ts";
 import type { WorkDeps } from "./work/work.ts";
 
-/** The settings' limits, and those that are no setting. */
+/** The limits of the settings, and fixed limits that are not settings. */
 export interface ServingLimits extends Limits {
-  /** Requests of one client in a minute that have no limit of their own: pages, cards, objects of the log. */
+  /**
+   * Requests of one client in a minute for operations without a limit of their own: pages, cards, objects of the log.
+   */
   reads_per_minute: number;
   /** Disputes that one client may send in an hour. */
   disputes_per_hour: number;
-  /** Requests of one client for a price or a bought call in a minute, and of all clients for prices of one domain. */
+  /** Requests in a minute for a price or a bought call: of one client, and for prices of one domain by all clients. */
   buys_per_minute: number;
   quotes_per_domain_minute: number;
-  /** Fallbacks of one wallet's orders, and of all, in an hour. */
+  /** Fallbacks (a second seller after the first one failed) in an hour: of one wallet's orders, and of all orders. */
   fallbacks_per_hour: { payer: number; all: number };
   /** Answers that one client may have evaluated in a minute. */
   evaluations_per_minute: number;
@@ -70,7 +72,7 @@ const SERVING_LIMITS: ServingLimits = {
   evaluations_per_minute: 20,
 };
 
-/** Everything that serving may touch. There is no private store, no lake and no key but the one that signs answers. */
+/** Everything that serving may use. It has no private store, no lake, and no key but the one that signs answers. */
 export interface ServingDeps {
   /** The public store. */
   store: Pick<Store, "get" | "getRange" | "head">;
@@ -78,53 +80,53 @@ export interface ServingDeps {
   log: Pick<Log, "append" | "read" | "partitions">;
   answers: Signer;
   validateUrl: Egress["validate"];
-  /** The keys document as it stands now. */
+  /** Returns the current keys document. */
   jwks: () => Jwks;
   clock: Clock;
   logger: Logger;
   metrics: Metrics;
-  /** Address under which others reach us, without a trailing slash: absolute links are made of it. */
+  /** Address of the service without a trailing slash, from which absolute links are made. */
   baseUrl: string;
-  /** Agent of ERC-8004 that was minted for this service, `REGISTRY/ID`. */
+  /** ERC-8004 agent that was minted for this service, `REGISTRY/ID`. */
   agent?: string | null;
   limits?: Partial<ServingLimits>;
   cache?: CacheBounds;
-  /** The line of asks, as a fold of the log; without one a replica knows only what it appended itself. */
+  /** The queue of asks, folded from the log. Without it a replica knows only the asks that it appended itself. */
   askLine?: AskQueue;
-  /** Counts who is asked for; without it nothing is counted. */
+  /** Counts which endpoints clients check; absent: nothing is counted. */
   demand?: Demand;
-  /** What a look at a listing is made with; without it nobody gets this process to probe. */
+  /** The parts needed to probe a listing; absent: this process probes nothing. */
   looks?: ProbeTools;
-  /** Addresses of our own besides `baseUrl`. */
+  /** Our own addresses in addition to `baseUrl`. */
   ownAddresses?: readonly string[];
-  /** Where receivers of watchers are reached, and the log that watchers are kept in; without it none is taken in. */
+  /** How receivers of watchers are reached, and the log that holds watchers; absent: no watcher is accepted. */
   receivers?: { egress: Pick<Egress, "fetch">; log: ServingLog; plain: boolean };
-  /** Where folds of the log are kept; without it each start reads their topics from the beginning. */
+  /** Folder in which folds of the log are stored; absent: each start reads their topics from the beginning. */
   folds?: FoldFolder;
-  /** What calls are bought with; without it nothing is sold here. */
+  /** The parts needed to buy calls; absent: nothing is sold. */
   sales?: Sales;
-  /** Where nothing is sold: what is missing, in words for whoever asks to buy. */
+  /** What is missing when nothing is sold, in words for a client that wants to buy. */
   unsold?: string;
-  /** What our own paid operations are done with, beside what serving has anyway; without it there are none. */
+  /** The parts needed for our own paid operations, in addition to the rest; absent: there are none. */
   workshop?: Pick<WorkDeps, "egress" | "extractor" | "register"> & Partial<Pick<WorkDeps, "summariser" | "search">>;
-  /** What planted pages follow from; without it none is served. */
+  /** Secret from which planted pages are derived; absent: none is served. */
   pages?: Uint8Array;
-  /** Whether this process is behind with its work; without it nothing is shed. */
+  /** Detects whether this process is overloaded; absent: no request is refused for that. */
   overload?: Pick<Overload, "refuseFree">;
   /** Folder of the documentation (default: `docs/` of the project). */
   docsDir?: string;
-  /** The client library (default: the one that was built); null: none is served. */
+  /** The client library (default: the built file); null: none is served. */
   clientFile?: ClientFile | null;
 }
 
-/** What the operations share. */
+/** The parts that operations share. */
 export interface Service extends Omit<ServingDeps, "looks" | "clientFile"> {
   /** null: nothing is sold here. */
   payOnDelivery: PayOnDelivery | null;
-  /** How a call of an endpoint is bought here, or why it is not. */
+  /** Returns how a call of an endpoint is bought here, or why it cannot be. */
   termsOf: ReturnType<typeof termsOf>;
   work: WorkDeps | null;
-  /** What a search of the record answers. */
+  /** Answers a search of the record. */
   search(view: View, query: SearchQuery): Promise<SearchAnswer>;
   buyLimiter: Limiter;
   checks: Checks;
@@ -147,13 +149,13 @@ export interface Service extends Omit<ServingDeps, "looks" | "clientFile"> {
   looks: ListingChecks;
   lookLimiter: Limiter;
   watchers: Watchers;
-  /** Key of the client behind a socket address and an X-Forwarded-For header. */
+  /** Returns the key of the client behind a socket address and an X-Forwarded-For header. */
   client: (peer: string | undefined, forwarded: string | null) => string;
 }
 
 const PROJECT_DOCS = fileURLToPath(new URL("../docs", import.meta.url));
 
-export function serviceOf(deps: ServingDeps): Service {
+export function createService(deps: ServingDeps): Service {
   const limits = { ...SERVING_LIMITS, ...deps.limits };
   const { follower, log, store, validateUrl, clock, logger, metrics, demand, sales, answers: signer } = deps;
   const view = () => follower.view;
@@ -207,7 +209,7 @@ export function serviceOf(deps: ServingDeps): Service {
       own: [deps.baseUrl, ...(deps.ownAddresses ?? [])],
     }),
     lookLimiter: limiter("looks", limits.looks_per_hour, 3600),
-    watchers: watchersOf(deps, limits),
+    watchers: createWatchers(deps, limits),
     payOnDelivery: sales
       ? new PayOnDelivery(sales, {
           ...{ view, clock, baseUrl },
@@ -215,10 +217,10 @@ export function serviceOf(deps: ServingDeps): Service {
           fallbacksPerHour: limits.fallbacks_per_hour,
         })
       : null,
-    work: workOf(deps, docs, {
+    work: createWork(deps, docs, {
       ...{ baseUrl, checks, search },
       failures: async (of, cap, limit) => {
-        const page = await failuresOf(of, cap, paidRows, { limit, base: baseUrl, ...READ_FOR_A_BRIEF });
+        const page = await failuresOf(of, cap, paidRows, { limit, base: baseUrl, ...BRIEF_READS });
         return { schema: "svc.trust.failures.v1", capability_id: cap, ...page };
       },
     }),
@@ -227,11 +229,11 @@ export function serviceOf(deps: ServingDeps): Service {
   };
 }
 
-/** Evidence that is not held and that a brief may read for one endpoint. */
-const READ_FOR_A_BRIEF = { maxFiles: 16, maxBytes: 16 * 1024 * 1024 };
+/** Limits on uncached evidence files that a brief may read for one endpoint. */
+const BRIEF_READS = { maxFiles: 16, maxBytes: 16 * 1024 * 1024 };
 
-/** What our own paid operations are done with; null where there are none. */
-function workOf(
+/** Creates the parts of our own paid operations; null when there are none. */
+function createWork(
   { workshop, sales, log, answers, clock, follower }: ServingDeps,
   docs: ReadonlyMap<string, Doc>,
   record: Omit<RecordParts, "view" | "clock">,
@@ -243,14 +245,17 @@ function workOf(
   return { summariser: extractive, ...workshop, signer: answers, clock, corpus, record: parts, receipts };
 }
 
-/** What is asked of receivers without any: nobody is, since what comes of it could not be kept. */
+/**
+ * Stands in for receivers when watchers are not accepted: no receiver is ever contacted, since its answer could not be
+ * recorded.
+ */
 const NO_RECEIVERS = {
   log: NO_LOG,
   plain: false,
   egress: { fetch: async () => ({ outcome: "refused" as const, says: "not from here", totalMs: 0, sent: false }) },
 };
 
-function watchersOf(deps: ServingDeps, limits: Limits): Watchers {
+function createWatchers(deps: ServingDeps, limits: Limits): Watchers {
   const { follower, validateUrl, answers, clock, logger, baseUrl, folds, receivers = NO_RECEIVERS } = deps;
   return new Watchers({
     ...{ ...receivers, validateUrl, signer: answers, clock, logger, limits, folds },

@@ -12,37 +12,40 @@ import { guardSockets } from "./http/sockets.ts";
 
 export interface ServeOptions {
   app: H3;
-  /** 0 picks a free one. */
+  /** Port to listen on; 0 picks a free port. */
   port: number;
   host: string;
-  /** Other processes may listen there too, each getting a share of the connections. */
+  /** Whether other processes may listen on the port too; each then gets a share of the connections. */
   shared?: boolean;
-  /** What sockets may hold, where it differs from {@link LIMITS}. */
+  /** Limits on sockets that replace those in {@link LIMITS}. */
   limits?: Partial<Limits>;
-  /** Peers whose sockets carry many clients: only their number in total is bounded. */
+  /** Peers whose sockets carry many clients' requests. Only their total number is limited. */
   proxies?: readonly Cidr[];
   metrics?: Pick<Metrics, "count">;
-  /** Is told how many of the sockets are taken, and how long a connection waits until it is. */
+  /** Gets the sources of the share of sockets in use, and of the time that a connection waits to be accepted. */
   overload?: Pick<Overload, "ofSockets" | "ofAcceptQueue">;
-  /** How long answers under way may take once closing began, ms (default 10,000). */
+  /** Longest time for running answers after closing began, ms (default 10,000). */
   graceMs?: number;
 }
 
 export interface Serving {
   url: string;
   port: number;
-  /** Stop listening, let answers under way end, cut what lasts longer than the grace. */
+  /** Stops listening, lets running answers end, and cuts those that take longer than the grace period. */
   close(): Promise<void>;
 }
 
-/** Longest silence of a socket within a request, and between two of them, ms. */
+/** Longest silence of a socket during a request, and between two requests, ms. */
 const SILENCE_MS = 120_000;
 const KEEP_ALIVE_MS = 5_000;
-/** How often the server looks for requests whose time is over, ms: its own default is 30 s, three times their time. */
-const LOOK_MS = 1_000;
-/** How often this process connects to its own port, to measure how long a connection waits, ms. */
+/**
+ * Interval at which the server looks for requests that exceeded their time, ms. Node's default of 30 s is three times
+ * that time.
+ */
+const REQUEST_CHECK_MS = 1_000;
+/** Interval at which this process connects to its own port to measure how long a connection waits, ms. */
 const SELF_CHECK_MS = 500;
-/** Requests of one socket, after which it is closed, so that sockets find their way to other replicas too. */
+/** A socket is closed after this many requests, so that clients also find other replicas. */
 const MAX_REQUESTS = 10_000;
 
 const CANNOT_LISTEN: Readonly<Record<string, string>> = {
@@ -56,18 +59,18 @@ function listen(server: Server, host: string, port: number, shared: boolean): Pr
       const why = CANNOT_LISTEN[code] ?? code;
       reject(new Failure("port", `cannot listen on port ${port} of ${host}: ${why}`));
     });
-    // Several processes may share the port where the system and Node (from 22.12) can; elsewhere the second is refused.
-    // Else the port is this process's own, also among several that share another one.
+    // Several processes may share the port where the system and Node (from 22.12) allow it; elsewhere the second
+    // process is refused. Without sharing, the port belongs to this process alone.
     server.listen({ host, port, reusePort: shared, exclusive: !shared } as ListenOptions, resolve);
   });
 }
 
 /**
- * How long a connection waits until this process takes it, ms, by one of our own that waits as all others do. Libuv takes
- * one from the system's queue in a turn of its loop (since 1.45: libuv/libuv#3696), so on a busy machine the queue is full,
- * and strangers wait in it until they give up, while no turn is slow.
+ * Measures how long a connection waits until this process accepts it, ms, by connecting to its own port. libuv accepts
+ * one connection from the system's queue per turn of its loop (since 1.45: libuv/libuv#3696). On a busy machine the
+ * queue fills up and clients wait in it until they give up, although no single turn is slow.
  */
-function acceptWait(server: Server): () => number {
+function createAcceptWait(server: Server): () => number {
   const { address, port } = server.address() as AddressInfo;
   const host = address === "::" ? "::1" : address === "0.0.0.0" ? "127.0.0.1" : address;
   let check: { socket: Socket; at: number } | null = null;
@@ -78,7 +81,7 @@ function acceptWait(server: Server): () => number {
     const mine = { socket, at: systemClock.monotonic() };
     check = mine;
     socket.on("error", () => {});
-    // It was refused, or dropped because all sockets are taken: that says nothing of the queue.
+    // The connection was refused, or dropped because all sockets are in use, which tells nothing about the queue.
     socket.once("close", () => {
       if (check === mine) check = null;
     });
@@ -96,24 +99,24 @@ function acceptWait(server: Server): () => number {
   return () => Math.max(waitedMs, check ? systemClock.monotonic() - check.at : 0);
 }
 
-/** Listen with the app, within bounds for its sockets. @throws Failure `port` */
+/** Starts to listen with the app, with limits on its sockets. @throws Failure `port` */
 export async function serve(options: ServeOptions): Promise<Serving> {
   const { app, port, host, shared, graceMs, proxies = [], metrics } = options;
   const limits = { ...LIMITS, ...options.limits };
   const server = createServer({
-    // The server takes no time for headers that is longer than that for the whole.
+    // Node refuses a headers timeout that is longer than the timeout of the whole request.
     headersTimeout: Math.min(limits.headers_timeout_s, limits.request_timeout_s) * 1000,
     requestTimeout: limits.request_timeout_s * 1000,
     keepAliveTimeout: KEEP_ALIVE_MS,
-    connectionsCheckingInterval: LOOK_MS,
+    connectionsCheckingInterval: REQUEST_CHECK_MS,
   });
   server.maxRequestsPerSocket = MAX_REQUESTS;
   server.timeout = SILENCE_MS;
   const share = guardSockets(server, toNodeHandler(app), limits, (peer) => socketKey(peer, proxies), metrics);
   options.overload?.ofSockets(share);
   await listen(server, host, port, shared === true);
-  // Where several processes share the port, another one may take the connection that measures the wait here.
-  if (!shared) options.overload?.ofAcceptQueue(acceptWait(server));
+  // When several processes share the port, another process may accept the connection that measures the wait.
+  if (!shared) options.overload?.ofAcceptQueue(createAcceptWait(server));
   const bound = (server.address() as AddressInfo).port;
   const name = host.includes(":") ? `[${host}]` : host;
   return {

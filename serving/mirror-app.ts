@@ -9,7 +9,7 @@ import { clientKey, parseProxies } from "./http/limits.ts";
 import { Problem, problemResponse } from "./http/problem.ts";
 import { Streams } from "./http/streams.ts";
 
-/** Whose X-Forwarded-For a mirror believes: what runs on its own machine. */
+/** Peers whose X-Forwarded-For a mirror trusts: programs on its own machine. */
 export const MIRROR_PROXIES = parseProxies(["127.0.0.0/8", "::1"]);
 
 const FRONT = (size: string): string => `A mirror of a Touchstone record, proven up to ${size}.
@@ -22,8 +22,8 @@ Copy and prove it: touchstone mirror <this address> DIR
 `;
 
 /**
- * A mirror's public folder over HTTP: the objects under the paths of the original service, and nothing else. It holds no
- * key and signs nothing: whoever reads from it proves what it reads.
+ * Creates the app of a mirror: the objects of its public folder under the paths of the original service, and nothing
+ * else. A mirror holds no key and signs nothing, so its readers verify what they read.
  */
 export function createMirrorApp(publicStore: ReadableStore, logger: Logger): H3 {
   const streams = new Streams(LIMITS, () => systemClock.monotonic());

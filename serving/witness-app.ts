@@ -14,25 +14,25 @@ const respond = ({ status, body, type }: WitnessAnswer): Response =>
     headers: { "content-type": type, "cache-control": "no-store", "x-content-type-options": "nosniff" },
   });
 
-const say = (status: number, says: string): Response => respond({ status, body: `${says}\n`, type: TEXT });
+const respondText = (status: number, says: string): Response => respond({ status, body: `${says}\n`, type: TEXT });
 
 /**
- * A witness over HTTP (c2sp.org/tlog-witness): `POST /add-checkpoint`, `GET /<sha256 of the origin>/checkpoint`, and its
- * verifier key at `/`. Answers are plain text, as the specification has them.
+ * Creates the app of a witness over HTTP (c2sp.org/tlog-witness): `POST /add-checkpoint`, `GET /<sha256 of the
+ * origin>/checkpoint`, and its verifier key at `/`. Answers are plain text, as the specification requires.
  */
 export function createWitnessApp(witness: Witness, logger: Logger): H3 {
-  const app = new H3({ silent: true, onError: () => say(400, "the request cannot be read") });
+  const app = new H3({ silent: true, onError: () => respondText(400, "the request cannot be read") });
   app.post("/add-checkpoint", async ({ req }) => {
     try {
       return respond(witness.add(await bodyBytes(req.body, MAX_REQUEST_BYTES)));
     } catch (error) {
-      if (error instanceof Problem) return say(error.code === "too_large" ? 413 : 400, error.message);
+      if (error instanceof Problem) return respondText(error.code === "too_large" ? 413 : 400, error.message);
       logger.error({ err: error }, "a checkpoint could not be cosigned");
-      return say(503, "this witness cannot write");
+      return respondText(503, "this witness cannot write");
     }
   });
   app.get("/:hash/checkpoint", (event) => respond(witness.newest(event.context.params?.hash ?? "")));
-  app.get("/", () => say(200, witness.vkey));
-  app.all("/**", () => say(404, "a witness has add-checkpoint, and /<sha256 of an origin>/checkpoint"));
+  app.get("/", () => respondText(200, witness.vkey));
+  app.all("/**", () => respondText(404, "a witness has add-checkpoint, and /<sha256 of an origin>/checkpoint"));
   return app;
 }

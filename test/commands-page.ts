@@ -1,6 +1,6 @@
 import { existsSync, readFileSync, writeFileSync } from "node:fs";
 import { join, resolve } from "node:path";
-import { EXIT, MEANINGS } from "../commands/exit.ts";
+import { EXIT, EXIT_MEANINGS } from "../commands/exit.ts";
 import { exitsOf, ROWS } from "../commands/program.ts";
 import type { CommandRow } from "../commands/row.ts";
 
@@ -41,7 +41,7 @@ const commandRows = (): string[] =>
   });
 
 const exitRows = (): string[] =>
-  Object.entries(MEANINGS).map(
+  Object.entries(EXIT_MEANINGS).map(
     ([name, meaning]) => `| ${EXIT[name as keyof typeof EXIT]} | \`${name}\` | ${cell(meaning)} |`,
   );
 

@@ -33,7 +33,7 @@ test("places, and fair queues: each under a name with its size", () => {
     'serving/http/sockets.ts: name: "sockets", size: limits.sockets, most: { client: limits.sockets_per_client',
     'serving/http/streams.ts: name: "streams", size: limits.streams, most',
     'serving/tables/ask-queue.ts: name: "asks", size: limits.max',
-    'serving/tables/ask-queue.ts: name: "re-tests", size: Math.ceil(KEPT_SHARE * limits.max)',
+    'serving/tables/ask-queue.ts: name: "re-tests", size: Math.ceil(RETEST_SHARE * limits.max)',
     'serving/work/extract/extractor.ts: name: "documents", size, waiting',
   ]);
   // None is made in another form, under a name that the list does not show.

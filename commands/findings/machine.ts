@@ -11,16 +11,19 @@ const ROLES = ["start", "observe", "own", "publish", "serve"] as const;
 export type Role = (typeof ROLES)[number];
 
 const GIB = 2 ** 30;
-/** Free bytes below which writes fail soon, and below which a market of some thousand endpoints fills it within weeks. */
+/**
+ * Free bytes below which writes will soon fail (broken), and below which a market of some thousand endpoints fills the
+ * disk within weeks (warn).
+ */
 const DISK_BROKEN = GIB;
 const DISK_WARN = 10 * GIB;
 
 /** Returns the nearest existing parent of a path, since this check must not create the folder. */
-const existing = (path: string): string => (existsSync(path) ? path : existing(dirname(path)));
+const existingParent = (path: string): string => (existsSync(path) ? path : existingParent(dirname(path)));
 
 /** Checks the free space on the disk of the data folder. */
 export async function diskFindings({ data_dir }: Pick<Config, "data_dir">): Promise<Finding[]> {
-  const { bavail, bsize } = await statfs(existing(resolve(data_dir)));
+  const { bavail, bsize } = await statfs(existingParent(resolve(data_dir)));
   const free = bavail * bsize;
   const says = `${(free / GIB).toFixed(1)} GiB free for ${resolve(data_dir)}`;
   const todo = "make room, or set data_dir to a larger disk: a full one stops ingest, and nothing is paid then";

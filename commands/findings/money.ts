@@ -19,7 +19,7 @@ const networkName = (id: string): string => `network ${id}`;
 export async function networkFindings(config: Config): Promise<Finding[]> {
   const networks = configuredNetworks(config);
   const unread = networks.filter(({ rpcUrls }) => rpcUrls.length === 0);
-  const found = await Promise.all(networks.filter(({ rpcUrls }) => rpcUrls.length > 0).map(nodesOf));
+  const found = await Promise.all(networks.filter(({ rpcUrls }) => rpcUrls.length > 0).map(tooFewNodes));
   return [
     ...unread.map(({ id }) =>
       broken(networkName(id), "no node is named for it, so nothing is paid", "set chain.rpc_url, or networks"),
@@ -29,7 +29,7 @@ export async function networkFindings(config: Config): Promise<Finding[]> {
 }
 
 /** Reports a network on which too few nodes answer to believe a settlement. Nothing is signed there. */
-async function nodesOf(network: Network): Promise<Finding[]> {
+async function tooFewNodes(network: Network): Promise<Finding[]> {
   const found = await checkNetwork(network);
   const answering = found.filter(({ name, standing }) => name.includes(" node ") && standing === "ok").length;
   if (answering >= network.agree) return found;
@@ -83,7 +83,7 @@ export function blindFindings({ observe }: Pick<Config, "observe">): Finding[] {
 
 const ASKED_AT_ONCE = 8;
 /** A message to sign that no contract accepts as a payment. */
-const WORD = {
+const TEST_MESSAGE = {
   domain: { name: "touchstone doctor" },
   types: { Word: [{ name: "word", type: "string" }] },
   primaryType: "Word",
@@ -99,7 +99,7 @@ async function signerFindings({ known, gas, till, float, blind }: WalletsHeld): 
   const broke: Finding[] = [];
   await forEachConcurrent(outside, ASKED_AT_ONCE, async (wallet) => {
     try {
-      await accountOf(wallet).signTypedData(WORD);
+      await accountOf(wallet).signTypedData(TEST_MESSAGE);
     } catch (error) {
       broke.push(broken("signer", (error as Error).message, `let it sign for ${wallet.address}`));
     }

@@ -10,10 +10,10 @@ import { ownAddresses } from "./settings.ts";
 const CLOCK_WARN_S = 5;
 const CLOCK_BROKEN_S = 30;
 
-const endOf = (result: EgressResult): string =>
+const describeEnd = (result: EgressResult): string =>
   result.outcome === "answered" ? `answered ${result.status}` : `${result.outcome}: ${result.says}`;
 
-const isHere = (address: string): boolean => {
+const isOnThisMachine = (address: string): boolean => {
   const plain = address.replace(/^::ffff:/, "");
   return plain === "::1" || plain.startsWith("127.") || (isIP(plain) !== 0 && ownAddresses().includes(plain));
 };
@@ -67,16 +67,16 @@ function controlFinding(name: string, url: string, result: EgressResult, { allow
   if (result.outcome !== "answered" || result.status >= 500)
     return broken(
       name,
-      `${url} ${endOf(result)}`,
+      `${url} ${describeEnd(result)}`,
       "replace it with an address that is up, or fix this machine's connection",
     );
-  if (isHere(result.remoteAddress) && !allow_loopback)
+  if (isOnThisMachine(result.remoteAddress) && !allow_loopback)
     return broken(
       name,
       `${url} is on this machine: it is up whatever happens to our network`,
       "an address on another machine",
     );
-  return ok(name, `${url} ${endOf(result)} in ${Math.round(result.totalMs)} ms`);
+  return ok(name, `${url} ${describeEnd(result)} in ${Math.round(result.totalMs)} ms`);
 }
 
 /** Compares our clock with the `Date` headers of the answers (RFC 9110, section 6.6.1: whole seconds). */
@@ -113,7 +113,8 @@ export async function catalogueFindings(
       const name = `catalogue ${i + 1}`;
       const result = await egress.fetch({ url, method: "GET", headers, profile: "evidence" });
       const todo = "look whether its address has changed; what it listed stays in the record";
-      if (result.outcome !== "answered" || result.status !== 200) return warn(name, `${url} ${endOf(result)}`, todo);
+      if (result.outcome !== "answered" || result.status !== 200)
+        return warn(name, `${url} ${describeEnd(result)}`, todo);
       try {
         JSON.parse(Buffer.from(result.body).toString("utf8"));
       } catch {

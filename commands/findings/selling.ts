@@ -15,8 +15,8 @@ import { walletsAt } from "../../pipelines/roles/data-folder.ts";
  * Number of transactions for which there must be gas. With less nothing is sold, since an answer that cannot be charged
  * is our loss.
  */
-const TRANSACTIONS = 10n;
-const GAS_EACH = 500_000n;
+const MIN_TRANSACTIONS = 10n;
+const GAS_PER_TRANSACTION = 500_000n;
 
 /**
  * Returns the balance of the gas wallet, the gas that one sale takes, and the current gas price, all in wei.
@@ -25,7 +25,7 @@ const GAS_EACH = 500_000n;
 export async function gasOf(reader: Reader, address: string) {
   const coin = await chainRead("gas", () => reader.getBalance({ address: address as Address }));
   const { maxFeePerGas: price } = await chainRead("the price of gas", () => reader.estimateFeesPerGas());
-  return { coin, needs: price * GAS_EACH * TRANSACTIONS, price };
+  return { coin, needs: price * GAS_PER_TRANSACTION * MIN_TRANSACTIONS, price };
 }
 
 /**

@@ -63,7 +63,7 @@ export async function logFindings(config: Config): Promise<Finding[]> {
 /**
  * The stores that each role opens, and whether it writes to them. The orders store is opened only where calls are sold.
  */
-const OPENS: Record<Role, Partial<Record<StoreName, "reads" | "writes">>> = {
+const STORE_ACCESS: Record<Role, Partial<Record<StoreName, "reads" | "writes">>> = {
   start: { private: "writes", public: "writes", orders: "writes" },
   observe: { private: "writes", public: "reads" },
   own: { private: "writes", public: "writes" },
@@ -77,7 +77,7 @@ const OPENS: Record<Role, Partial<Record<StoreName, "reads" | "writes">>> = {
  */
 export async function storeFindings(config: Config, role: Role, name: StoreName): Promise<Finding[]> {
   const sells = config.sell.network !== null;
-  const way = name === "orders" && !sells ? undefined : OPENS[role][name];
+  const way = name === "orders" && !sells ? undefined : STORE_ACCESS[role][name];
   if (way === undefined) return [off(`store.${name}`, `${role} does not open it`)];
   const address = config.stores[name];
   if (address === null) return [folderFinding(name, folders(config.data_dir)[name], way)];

@@ -4,7 +4,7 @@ import { formatMoney, formatSum, parseMoney } from "../../pipelines/record/money
 import { DAY_MS, rfc3339 } from "../../pipelines/record/time.ts";
 import type { VolatileRow } from "../../pipelines/record/volatile.ts";
 import type { Limiter } from "../http/limits.ts";
-import { Problem, validated } from "../http/problem.ts";
+import { Problem, validate } from "../http/problem.ts";
 import type { CheckFacts } from "../schemas/check.ts";
 import {
   type Dependency,
@@ -41,7 +41,7 @@ export class Exposures {
    * @throws Problem bad_request with a pointer to the wrong item; too_many_requests
    */
   async report(request: unknown, client: string): Promise<{ text: string; headers: Record<string, string> }> {
-    const dependencies = validated(ReadExposure, request).dependencies.map(
+    const dependencies = validate(ReadExposure, request).dependencies.map(
       (one): Dependency => (typeof one === "string" ? { url: one } : one),
     );
     const headers = this.#take(client, dependencies.length);

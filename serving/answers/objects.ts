@@ -3,7 +3,7 @@ import { sha256hex } from "../../infra/canonical.ts";
 import { BadKey, type ObjectInfo, type Store, StoreDown } from "../../infra/store/store.ts";
 import { SourceDown } from "../../pipelines/published/errors.ts";
 import { kindOfKey, OBJECTS, type ObjectHeaders, type ObjectKind } from "../../pipelines/published/objects.ts";
-import { OPEN } from "../http/open.ts";
+import { OPEN_HEADERS } from "../http/open.ts";
 import { Problem } from "../http/problem.ts";
 import { matchesEtag, notModifiedSince } from "../http/reply.ts";
 import { parseRange } from "../http/request.ts";
@@ -83,7 +83,7 @@ export class PublicObjects {
     const etag = immutable ? etagOfKey(info) : etagOf(info);
     const headers: Record<string, string> = {
       ...{ "content-type": contentType, "cache-control": cacheControl, etag },
-      ...OPEN,
+      ...OPEN_HEADERS,
       ...(contentEncoding ? { "content-encoding": contentEncoding } : {}),
       ...(immutable ? { "accept-ranges": "bytes" } : {}),
       ...(sha256 ? { "repr-digest": `sha-256=:${Buffer.from(sha256, "hex").toString("base64")}:` } : {}),

@@ -18,7 +18,7 @@ import type { SellerTools } from "../../pipelines/orders/seller.ts";
 import type { BuyersExpectation } from "../../pipelines/record/expectation.ts";
 import { formatMoney } from "../../pipelines/record/money.ts";
 import type { Quote } from "../../pipelines/record/order-step.ts";
-import { OPEN } from "../http/open.ts";
+import { OPEN_HEADERS } from "../http/open.ts";
 import { PROBLEMS, Problem, type ProblemCode } from "../http/problem.ts";
 import { uncachedJson } from "../http/reply.ts";
 import type { EvidenceBodies } from "../work/evidence-bodies.ts";
@@ -345,7 +345,7 @@ export class Checkout {
         "cache-control": "no-store",
         // A seller's bytes under our origin: browsers must not run them with our rights.
         "content-security-policy": "sandbox; default-src 'none'",
-        ...OPEN,
+        ...OPEN_HEADERS,
         "touchstone-order": order.id,
         ...(leg?.judgedBy ? { "touchstone-judged-by": leg.judgedBy } : {}),
         ...(salts ? { "touchstone-salt-request": salts.request, "touchstone-salt-response": salts.response } : {}),

@@ -6,7 +6,7 @@ import { type SigningDomain, v1NamesOf } from "../../infra/rails/charge.ts";
 import type { Escrow } from "../../infra/rails/escrow.ts";
 import { asVersion1 } from "../../infra/rails/till.ts";
 import { feeOf } from "../../pipelines/record/money.ts";
-import { OPEN } from "../http/open.ts";
+import { OPEN_HEADERS } from "../http/open.ts";
 import { type Described, extensionsOf, outputSchemaOf } from "./extensions.ts";
 import type { Payment } from "./payments.ts";
 import { VALID_S, type Wrong } from "./wrong.ts";
@@ -135,7 +135,7 @@ export function paymentRequired(
     headers: {
       "content-type": "application/json",
       "cache-control": "no-store",
-      ...OPEN,
+      ...OPEN_HEADERS,
       "payment-required": encodePaymentRequiredHeader(required),
       ...headers,
     },

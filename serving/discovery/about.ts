@@ -1,4 +1,4 @@
-/** What the service says of itself in every description. */
+/** Name and description of the service in every document that describes it. */
 export const ABOUT = {
   name: "Touchstone",
   /** Version of the interface. */

@@ -19,14 +19,14 @@ const MCP_REVISION = "2026-07-28";
 const MCP_BINDING = `https://modelcontextprotocol.io/specification/${MCP_REVISION}`;
 const A2A_VERSION = "1.0";
 
-type Priced = Operation & { price: Price };
+type PricedOperation = Operation & { price: Price };
 /**
  * Returns a test for operations that this service sells. Where no payee is set nothing can be bought, so no operation
  * is listed with a price.
  */
-const isSold =
+const createSoldTest =
   (service: Service) =>
-  (operation: Operation): operation is Priced =>
+  (operation: Operation): operation is PricedOperation =>
     (operation.price?.accepts(service).length ?? 0) > 0;
 
 /** The skills of the A2A card: the operations that are also MCP tools. */
@@ -90,7 +90,7 @@ export const agentRegistration = (operations: readonly Operation[], service: Ser
     { name: "MCP", endpoint: `${service.baseUrl}/mcp`, version: MCP_REVISION },
     { name: "OpenAPI", endpoint: `${service.baseUrl}/openapi.json`, version: ABOUT.version },
   ],
-  x402Support: operations.some(isSold(service)),
+  x402Support: operations.some(createSoldTest(service)),
   active: true,
   registrations: registrationsOf(service.agent ?? null),
 });
@@ -100,7 +100,7 @@ export const agentRegistration = (operations: readonly Operation[], service: Ser
  * with a parameter, such as that of via, is no resource. `lastUpdated` is a Unix time (x402 specification section 8.2).
  */
 export function x402Manifest(operations: readonly Operation[], service: Service): X402Manifest {
-  const priced = operations.filter(isSold(service)).filter((row) => !templateOf(row).includes("{"));
+  const priced = operations.filter(createSoldTest(service)).filter((row) => !templateOf(row).includes("{"));
   return {
     version: 1,
     resources: priced.map((row) => `${methodOf(row)} ${templateOf(row)}`),
@@ -138,7 +138,7 @@ export const mcpServerFile = (_: readonly Operation[], { baseUrl }: Service): Mc
 });
 
 /** Reports whether a plain GET of the operation's path succeeds without path values, parameters or credentials. */
-const answersBare = ({ id, method, path, query, bearer }: Operation, { clientFile }: Service): boolean =>
+const isPlainGet = ({ id, method, path, query, bearer }: Operation, { clientFile }: Service): boolean =>
   method === undefined &&
   !path.includes(":") &&
   !bearer &&
@@ -155,7 +155,7 @@ export function llmsText(operations: readonly Operation[], service: Service): st
   const row = (operation: Operation): string => {
     const path = templateOf(operation);
     const name = `${methodOf(operation)} ${path}`;
-    return `- ${answersBare(operation, service) ? `[${name}](${baseUrl}${path})` : `\`${name}\``}: ${operation.summary}`;
+    return `- ${isPlainGet(operation, service) ? `[${name}](${baseUrl}${path})` : `\`${name}\``}: ${operation.summary}`;
   };
   const section = ([tag, about]: [string, string]): string[] => {
     const rows = described.filter((operation) => tagOf(operation) === (tag as Tag)).map(row);

@@ -24,14 +24,14 @@ import { ExposureLine, ExposurePayee, ExposureReport, ExposureRequest } from "..
 import { OrderShown, PaymentTerms } from "../schemas/orders.ts";
 import { DisputeReceipt, TrustResponse } from "../schemas/trust.ts";
 import { ABOUT } from "./about.ts";
-import { GIVEN, type Given, TAKEN, type Taken } from "./headers.ts";
+import { REQUEST_HEADERS, RESPONSE_HEADERS, type RequestHeader, type ResponseHeader } from "./headers.ts";
 
 /**
  * Schemas with a name of their own in `components`; other schemas refer to them by that name. A schema that is not
  * listed here is named after the operation that uses it. No name equals an enum value or ends in Response, Params or
  * Body, since client generators create such names themselves.
  */
-const NAMED: Readonly<Record<string, z.ZodType>> = {
+const NAMED_SCHEMAS: Readonly<Record<string, z.ZodType>> = {
   Advertised,
   ArchiveList,
   ArchiveManifest,
@@ -81,7 +81,7 @@ const TO_JSON = {
   },
 } as const;
 
-const capitalised = (id: string): string => id.replace(/^[a-z]/, (first) => first.toUpperCase());
+const capitalize = (id: string): string => id.replace(/^[a-z]/, (first) => first.toUpperCase());
 
 /**
  * Collects the schemas of all described operations under their names. Response schemas describe values before parsing,
@@ -92,7 +92,7 @@ class Components {
   readonly #names = new Set<string>();
 
   constructor() {
-    for (const [name, schema] of Object.entries(NAMED)) this.#add(name, schema);
+    for (const [name, schema] of Object.entries(NAMED_SCHEMAS)) this.#add(name, schema);
   }
 
   #add(name: string, schema: z.ZodType): void {
@@ -142,30 +142,30 @@ function parametersOf(schema: z.ZodType | undefined, place: "query" | "path"): J
 }
 
 /** Returns references to these response headers, by name. */
-const headersOf = (...names: Given[]): Json =>
+const headersOf = (...names: ResponseHeader[]): Json =>
   Object.fromEntries(names.map((name) => [name, { $ref: `#/components/headers/${name}` }]));
 
 /** Reports whether an operation's answers have an ETag, so that a 304 is possible. */
-const isKept = ({ cache }: Operation): boolean => cache !== undefined && cache !== "no-store";
+const hasEtag = ({ cache }: Operation): boolean => cache !== undefined && cache !== "no-store";
 
 /** Sent with every answer to a request that counts against the rate limit. */
-const LIMITS = ["RateLimit", "RateLimit-Policy"] as const;
-const CODED = ["Vary", "Content-Encoding"] as const;
-const SETTLED = ["PAYMENT-RESPONSE", "X-PAYMENT-RESPONSE"] as const;
+const LIMIT_HEADERS = ["RateLimit", "RateLimit-Policy"] as const;
+const CODING_HEADERS = ["Vary", "Content-Encoding"] as const;
+const SETTLEMENT_HEADERS = ["PAYMENT-RESPONSE", "X-PAYMENT-RESPONSE"] as const;
 /** Headers of a purchase that was charged: the payment receipt, the order, and the salts of its commitments. */
-const RECEIPT = [
-  ...SETTLED,
+const RECEIPT_HEADERS = [
+  ...SETTLEMENT_HEADERS,
   ...(["Touchstone-Order", "Touchstone-Judged-By"] as const),
   ...(["Touchstone-Salt-Request", "Touchstone-Salt-Response"] as const),
 ] as const;
 
-function givenBy({ type, status, price, gives = [], ...row }: Described, counted: boolean): Given[] {
+function responseHeadersOf({ type, status, price, gives = [], ...row }: Described, counted: boolean): ResponseHeader[] {
   return [
-    ...(isKept(row as Operation) ? (["ETag"] as const) : []),
-    ...(type === NDJSON_TYPE ? CODED : []),
+    ...(hasEtag(row as Operation) ? (["ETag"] as const) : []),
+    ...(type === NDJSON_TYPE ? CODING_HEADERS : []),
     ...(status === 201 ? (["Location"] as const) : []),
-    ...(price ? RECEIPT : []),
-    ...(counted ? LIMITS : []),
+    ...(price ? RECEIPT_HEADERS : []),
+    ...(counted ? LIMIT_HEADERS : []),
     ...gives,
   ];
 }
@@ -175,45 +175,51 @@ function givenBy({ type, status, price, gives = [], ...row }: Described, counted
  * beside it. A call that was bought has the media type that the seller sent.
  */
 function contentOf({ id, answer, type, price }: Described, components: Components): Json {
-  const schema = components.ref(answer, `${capitalised(id)}Answer`);
+  const schema = components.ref(answer, `${capitalize(id)}Answer`);
   const bare = type.split(";", 1)[0]!;
   if (bare === NDJSON_TYPE)
     return { [bare]: { schema: { type: "string", contentMediaType: bare, contentSchema: schema } } };
   return { [bare]: { schema }, ...(price?.mode === "dynamic" ? { "*/*": { schema: {} } } : {}) };
 }
 
-function goodAnswers(operation: Described, components: Components, counted: boolean): Json {
+function successResponses(operation: Described, components: Components, counted: boolean): Json {
   const { summary, cache = "no-store", status = 200, price } = operation;
-  const given = givenBy(operation, counted);
+  const given = responseHeadersOf(operation, counted);
   const kept = { "Cache-Control": { schema: { type: "string", const: cache } } };
   const good = { description: summary, headers: { ...kept, ...headersOf(...given) } };
-  const isNew = new Set<Given>(["Link", "Age"]);
+  const isNew = new Set<ResponseHeader>(["Link", "Age"]);
   const unchanged = { ...kept, ...headersOf(...given.filter((name) => !isNew.has(name))) };
   return {
     [String(status)]: { ...good, content: contentOf(operation, components) },
-    // A call that was bought has the seller's own status.
+    // A bought call has the status that the seller sent.
     ...(price?.mode === "dynamic" ? { "2XX": { ...good, content: contentOf(operation, components) } } : {}),
-    ...(isKept(operation) ? { "304": { description: "The client has these bytes already", headers: unchanged } } : {}),
-    ...(price ? purchases(components) : {}),
+    ...(hasEtag(operation) ? { "304": { description: "The client has these bytes already", headers: unchanged } } : {}),
+    ...(price ? purchaseResponses(components) : {}),
   };
 }
 
 /** Returns the responses of a purchase other than 200 that are no errors. */
-const purchases = (components: Components): Json => ({
+const purchaseResponses = (components: Components): Json => ({
   "202": {
     description: "The order goes on; read it, or send the same request with the same payment again",
-    headers: headersOf("Cache-Control", "Location", "Retry-After", "Touchstone-Order", ...LIMITS),
+    headers: headersOf("Cache-Control", "Location", "Retry-After", "Touchstone-Order", ...LIMIT_HEADERS),
     content: { "application/json": { schema: components.ref(OrderShown, "Order") } },
   },
   "402": {
     description: "Payment terms; ask again with a payment",
-    headers: headersOf("Cache-Control", "PAYMENT-REQUIRED", ...SETTLED, "Touchstone-Order", ...LIMITS),
+    headers: headersOf(
+      "Cache-Control",
+      "PAYMENT-REQUIRED",
+      ...SETTLEMENT_HEADERS,
+      "Touchstone-Order",
+      ...LIMIT_HEADERS,
+    ),
     content: { "application/json": { schema: components.ref(PaymentTerms, "PaymentTerms") } },
   },
 });
 
 /** Headers that are sent with a problem of this code. */
-const OF_CAUSE: Partial<Record<ProblemCode, Given[]>> = {
+const PROBLEM_HEADERS: Partial<Record<ProblemCode, ResponseHeader[]>> = {
   not_the_payee: ["WWW-Authenticate"],
   not_the_wallet: ["WWW-Authenticate"],
   bad_token: ["WWW-Authenticate"],
@@ -222,7 +228,7 @@ const OF_CAUSE: Partial<Record<ProblemCode, Given[]>> = {
 };
 
 /** Returns one response for each status of these problems. Its description lists the `type` of each. */
-function refusals(codes: readonly ProblemCode[]): Json {
+function problemResponses(codes: readonly ProblemCode[]): Json {
   const byStatus = new Map<number, ProblemCode[]>();
   for (const code of codes) {
     const { status } = PROBLEMS[code];
@@ -236,8 +242,8 @@ function refusals(codes: readonly ProblemCode[]): Json {
         headers: headersOf(
           "Cache-Control",
           ...(causes.some((code) => PROBLEMS[code].retriable) ? (["Retry-After"] as const) : []),
-          ...(status === 429 || causes.includes("not_ready") ? LIMITS : []),
-          ...causes.flatMap((code) => OF_CAUSE[code] ?? []),
+          ...(status === 429 || causes.includes("not_ready") ? LIMIT_HEADERS : []),
+          ...causes.flatMap((code) => PROBLEM_HEADERS[code] ?? []),
         ),
         content: { [PROBLEM_TYPE]: { schema: { $ref: `${COMPONENT}Problem` } } },
       },
@@ -246,9 +252,9 @@ function refusals(codes: readonly ProblemCode[]): Json {
 }
 
 /** Returns the request headers that an operation reads. */
-function takenBy({ type, price, takes = [], ...row }: Described): Json[] {
-  const names: Taken[] = [
-    ...(isKept(row as Operation) ? (["If-None-Match"] as const) : []),
+function requestHeadersOf({ type, price, takes = [], ...row }: Described): Json[] {
+  const names: RequestHeader[] = [
+    ...(hasEtag(row as Operation) ? (["If-None-Match"] as const) : []),
     ...(type === NDJSON_TYPE ? (["Accept-Encoding"] as const) : []),
     ...(price ? (["PAYMENT-SIGNATURE", "X-PAYMENT"] as const) : []),
     ...takes,
@@ -265,7 +271,7 @@ const paymentInfo = ({ mode, amount }: Price): Json => ({
 function operationOf(operation: Described, components: Components, service: Service): Json {
   const { id, summary, query, params, body, price } = operation;
   const counted = operation.limiter(service) !== null;
-  const parameters = [...parametersOf(params, "path"), ...parametersOf(query, "query"), ...takenBy(operation)];
+  const parameters = [...parametersOf(params, "path"), ...parametersOf(query, "query"), ...requestHeadersOf(operation)];
   const cache = maxAgeOf(operation.cache);
   return {
     operationId: id,
@@ -279,13 +285,13 @@ function operationOf(operation: Described, components: Components, service: Serv
       ? {
           requestBody: {
             required: true,
-            content: { "application/json": { schema: components.ref(body, `${capitalised(id)}Body`) } },
+            content: { "application/json": { schema: components.ref(body, `${capitalize(id)}Body`) } },
           },
         }
       : {}),
     responses: {
-      ...goodAnswers(operation, components, counted),
-      ...refusals(errorsOf(operation, service)),
+      ...successResponses(operation, components, counted),
+      ...problemResponses(errorsOf(operation, service)),
     },
   };
 }
@@ -329,9 +335,12 @@ export function openapiOf(operations: readonly Operation[], service: Service): J
     components: {
       schemas: components.emit(),
       parameters: Object.fromEntries(
-        Object.entries(TAKEN).map(([name, header]) => [name, { name, in: "header", required: false, ...header }]),
+        Object.entries(REQUEST_HEADERS).map(([name, header]) => [
+          name,
+          { name, in: "header", required: false, ...header },
+        ]),
       ),
-      headers: GIVEN,
+      headers: RESPONSE_HEADERS,
       securitySchemes: SECURITY,
     },
   };

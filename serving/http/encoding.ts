@@ -40,7 +40,7 @@ export function negotiate(acceptEncoding: string | null): Coding {
  * Compresses a stream of chunks. Backpressure reaches the source. When the source fails, so does the result, so that a cut
  * stream does not look complete. When the reader stops, the source is ended.
  */
-export async function* compressed(chunks: AsyncIterable<Uint8Array>, coding: Coding): AsyncGenerator<Uint8Array> {
+export async function* compressChunks(chunks: AsyncIterable<Uint8Array>, coding: Coding): AsyncGenerator<Uint8Array> {
   if (coding === "identity") {
     yield* chunks;
     return;

@@ -1,8 +1,8 @@
 /**
- * Headers of everything that a page of any origin may read, and every header of it (Fetch, CORS protocol: a wildcard names all
- * headers where no credentials are sent). Nothing here depends on credentials that a browser adds by itself.
+ * CORS headers for everything that pages of any origin may read, with all its headers (Fetch, CORS protocol: a wildcard
+ * names all headers when no credentials are sent). No answer depends on credentials that a browser adds by itself.
  */
-export const OPEN: Readonly<Record<string, string>> = {
+export const OPEN_HEADERS: Readonly<Record<string, string>> = {
   "x-content-type-options": "nosniff",
   "access-control-allow-origin": "*",
   "access-control-expose-headers": "*",

@@ -3,7 +3,7 @@ import type { Metrics } from "../../infra/telemetry.ts";
 import { Problem } from "./problem.ts";
 
 /** Thresholds at which a process becomes overloaded, and lower ones at which it recovers, so that it does not alternate. */
-export const OVERLOAD = {
+export const OVERLOAD_LIMITS = {
   /** A timer that fires later than this counts as slow, ms. */
   slowMs: 200,
   /** Overloaded after this many slow timers in succession, if they were late by `slowInAllMs` in total. */
@@ -20,7 +20,7 @@ export const OVERLOAD = {
   acceptMs: 200,
 } as const;
 
-/** Range of Retry-After in seconds; it is drawn at random so that refused clients do not return all at once. */
+/** Range from which Retry-After is drawn, seconds. It is random, so that refused clients do not return all at once. */
 const RETRY_S = { least: 2, most: 8 };
 
 /**
@@ -43,7 +43,7 @@ export class Overload {
     private readonly metrics?: Pick<Metrics, "count" | "gauge">,
     private readonly random: () => number = Math.random,
   ) {
-    this.#stop = lag((lateMs) => this.#look(lateMs));
+    this.#stop = lag((lateMs) => this.#onTimer(lateMs));
   }
 
   /** Sets the source of the share of sockets in use. @param share from 0 to 1 */
@@ -77,8 +77,9 @@ export class Overload {
     this.#stop();
   }
 
-  #look(lateMs: number): void {
-    const { slowMs, slowLooks, slowInAllMs, steadyMs, steadyLooks, fullAt, roomAt, queueMs, acceptMs } = OVERLOAD;
+  #onTimer(lateMs: number): void {
+    const { slowMs, slowLooks, slowInAllMs, steadyMs, steadyLooks, fullAt, roomAt, queueMs, acceptMs } =
+      OVERLOAD_LIMITS;
     this.#slow = lateMs >= slowMs ? { looks: this.#slow.looks + 1, ms: this.#slow.ms + lateMs } : { looks: 0, ms: 0 };
     this.#steady = lateMs < steadyMs ? this.#steady + 1 : 0;
     if (this.#slow.looks >= slowLooks && this.#slow.ms >= slowInAllMs) this.#isLate = true;

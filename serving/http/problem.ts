@@ -2,7 +2,7 @@ import { FastResponse } from "srvx";
 import type { z } from "zod";
 import { faultsOf, pointerOf } from "../../pipelines/record/faults.ts";
 import type { ProblemDocument } from "../schemas/common.ts";
-import { OPEN } from "./open.ts";
+import { OPEN_HEADERS } from "./open.ts";
 
 /** All errors of the API. `retriable`: the same request may succeed later. */
 export const PROBLEMS = {
@@ -77,7 +77,7 @@ export function problemResponse(problem: Problem, instance: string): Response {
     headers: {
       "content-type": "application/problem+json",
       "cache-control": "no-store",
-      ...OPEN,
+      ...OPEN_HEADERS,
       ...problem.extra.headers,
     },
   });
@@ -91,7 +91,7 @@ export const badField = (pointer: string, detail: string): Problem =>
  * Validates a value against a schema and returns the parsed value.
  * @throws Problem bad_request with a JSON pointer for each invalid field
  */
-export function validated<T>(schema: z.ZodType<T>, value: unknown): T {
+export function validate<T>(schema: z.ZodType<T>, value: unknown): T {
   const result = schema.safeParse(value);
   if (result.success) return result.data;
   const byPointer = new Map<string, string>();

@@ -1,10 +1,10 @@
 import { FastResponse } from "srvx";
 import { sha256hex } from "../../infra/canonical.ts";
 import { FORM_HEADERS } from "../pages/layout.ts";
-import { OPEN } from "./open.ts";
+import { OPEN_HEADERS } from "./open.ts";
 import { Problem } from "./problem.ts";
 
-const OPEN_LINES = Object.entries(OPEN);
+const OPEN_LINES = Object.entries(OPEN_HEADERS);
 
 /** The part of a request that conditional answers need. */
 export interface ConditionalRequest {

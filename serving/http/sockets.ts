@@ -5,16 +5,16 @@ import { Places } from "../../infra/shares.ts";
 import type { Metrics } from "../../infra/telemetry.ts";
 
 /** Number of measurements within `slow_after_s`, and the longest pause between two of them, ms. */
-const LOOKS = 10;
+const MEASUREMENTS = 10;
 const MAX_PAUSE_MS = 1_000;
 
 /** Most unanswered requests of one socket; pipelined answers are buffered until the client reads the first. */
 const MAX_UNANSWERED = 32;
 
-const TIMED_OUT = "HTTP/1.1 408 Request Timeout\r\nconnection: close\r\ncontent-length: 0\r\n\r\n";
+const TIMEOUT_RESPONSE = "HTTP/1.1 408 Request Timeout\r\nconnection: close\r\ncontent-length: 0\r\n\r\n";
 
 /** State of one socket at the last measurement. */
-interface Watched {
+interface SocketState {
   /** Bytes that the system accepted for sending. */
   drained: number;
   /** Bytes that were received. */
@@ -46,9 +46,9 @@ export function guardSockets(
   clientOf: (peer: string | undefined) => string | null,
   metrics?: Pick<Metrics, "count">,
 ): () => number {
-  const watched = new Map<Socket, Watched>();
+  const watched = new Map<Socket, SocketState>();
   const places = new Places({ name: "sockets", size: limits.sockets, most: { client: limits.sockets_per_client } });
-  const pauseMs = Math.min(MAX_PAUSE_MS, (limits.slow_after_s * 1000) / LOOKS);
+  const pauseMs = Math.min(MAX_PAUSE_MS, (limits.slow_after_s * 1000) / MEASUREMENTS);
   const due = (limits.min_bytes_per_s * pauseMs) / 1000;
   const grace = limits.min_bytes_per_s * limits.slow_after_s;
   const refused = (bound: "client" | "total"): void =>
@@ -69,7 +69,7 @@ export function guardSockets(
       const reason = one.out + waiting < 0 ? "slow_reader" : one.in < 0 ? "slow_writer" : null;
       if (reason === null) continue;
       cut(reason);
-      if (reason === "slow_writer" && !one.newest?.headersSent) socket.write(TIMED_OUT, () => undefined);
+      if (reason === "slow_writer" && !one.newest?.headersSent) socket.write(TIMEOUT_RESPONSE, () => undefined);
       if (reason === "slow_writer") socket.destroy();
       else socket.resetAndDestroy();
     }

@@ -10,7 +10,7 @@ type StreamLimits = Pick<Limits, "streams" | "streams_per_client" | "stream_mb_p
 const RETRY_S = 5;
 
 /** Size of one write; the progress of a slow reader is measured in whole writes. */
-const PIECE = 64 * 1024;
+const WRITE_BYTES = 64 * 1024;
 
 /**
  * Bounds long answers, which are read while they are sent: the feed, the index, large objects. Their clients decide how
@@ -35,7 +35,7 @@ export class Streams {
   admit(client: string): void {
     const taken = this.#bytes.take(client, 0);
     if (taken.ok) return;
-    this.#refused("bytes");
+    this.#countRefusal("bytes");
     const detail = `at most ${this.#bytes.limit.quota} bytes of objects and streams in an hour`;
     throw new Problem("too_many_requests", detail, { headers: this.#bytes.headers(taken) });
   }
@@ -52,7 +52,7 @@ export class Streams {
    */
   stream(client: string, chunks: AsyncIterable<Uint8Array>): ReadableStream<Uint8Array> {
     this.admit(client);
-    const leave = this.#enter(client);
+    const leave = this.#takePlace(client);
     const source = chunks[Symbol.asyncIterator]();
     let held: Uint8Array = new Uint8Array();
     const pull = async (controller: ReadableStreamDefaultController<Uint8Array>): Promise<void> => {
@@ -64,8 +64,8 @@ export class Streams {
         }
         held = next.value;
       }
-      const piece = held.subarray(0, PIECE);
-      held = held.subarray(PIECE);
+      const piece = held.subarray(0, WRITE_BYTES);
+      held = held.subarray(WRITE_BYTES);
       this.charge(client, piece.length);
       controller.enqueue(piece);
     };
@@ -86,29 +86,29 @@ export class Streams {
   }
 
   /** Takes a place. @returns a function that releases it @throws Problem too_many_requests, unavailable */
-  #enter(client: string): () => void {
+  #takePlace(client: string): () => void {
     const place = this.#places.tryTake({ client });
     if (!place) {
       const had = this.#places.heldBy({ client });
       const headers = { "retry-after": String(RETRY_S) };
-      this.#refused(had > 0 ? "client" : "total");
+      this.#countRefusal(had > 0 ? "client" : "total");
       if (had === 0) throw new Problem("unavailable", "too many long answers are under way", { headers });
       throw new Problem("too_many_requests", `${had} long answers of one client at once are its share now`, {
         headers,
       });
     }
-    this.#gauge();
+    this.#updateGauge();
     return () => {
       place.leave();
-      this.#gauge();
+      this.#updateGauge();
     };
   }
 
-  #gauge(): void {
+  #updateGauge(): void {
     this.metrics?.gauge("touchstone_http_streams", this.#places.taken);
   }
 
-  #refused(bound: "bytes" | "client" | "total"): void {
+  #countRefusal(bound: "bytes" | "client" | "total"): void {
     this.metrics?.count("touchstone_http_streams_refused_total", { bound });
   }
 }

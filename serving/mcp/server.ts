@@ -58,14 +58,14 @@ const ANNOTATIONS = { readOnlyHint: true, destructiveHint: false, idempotentHint
  * Converts an error into a tool result that holds the problem document. Of an internal error it shows only that there
  * was one.
  */
-function failed(error: unknown, tool: Tool, { service }: McpContext): CallToolResult {
+function toErrorResult(error: unknown, tool: Tool, { service }: McpContext): CallToolResult {
   const problem = error instanceof Problem ? error : new Problem("internal", "the question could not be answered");
   if (problem.code === "internal") service.logger.error({ err: error, operation: tool.name }, "a tool failed");
   return { isError: true, content: [{ type: "text", text: JSON.stringify(problemOf(problem, `/mcp#${tool.name}`)) }] };
 }
 
 /** Counts a tool call against the tool's own limit. Every message was already counted as a check before this. */
-function limit(tool: Tool, { service, client }: McpContext): void {
+function countToolCall(tool: Tool, { service, client }: McpContext): void {
   const limiter = tool.limiter(service);
   if (limiter === null || limiter === service.checkLimiter) return;
   const taken = limiter.take(client);
@@ -74,15 +74,15 @@ function limit(tool: Tool, { service, client }: McpContext): void {
   throw new Problem("too_many_requests", `at most ${quota} ${name} in ${windowS} s; again in ${taken.resetS} s`);
 }
 
-async function call(tool: Tool, input: unknown, context: McpContext): Promise<CallToolResult> {
+async function callTool(tool: Tool, input: unknown, context: McpContext): Promise<CallToolResult> {
   try {
     const { service, client } = context;
     if (service.follower.staleMs === null) throw new Problem("not_ready", "the record has not been read yet");
-    limit(tool, context);
+    countToolCall(tool, context);
     const answer = await tool.run(service, input, client);
     return { structuredContent: { ...answer }, content: [{ type: "text", text: JSON.stringify(answer) }] };
   } catch (error) {
-    return failed(error, tool, context);
+    return toErrorResult(error, tool, context);
   }
 }
 
@@ -91,23 +91,31 @@ async function call(tool: Tool, input: unknown, context: McpContext): Promise<Ca
  * `additionalProperties` as a schema (OpenAI's strict mode) or as a boolean (Gemini), and rules that involve several
  * members. The server still enforces these rules when a tool is called.
  */
-const LEFT_OUT = ["additionalProperties", "propertyNames", "not", "if", "then", "else", "dependentRequired"] as const;
+const REMOVED_KEYWORDS = [
+  "additionalProperties",
+  "propertyNames",
+  "not",
+  "if",
+  "then",
+  "else",
+  "dependentRequired",
+] as const;
 
 /** Cache of JSON Schemas, since the SDK asks for them at every exchange. */
-const made = new WeakMap<z.ZodType, Record<string, unknown>>();
+const schemaCache = new WeakMap<z.ZodType, Record<string, unknown>>();
 
-/** Returns the JSON Schema of a tool's arguments or result without the keywords of {@link LEFT_OUT}. */
+/** Returns the JSON Schema of a tool's arguments or result without the keywords of {@link REMOVED_KEYWORDS}. */
 function jsonSchemaOf(schema: z.ZodType): Record<string, unknown> {
-  const known = made.get(schema);
+  const known = schemaCache.get(schema);
   if (known) return known;
   const json = z.toJSONSchema(schema, {
     io: "input",
     unrepresentable: "any",
     override: ({ jsonSchema }) => {
-      for (const word of LEFT_OUT) delete jsonSchema[word];
+      for (const word of REMOVED_KEYWORDS) delete jsonSchema[word];
     },
   });
-  made.set(schema, json);
+  schemaCache.set(schema, json);
   return json;
 }
 
@@ -127,13 +135,13 @@ function withoutNulls(input: unknown, lists = true): unknown {
  * Wraps a schema in the form that the SDK requires (Standard Schema). The SDK's validation passes every value through
  * `read`; the arguments are validated later by the tool itself, whose problem document lists each wrong member.
  */
-function standard(schema: z.ZodType, read: (value: unknown) => unknown): StandardSchemaWithJSON {
+function toStandardSchema(schema: z.ZodType, read: (value: unknown) => unknown): StandardSchemaWithJSON {
   const json = () => jsonSchemaOf(schema);
   const validate = (value: unknown) => ({ value: read(value) });
   return { "~standard": { version: 1, vendor: "touchstone", jsonSchema: { input: json, output: json }, validate } };
 }
 
-function serverFor(context: McpContext): McpServer {
+function createServer(context: McpContext): McpServer {
   const server = new McpServer(
     { name: "touchstone", title: ABOUT.name, version: ABOUT.version },
     { instructions: INSTRUCTIONS },
@@ -143,11 +151,11 @@ function serverFor(context: McpContext): McpServer {
     const config = {
       title,
       description,
-      inputSchema: standard(input, withoutNulls),
-      outputSchema: standard(output, (answer) => answer),
+      inputSchema: toStandardSchema(input, withoutNulls),
+      outputSchema: toStandardSchema(output, (answer) => answer),
       annotations: { title, ...ANNOTATIONS },
     };
-    server.registerTool(name, config, (asked) => call(tool, asked, context));
+    server.registerTool(name, config, (asked) => callTool(tool, asked, context));
   }
   return server;
 }
@@ -169,8 +177,8 @@ function refuseForeign(headers: Headers, baseUrl: string): void {
  * Answers one message, in either era of the protocol. It creates a server for this message only. Nothing needs a longer
  * life: the tools never change while the process runs, so there are no notifications to subscribe to.
  */
-function mcpAnswer(context: McpContext, headers: Headers, message: unknown): Promise<Response> {
-  const handler = createMcpHandler(() => serverFor(context), {
+function answerMessage(context: McpContext, headers: Headers, message: unknown): Promise<Response> {
+  const handler = createMcpHandler(() => createServer(context), {
     maxSubscriptions: 0,
     keepAliveMs: 0,
     onerror: (error) => context.service.logger.debug({ err: error }, "an MCP message was refused"),
@@ -200,7 +208,7 @@ export const MCP: Operation = {
       // The request itself already took the token of one message.
       service.checkLimiter.charge(client, Math.max(0, message.length - 1));
     }
-    const answer = await mcpAnswer({ service, client, tools: toolsOf(operations) }, request.headers, message);
+    const answer = await answerMessage({ service, client, tools: toolsOf(operations) }, request.headers, message);
     return new FastResponse(answer.body, {
       status: answer.status,
       headers: {

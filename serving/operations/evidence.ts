@@ -1,5 +1,5 @@
 import { sha256 } from "../../infra/canonical.ts";
-import { Problem, validated } from "../http/problem.ts";
+import { Problem, validate } from "../http/problem.ts";
 import { JSON_TYPE, reply } from "../http/reply.ts";
 import { BodyParams, ReceiptParams, ReceiptProof } from "../schemas/evidence.ts";
 import { proofOf } from "../work/receipts.ts";
@@ -25,7 +25,7 @@ const receiptProof: Operation = {
   errors: ["not_found"],
   limiter: (service) => service.readLimiter,
   async run(call) {
-    const { sha256: hash } = validated(ReceiptParams, call.params);
+    const { sha256: hash } = validate(ReceiptParams, call.params);
     const { view, snapshot } = call.service.follower;
     const index = view.receipts.leafOf(hash);
     if (index === undefined || !snapshot || index >= snapshot.head.size) {
@@ -47,7 +47,7 @@ const evidenceBody: Operation = {
   errors: ["not_found", "unavailable"],
   limiter: (service) => service.readLimiter,
   async run({ service, request, params, client, limitHeaders }) {
-    const { id } = validated(BodyParams, params);
+    const { id } = validate(BodyParams, params);
     const body = await service.work?.receipts?.body(id);
     if (!body) throw new Problem("not_found", "no body is kept under this id, or not any more: it is kept for 30 days");
     service.streams.admit(client);

@@ -1,7 +1,7 @@
 import { PROBLEMS, Problem } from "../http/problem.ts";
 import { etagOfText, formAnswer, HTML_TYPE, JSON_TYPE, refuseOtherSites, reply } from "../http/reply.ts";
 import { formBody, jsonBody } from "../http/request.ts";
-import { type ExposureShown, exposurePage, type ReadLines, readLines } from "../pages/exposure.ts";
+import { type ExposurePage, exposurePage, type ReadLines, readLines } from "../pages/exposure.ts";
 import { FORM_HEADERS } from "../pages/layout.ts";
 import { ExposureReport, ExposureRequest, MAX_DEPENDENCIES } from "../schemas/exposure.ts";
 import type { Operation } from "./operation.ts";
@@ -79,7 +79,7 @@ const report: Operation = {
   async run({ service, request, client, limitHeaders }) {
     refuseOtherSites(request);
     const text = (await formBody(request.body, MAX_BODY)).get("dependencies") ?? "";
-    const page = (more: Partial<ExposureShown>, status: number, headers: Record<string, string> = {}) =>
+    const page = (more: Partial<ExposurePage>, status: number, headers: Record<string, string> = {}) =>
       formAnswer(exposurePage({ text, simulated: service.follower.simulated, ...more }), status, {
         ...limitHeaders,
         ...headers,

@@ -1,7 +1,7 @@
-import { PROBLEMS, Problem, queryOf, validated } from "../http/problem.ts";
+import { PROBLEMS, Problem, queryOf, validate } from "../http/problem.ts";
 import { etagOfText, formAnswer, HTML_TYPE, JSON_TYPE, refuseOtherSites, reply, uncachedJson } from "../http/reply.ts";
 import { formBody, jsonBody } from "../http/request.ts";
-import { checkListingPage, type Shown } from "../pages/check-listing.ts";
+import { type CheckListingPage, checkListingPage } from "../pages/check-listing.ts";
 import { FORM_HEADERS } from "../pages/layout.ts";
 import { ListingAnswer, ListingQuestion, RetestAnswer, RetestRequest } from "../schemas/listing.ts";
 import type { Call, Operation } from "./operation.ts";
@@ -26,7 +26,7 @@ export const validateListing: Operation = {
   errors: ["unavailable"],
   limiter: (service) => service.lookLimiter,
   async run({ service, request, client, limitHeaders }) {
-    const question = validated(ListingQuestion, await jsonBody(request.body, MAX_BODY));
+    const question = validate(ListingQuestion, await jsonBody(request.body, MAX_BODY));
     const answer = await service.looks.answer(question, client);
     return uncachedJson(answer, 200, limitHeaders);
   },
@@ -47,7 +47,7 @@ export const retestListing: Operation = {
   errors: ["unknown_capability", "not_the_payee", "unavailable"],
   limiter: (service) => service.lookLimiter,
   async run({ service, request, client, limitHeaders }) {
-    const retest = validated(RetestRequest, await jsonBody(request.body, MAX_BODY));
+    const retest = validate(RetestRequest, await jsonBody(request.body, MAX_BODY));
     return uncachedJson(await service.retests.put(retest, client), 202, limitHeaders);
   },
 };
@@ -67,7 +67,7 @@ const form: Operation = {
 };
 
 /** Fields as the form sends them: every one of them, the empty ones too. */
-async function asked(request: Call["request"]): Promise<Shown> {
+async function asked(request: Call["request"]): Promise<CheckListingPage> {
   const fields = queryOf(await formBody(request.body, MAX_BODY));
   const first = (value: string | string[] | undefined): string => (Array.isArray(value) ? value[0]! : (value ?? ""));
   return { url: first(fields.url), method: first(fields.method) };
@@ -85,11 +85,11 @@ const answerPage: Operation = {
   async run({ service, request, client, limitHeaders }) {
     refuseOtherSites(request);
     const shown = await asked(request);
-    const page = (more: Partial<Shown>, status: number, headers: Record<string, string> = {}) =>
+    const page = (more: Partial<CheckListingPage>, status: number, headers: Record<string, string> = {}) =>
       formAnswer(checkListingPage({ ...shown, ...more }), status, { ...limitHeaders, ...headers });
     try {
       const { url, method } = shown;
-      const question = validated(ListingQuestion, { url, ...(method === "" ? {} : { method }) });
+      const question = validate(ListingQuestion, { url, ...(method === "" ? {} : { method }) });
       return page({ answer: await service.looks.answer(question, client) }, 200);
     } catch (error) {
       if (!(error instanceof Problem)) throw error;

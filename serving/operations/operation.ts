@@ -1,6 +1,6 @@
 import type { z } from "zod";
 import type { Service } from "../context.ts";
-import type { Given, Taken } from "../discovery/headers.ts";
+import type { RequestHeader, ResponseHeader } from "../discovery/headers.ts";
 import type { Limiter } from "../http/limits.ts";
 import { PROBLEMS, type ProblemCode } from "../http/problem.ts";
 import { etagOfText, JSON_TYPE, reply } from "../http/reply.ts";
@@ -71,8 +71,8 @@ export interface Operation {
   /** null or absent: free. */
   price?: Price | null;
   /** Headers that it takes and gives, beside what follows from its row. */
-  takes?: readonly Taken[];
-  gives?: readonly Given[];
+  takes?: readonly RequestHeader[];
+  gives?: readonly ResponseHeader[];
   /** Needs the token of a watcher as a bearer credential. */
   bearer?: true;
   /** Needs a credential that a wallet signed. */

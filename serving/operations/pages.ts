@@ -3,14 +3,14 @@ import { PLANTED_HEADERS, plantedHtml, plantedPage } from "../../pipelines/recor
 import { knownFacts } from "../answers/facts.ts";
 import { type FailuresPage, failuresOf } from "../answers/failures.ts";
 import type { Service } from "../context.ts";
-import { PROBLEMS, Problem, queryOf, validated } from "../http/problem.ts";
+import { PROBLEMS, Problem, queryOf, validate } from "../http/problem.ts";
 import { etagOfText, formAnswer, HTML_TYPE, type Representation, reply, TEXT_TYPE } from "../http/reply.ts";
 import { badgeSvg } from "../pages/badge.ts";
 import { docsIndexPage } from "../pages/docs.ts";
 import { endpointPage } from "../pages/endpoint.ts";
-import { type CheckShown, checkPage, homePage, leaderboardPage } from "../pages/home.ts";
+import { type CheckPage, checkPage, homePage, leaderboardPage } from "../pages/home.ts";
 import { FORM_HEADERS, PAGE_HEADERS } from "../pages/layout.ts";
-import { ALL_BANDS, type Asked, SORTS, type Sort } from "../pages/market.ts";
+import { ALL_BANDS, type MarketQuery, SORTS, type Sort } from "../pages/market.ts";
 import { GAUGES, statusPage } from "../pages/status.ts";
 import { type CheckFacts, CheckQuery } from "../schemas/check.ts";
 import { CapId, ONE_TEXT } from "../schemas/common.ts";
@@ -49,9 +49,9 @@ const home: Operation = {
   page: true,
   limiter: (service) => service.readLimiter,
   async run(call) {
-    const { page, q, letter, class: kind, sort } = validated(HomeQuery, queryOf(call.query));
+    const { page, q, letter, class: kind, sort } = validate(HomeQuery, queryOf(call.query));
     const { follower } = call.service;
-    const asked: Asked = {
+    const asked: MarketQuery = {
       page: Number(page ?? 1),
       q: q?.trim() ?? "",
       letter: letter || null,
@@ -135,7 +135,7 @@ const endpoint: Operation = {
   page: true,
   limiter: (service) => service.readLimiter,
   async run(call) {
-    const { id } = validated(EndpointParams, call.params);
+    const { id } = validate(EndpointParams, call.params);
     const { follower, clock, history, baseUrl, termsOf } = call.service;
     const { view, simulated } = follower;
     if (!view.has(id)) throw new Problem("unknown_capability", `${id} is not in the record`);
@@ -193,13 +193,13 @@ const check: Operation = {
   limiter: (service) => service.checkLimiter,
   async run(call) {
     const { checks, follower } = call.service;
-    const url = validated(CheckPageQuery, queryOf(call.query)).url?.trim() ?? "";
+    const url = validate(CheckPageQuery, queryOf(call.query)).url?.trim() ?? "";
     const { simulated } = follower;
-    const answered = (more: Partial<CheckShown>, status: number) =>
+    const answered = (more: Partial<CheckPage>, status: number) =>
       formAnswer(checkPage({ url, simulated, ...more }), status, call.limitHeaders);
     if (url === "") return answered({}, 200);
     try {
-      const answer = await checks.answer(validated(CheckQuery, { url: pasted(url) }), call.client);
+      const answer = await checks.answer(validate(CheckQuery, { url: pasted(url) }), call.client);
       return answered({ facts: JSON.parse(answer.bytes.toString("utf8")) as CheckFacts }, 200);
     } catch (error) {
       if (!(error instanceof Problem)) throw error;
@@ -232,7 +232,7 @@ export const badge: Operation = {
   type: SVG_TYPE,
   limiter: (service) => service.readLimiter,
   run(call) {
-    const { id } = validated(BadgeParams, call.params);
+    const { id } = validate(BadgeParams, call.params);
     const { follower, clock } = call.service;
     const { view } = follower;
     const facts = view.has(id) ? knownFacts(view, { url: id }, { cap: id, matched: "exact" }, clock.now()) : UNKNOWN;

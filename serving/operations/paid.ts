@@ -5,7 +5,7 @@ import { type Described, outlinesOf } from "../buy/extensions.ts";
 import { paymentOf } from "../buy/payments.ts";
 import { exactOffer, paymentRequired, refusedFor, resourceUrl, type Sale } from "../buy/terms.ts";
 import type { Service } from "../context.ts";
-import { Problem, validated } from "../http/problem.ts";
+import { Problem, validate } from "../http/problem.ts";
 import { JSON_TYPE } from "../http/reply.ts";
 import { bodyBytes, jsonOf } from "../http/request.ts";
 import { researchBrief } from "../work/brief/research-brief.ts";
@@ -105,7 +105,7 @@ async function sold(call: Call, work: Work, described: Described): Promise<Respo
   const bytes = await bodyBytes(request.body, work.maxBodyBytes);
   const sale = saleOf(call, work, described, pricesOf(work, bytes));
   if (!payment) return paymentRequired(sales.cashier, sale, asking);
-  const input = validated(work.body, jsonOf(bytes));
+  const input = validate(work.body, jsonOf(bytes));
   const requestSha256 = sha256hex(Buffer.concat([Buffer.from(`POST ${work.path}\n`), bytes]));
   const known = await checkout.existingOrder(payment, requestSha256);
   if (known && !isTriedAgain(known)) return checkout.responseOf(known, payment, sale);

@@ -1,7 +1,7 @@
 import { IMMUTABLE } from "../../pipelines/published/objects.ts";
 import { KEPT_FOR, NEVER_ARCHIVED } from "../../pipelines/record/archive.ts";
 import { OBJECT_ROOTS } from "../answers/objects.ts";
-import { Problem, queryOf, validated } from "../http/problem.ts";
+import { Problem, queryOf, validate } from "../http/problem.ts";
 import { JSON_TYPE } from "../http/reply.ts";
 import { ArchiveList, ArchiveManifest, ArchiveParams, ArchiveQuery } from "../schemas/archive.ts";
 import { KeysDocument } from "../schemas/discovery.ts";
@@ -46,7 +46,7 @@ const list: Operation = {
   cache: MINUTE,
   limiter: (service) => service.readLimiter,
   run(call) {
-    const list = archiveList(call.service.follower.view, validated(ArchiveQuery, queryOf(call.query)));
+    const list = archiveList(call.service.follower.view, validate(ArchiveQuery, queryOf(call.query)));
     return replyJson(call, JSON.stringify(list), MINUTE);
   },
 };
@@ -64,7 +64,7 @@ const byId: Operation = {
   errors: ["not_found"],
   limiter: (service) => service.readLimiter,
   run(call) {
-    const { id } = validated(ArchiveParams, call.params);
+    const { id } = validate(ArchiveParams, call.params);
     // A manifest is never changed: a wrong file is replaced by another one, under another id.
     return replyJson(call, JSON.stringify(archiveManifest(call.service.follower.view, id)), IMMUTABLE);
   },

@@ -2,7 +2,7 @@ import { EXECUTE_PATH, execute } from "../buy/execute.ts";
 import { paymentOf } from "../buy/payments.ts";
 import { routePlan } from "../buy/plan.ts";
 import type { Service } from "../context.ts";
-import { validated } from "../http/problem.ts";
+import { validate } from "../http/problem.ts";
 import { JSON_TYPE, uncachedJson } from "../http/reply.ts";
 import { bodyBytes, jsonBody, jsonOf } from "../http/request.ts";
 import { EvaluateAnswer, EvaluateRequest } from "../schemas/evaluate.ts";
@@ -16,7 +16,7 @@ const MAX_EXECUTE_BODY = 131_072;
 
 async function planned(service: Service, input: unknown): Promise<PlanAnswer> {
   const { sales } = sellingOf(service);
-  const query = validated(PlanQuery, input);
+  const query = validate(PlanQuery, input);
   const { baseUrl, clock, follower } = service;
   return routePlan(follower.view, query, { baseUrl, seller: sales, now: clock.now() });
 }
@@ -61,7 +61,7 @@ const executes: Operation = {
     if (!payment) shed();
     const publish = wantsPublish(headers);
     const bytes = await bodyBytes(request.body, MAX_EXECUTE_BODY);
-    const asked = validated(ExecuteRequest, jsonOf(bytes));
+    const asked = validate(ExecuteRequest, jsonOf(bytes));
     return execute(selling, { asked, bytes, payment, publish, client });
   },
 };
@@ -88,11 +88,11 @@ export const evaluate: Operation = {
     title: "Would this answer pass?",
     description:
       "Holds an answer that you have (status, content_type, and body as text or base64) against what an order of the endpoint would hold it against: that it is an answer, parses as declared, its class's check (the right answer, with the input of the call), the schema and your own expectation that you send along. Says whether a buyer would be charged and which check failed. Nobody is called and nothing is kept.",
-    run: ({ evaluations }, input) => evaluations.evaluate(validated(EvaluateRequest, input)),
+    run: ({ evaluations }, input) => evaluations.evaluate(validate(EvaluateRequest, input)),
   },
   limiter: (service) => service.evaluateLimiter,
   async run({ service, request, limitHeaders }) {
-    const asked = validated(EvaluateRequest, await jsonBody(request.body, MAX_BODY));
+    const asked = validate(EvaluateRequest, await jsonBody(request.body, MAX_BODY));
     return uncachedJson(await service.evaluations.evaluate(asked), 200, limitHeaders);
   },
 };

@@ -1,11 +1,11 @@
 import type { Service } from "../context.ts";
-import { queryOf, validated } from "../http/problem.ts";
+import { queryOf, validate } from "../http/problem.ts";
 import { JSON_TYPE, uncachedJson } from "../http/reply.ts";
 import { SearchAnswer, SearchQuery } from "../schemas/search.ts";
 import type { Operation } from "./operation.ts";
 
 const found = ({ follower, search }: Service, input: unknown): Promise<SearchAnswer> =>
-  search(follower.view, validated(SearchQuery, input));
+  search(follower.view, validate(SearchQuery, input));
 
 /** GET /v1/search (docs/api.md). */
 export const search: Operation = {

@@ -7,8 +7,8 @@ import { GradeLeaf, IndexLine } from "../../pipelines/record/leaf.ts";
 import { correctionsOf } from "../answers/corrections.ts";
 import { failuresOf } from "../answers/failures.ts";
 import type { CachedAnswer } from "../http/answer-cache.ts";
-import { codingHeaders, compressed, linesToChunks, negotiate } from "../http/encoding.ts";
-import { Problem, queryOf, validated } from "../http/problem.ts";
+import { codingHeaders, compressChunks, linesToChunks, negotiate } from "../http/encoding.ts";
+import { Problem, queryOf, validate } from "../http/problem.ts";
 import { etagOfText, JSON_TYPE, matchesEtag, NDJSON_TYPE, reply, uncachedJson } from "../http/reply.ts";
 import { jsonBody } from "../http/request.ts";
 import { CheckAnswer, CheckQuery } from "../schemas/check.ts";
@@ -46,7 +46,7 @@ export const check: Operation = {
     description:
       "What the record holds about a paid endpoint: its letter and what measured it, what its newest 402 asked, defects of its listing, our corrections, and with pay_to what is known of that address. Signed. A url that nobody asked about is UNRATED (unknown, not bad) and put in line for a free handshake.",
     async run({ checks }, input, client) {
-      return JSON.parse((await checks.answer(validated(CheckQuery, input), client)).bytes.toString("utf8")) as object;
+      return JSON.parse((await checks.answer(validate(CheckQuery, input), client)).bytes.toString("utf8")) as object;
     },
   },
   // What is kept for its minute costs nothing; the rest is shed.
@@ -54,7 +54,7 @@ export const check: Operation = {
   errors: ["unavailable"],
   limiter: (service) => service.checkLimiter,
   run(call) {
-    const query = validated(CheckQuery, queryOf(call.query));
+    const query = validate(CheckQuery, queryOf(call.query));
     const { checks } = call.service;
     const kept = checks.kept(query, call.client);
     if (kept) return respond(call, kept);
@@ -152,7 +152,7 @@ function ndjson(
   const etag = `"${tag}-${coding}"`;
   // Nothing is read for an answer without a body.
   const empty = request.method === "HEAD" || matchesEtag(request, etag);
-  const body = empty ? null : service.streams.stream(client, compressed(linesToChunks(lines), coding));
+  const body = empty ? null : service.streams.stream(client, compressChunks(linesToChunks(lines), coding));
   return reply(request, body, {
     type: NDJSON_TYPE,
     cache,
@@ -224,7 +224,7 @@ const feed: Operation = {
   errors: ["bad_cursor", "unavailable"],
   limiter: (service) => service.readLimiter,
   run(call) {
-    const { cursor } = validated(FeedQuery, queryOf(call.query));
+    const { cursor } = validate(FeedQuery, queryOf(call.query));
     const snapshot = snapshotOf(call);
     const span = spanOf(cursor, snapshot.head);
     return ndjson(call, gradeLines(snapshot, span), {
@@ -248,7 +248,7 @@ const byId: Operation = {
   errors: ["unknown_capability"],
   limiter: (service) => service.readLimiter,
   run(call) {
-    const { id } = validated(TrustParams, call.params);
+    const { id } = validate(TrustParams, call.params);
     return replyJson(call, JSON.stringify(trustOf(call.service.follower.view, id)), MINUTE);
   },
 };
@@ -271,8 +271,8 @@ const failures: Operation = {
   errors: ["unknown_capability", "unavailable"],
   limiter: (service) => service.readLimiter,
   async run(call) {
-    const { id } = validated(TrustParams, call.params);
-    const { cursor, limit } = validated(FailuresQuery, queryOf(call.query));
+    const { id } = validate(TrustParams, call.params);
+    const { cursor, limit } = validate(FailuresQuery, queryOf(call.query));
     const { follower, paidRows, baseUrl, logger } = call.service;
     if (!follower.view.has(id)) throw new Problem("unknown_capability", `${id} is not in the record`);
     try {
@@ -302,7 +302,7 @@ const bundle: Operation = {
   errors: ["unknown_capability", "not_found", "not_ready"],
   limiter: (service) => service.readLimiter,
   async run(call) {
-    const { id } = validated(TrustParams, call.params);
+    const { id } = validate(TrustParams, call.params);
     const { follower, jwks } = call.service;
     const { view } = follower;
     if (!view.has(id)) throw new Problem("unknown_capability", `${id} is not in the record`);
@@ -341,7 +341,7 @@ export const disputes: Operation = {
   errors: ["unknown_capability", "not_the_payee", "already_there", "too_many_disputes", "log_unavailable"],
   limiter: (service) => service.disputeLimiter,
   async run({ service, request, params, limitHeaders }) {
-    const { id } = validated(TrustParams, params);
+    const { id } = validate(TrustParams, params);
     const receipt = await service.disputes.put(id, await jsonBody(request.body, MAX_DISPUTE));
     return uncachedJson(receipt, 201, { location: `/v1/trust/${id}`, ...limitHeaders });
   },

@@ -14,7 +14,7 @@ import { EXPECT_HEADER, type PayOnDelivery } from "../buy/pay-on-delivery.ts";
 import { paymentOf } from "../buy/payments.ts";
 import { exactOffer } from "../buy/terms.ts";
 import type { Service } from "../context.ts";
-import { Problem, queryOf, validated } from "../http/problem.ts";
+import { Problem, queryOf, validate } from "../http/problem.ts";
 import { JSON_TYPE, uncachedJson } from "../http/reply.ts";
 import { bodyBytes } from "../http/request.ts";
 import { CapId } from "../schemas/common.ts";
@@ -70,7 +70,7 @@ async function viaCall(
   { service, request, params, query, client, shed }: Call,
 ): Promise<Response> {
   const selling = sellingOf(service);
-  const cap = validated(ViaPath, params).capability_id;
+  const cap = validate(ViaPath, params).capability_id;
   const { headers } = request;
   // A HEAD asks what a GET would say and buys nothing.
   const payment = request.method === "HEAD" ? null : paymentOf(headers);
@@ -165,7 +165,7 @@ const order: Operation = {
   limiter: (service) => service.readLimiter,
   async run({ service, params, limitHeaders }) {
     const { orders, objects } = sellingOf(service).sales.buying;
-    const id = validated(OrderPath, params).order_id;
+    const id = validate(OrderPath, params).order_id;
     await orders.catchUp().catch(unread);
     const found = orders.table.get(id);
     if (!found) throw new Problem("not_found", "there is no order with this id, or it was forgotten long ago");
@@ -245,8 +245,8 @@ export const buyerOrders: Operation = {
   limiter: (service) => service.readLimiter,
   async run({ service, request, params, query, limitHeaders }) {
     const { orders } = sellingOf(service).sales.buying;
-    const { address } = validated(BuyerPath, params);
-    const { cursor, limit } = validated(BuyerQuery, queryOf(query));
+    const { address } = validate(BuyerPath, params);
+    const { cursor, limit } = validate(BuyerQuery, queryOf(query));
     // Wallets sign in real time, whatever time the record is in.
     await provesWallet(request.headers, address, service.baseUrl, systemClock.now());
     await orders.catchUp().catch(unread);

@@ -1,5 +1,5 @@
 import { parseBearer, toWatcherAnswer } from "../answers/watchers.ts";
-import { validated } from "../http/problem.ts";
+import { validate } from "../http/problem.ts";
 import { JSON_TYPE, uncachedJson } from "../http/reply.ts";
 import { jsonBody } from "../http/request.ts";
 import { StopRequest, WatcherAnswer, WatcherMade, WatcherParams, WatcherRequest } from "../schemas/watchers.ts";
@@ -28,7 +28,7 @@ const make: Operation = {
   limiter: (service) => service.readLimiter,
   async run({ service, request, client }) {
     const value = await jsonBody(request.body, MAX_BODY);
-    const { watcher, token, taken } = await service.watchers.make(validated(WatcherRequest, value), client);
+    const { watcher, token, taken } = await service.watchers.make(validate(WatcherRequest, value), client);
     const { id, url, createdAt, watched } = watcher;
     const made: WatcherMade = {
       ...{ watcher_id: id, token, url, state: "active", created_at: createdAt },
@@ -54,7 +54,7 @@ const stop: Operation = {
   async run(call) {
     const { service, request } = call;
     const value = await jsonBody(request.body, MAX_BODY, {});
-    const { watcher_id: id } = validated(StopRequest, value);
+    const { watcher_id: id } = validate(StopRequest, value);
     const watcher = await service.watchers.stop(parseBearer(request.headers), id);
     return answered(call, 200, toWatcherAnswer(watcher, service.follower.view));
   },
@@ -75,7 +75,7 @@ const read: Operation = {
   limiter: (service) => service.readLimiter,
   async run(call) {
     const { service, request, params } = call;
-    const { watcher_id: id } = validated(WatcherParams, params);
+    const { watcher_id: id } = validate(WatcherParams, params);
     const watcher = await service.watchers.read(parseBearer(request.headers), id);
     return answered(call, 200, toWatcherAnswer(watcher, service.follower.view));
   },

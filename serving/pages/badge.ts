@@ -15,7 +15,7 @@ const COLOURS: Readonly<Record<Band, string>> = {
 };
 
 /** Badges that were drawn: at most one for each letter and tier. */
-const drawn = new Map<string, string>();
+const badges = new Map<string, string>();
 
 /**
  * The badge of an endpoint as SVG: the letter as text with its tier, or `unrated` on grey. Its title and label have the
@@ -24,10 +24,10 @@ const drawn = new Map<string, string>();
 export function badgeSvg({ band, tier }: Pick<CheckFacts, "band" | "tier">): string {
   const measured = band !== "UNRATED" && tier !== null ? ` (${tierWords(tier)})` : "";
   const message = `${bandWords(band)}${measured}`;
-  const known = drawn.get(message);
+  const known = badges.get(message);
   if (known) return known;
   const made = makeBadge({ label: "touchstone", message, color: COLOURS[band], labelColor: "#25333d", style: "flat" });
-  drawn.set(message, made);
+  badges.set(message, made);
   return made;
 }
 

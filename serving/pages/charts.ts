@@ -7,10 +7,10 @@ import type { DatedLetter } from "../tables/entry.ts";
 import { ALL_BANDS } from "./market.ts";
 import {
   FLOOR,
+  horizontalLine,
   KEY_AREA,
   KEY_LINE,
   KEY_THIN,
-  rung,
   rungScale,
   type TimeScale,
   timeAxis,
@@ -18,7 +18,7 @@ import {
   timeScale,
   valueScale,
 } from "./time-chart.ts";
-import { bandWords, count, duration, moment, NONE } from "./words.ts";
+import { bandWords, count, duration, formatTime, NONE } from "./words.ts";
 
 /** Id of the table that has the figures of all charts by day. */
 const DAYS_TABLE = "days";
@@ -35,11 +35,11 @@ interface Spread {
   line: number;
 }
 
-/** A line is interrupted after this many days without a figure. A daily call that was left out is no outage. */
+/** A line is interrupted after this many days without a value. One missed daily call is no outage. */
 const MAX_GAP = 3;
 
 /** Splits the days where the gap is longer than {@link MAX_GAP}. */
-function stretches(days: readonly Spread[]): Spread[][] {
+function splitAtGaps(days: readonly Spread[]): Spread[][] {
   const found: Spread[][] = [];
   for (const one of days) {
     const last = found.at(-1);
@@ -49,8 +49,8 @@ function stretches(days: readonly Spread[]): Spread[][] {
   return found;
 }
 
-/** A band between two values with a line in it, and a dot for each day, so that a single day is seen too. */
-function spread(days: readonly Spread[], x: TimeScale, ticks: (value: number) => string): string {
+/** Draws a band between two values with a line in it, and a dot for each day, so that a single day is visible too. */
+function spreadShape(days: readonly Spread[], x: TimeScale, ticks: (value: number) => string): string {
   const y = valueScale(Math.max(...days.map(({ high }) => high)));
   const at = ({ day }: Spread): number => x(day * DAY_MS);
   const band = area<Spread>(
@@ -64,8 +64,8 @@ function spread(days: readonly Spread[], x: TimeScale, ticks: (value: number) =>
     .curve(curveStep)
     .digits(1);
   const dots = days.map((one) => `M${at(one).toFixed(1)} ${y(one.line).toFixed(1)}h0`).join("");
-  const runs = stretches(days);
-  const rungs = y.ticks(4).map((value) => rung(y(value), ticks(value)));
+  const runs = splitAtGaps(days);
+  const rungs = y.ticks(4).map((value) => horizontalLine(y(value), ticks(value)));
   return `${rungs.join("")}${timeAxis(x)}<path class="area" d="${runs.map((run) => band(run)).join("")}"/><path class="line" d="${runs.map((run) => middle(run)).join("")}"/><path class="line" stroke-linecap="round" stroke-width="3" d="${dots}"/>`;
 }
 
@@ -87,7 +87,7 @@ function priceChart(days: readonly HistoryDay[], x: TimeScale): unknown {
       low === high
         ? `Every 402 of these days asked ${money(low)}.`
         : `402s of these days asked ${money(low)} to ${money(high)}; the newest asked ${money(last.line)}.`,
-    inside: spread(quoted, x, money),
+    inside: spreadShape(quoted, x, money),
     key: [
       [KEY_LINE, "last of the day"],
       [KEY_AREA, "lowest to dearest"],
@@ -96,14 +96,14 @@ function priceChart(days: readonly HistoryDay[], x: TimeScale): unknown {
   });
 }
 
-interface Timed {
+interface LatencyChart {
   id: string;
   title: string;
   of: (day: HistoryDay) => [number | null, number | null];
   none: string;
 }
 
-const TIMED: readonly Timed[] = [
+const LATENCY_CHARTS: readonly LatencyChart[] = [
   {
     id: "terms",
     title: "Time to the 402",
@@ -118,7 +118,7 @@ const TIMED: readonly Timed[] = [
   },
 ];
 
-function timedChart(days: readonly HistoryDay[], x: TimeScale, { id, title, of, none }: Timed): unknown {
+function latencyChart(days: readonly HistoryDay[], x: TimeScale, { id, title, of, none }: LatencyChart): unknown {
   const timed = days.flatMap((one) => {
     const [median, p95] = of(one);
     return median === null || p95 === null ? [] : [{ day: one.day, low: median, high: p95, line: median }];
@@ -130,7 +130,7 @@ function timedChart(days: readonly HistoryDay[], x: TimeScale, { id, title, of, 
     id,
     title,
     says: `The usual day's median is ${duration(medians[medians.length >> 1])}; the worst day's 95th percentile is ${duration(worst)}.`,
-    inside: spread(timed, x, (ms) => (ms === 0 ? "0" : ms < 1000 ? `${ms} ms` : `${ms / 1000} s`)),
+    inside: spreadShape(timed, x, (ms) => (ms === 0 ? "0" : ms < 1000 ? `${ms} ms` : `${ms / 1000} s`)),
     key: [
       [KEY_LINE, "median of the day"],
       [KEY_AREA, "up to the 95th percentile"],
@@ -139,7 +139,9 @@ function timedChart(days: readonly HistoryDay[], x: TimeScale, { id, title, of, 
   });
 }
 
-/** Two rows of bars: paid calls above free handshakes. What failed is hollow, so that colour alone tells nothing. */
+/**
+ * Draws two rows of bars: paid calls above free probes. Failed calls are hollow, so that colour alone tells nothing.
+ */
 function callsChart(days: readonly HistoryDay[], x: TimeScale): unknown {
   const sum = (of: (day: HistoryDay) => number): number => days.reduce((total, day) => total + of(day), 0);
   const width = Math.max(1.2, Math.min(9, x(DAY_MS) - x(0) - 1.2));
@@ -167,7 +169,7 @@ function callsChart(days: readonly HistoryDay[], x: TimeScale): unknown {
       sum((day) => day.probes),
       "free handshake",
     )}, ${sum((day) => day.answered)} answered.`,
-    inside: `${rung(half, "paid")}${rung(FLOOR, "free")}${timeAxis(x)}${bars(
+    inside: `${horizontalLine(half, "paid")}${horizontalLine(FLOOR, "free")}${timeAxis(x)}${bars(
       half,
       (day) => day.paid,
       (day) => day.delivered,
@@ -205,27 +207,27 @@ export function daysTable(days: readonly HistoryDay[]): unknown {
 }
 
 /**
- * Charts of price, calls and latency by day.
+ * Draws charts of price, calls and latency by day.
  * @param days oldest first; at least one
  * @param today number of today's day
  */
 export function historyCharts(days: readonly HistoryDay[], today: number): unknown {
   const x = timeScale(days[0]!.day, Math.max(today, days.at(-1)!.day));
-  return html`${priceChart(days, x)}${callsChart(days, x)}${TIMED.map((timed) => timedChart(days, x, timed))}`;
+  return html`${priceChart(days, x)}${callsChart(days, x)}${LATENCY_CHARTS.map((timed) => latencyChart(days, x, timed))}`;
 }
 
 const LETTERS_TABLE = "letters";
 
 const words = (band: Band): string => (band === "UNRATED" ? "none" : band);
 
-/** The letter over time, from the leaves of the tree: the published letter, and the raw one of each card. */
+/** Draws the letter over time, from the leaves of the tree: the published letter, and the raw letter of each card. */
 export function lettersChart(letters: readonly DatedLetter[], now: number): unknown {
   const points = letters.map(({ at, raw, band }) => ({ at: Date.parse(at), raw, band }));
   const last = points.at(-1);
   if (!last) return "";
   const x = timeScale(Math.floor(points[0]!.at / DAY_MS), Math.floor(Math.max(now, last.at) / DAY_MS));
   const y = rungScale(ALL_BANDS);
-  // A letter holds until the next leaf has another one, so the line is drawn up to now.
+  // A letter is valid until the next leaf changes it, so the line is drawn up to now.
   const upToNow = [...points, { ...last, at: Math.max(now, last.at) }];
   const path = (of: (point: (typeof points)[number]) => Band): string =>
     line<(typeof points)[number]>(
@@ -238,7 +240,7 @@ export function lettersChart(letters: readonly DatedLetter[], now: number): unkn
     id: "letter",
     title: "Letter",
     says: `Published now: ${bandWords(last.band)}. Raw letter of the newest card: ${bandWords(last.raw)}. A letter falls at once and rises after 14 clean days.`,
-    inside: `${ALL_BANDS.map((band) => rung(y(band), words(band))).join("")}${timeAxis(x)}<path class="line" stroke-width="2.5" d="${path(({ band }) => band)}"/><path class="thin" d="${path(({ raw }) => raw)}"/>`,
+    inside: `${ALL_BANDS.map((band) => horizontalLine(y(band), words(band))).join("")}${timeAxis(x)}<path class="line" stroke-width="2.5" d="${path(({ band }) => band)}"/><path class="thin" d="${path(({ raw }) => raw)}"/>`,
     key: [
       [KEY_LINE, "published"],
       [KEY_THIN, "raw, before the hold"],
@@ -253,4 +255,4 @@ export const lettersTable = (letters: readonly DatedLetter[]): unknown =>
     ? ""
     : html`<details id="${LETTERS_TABLE}"><summary>Every published card's letter as a table</summary><div class="scroll" tabindex="0" role="region" aria-label="Letters over time">
 <table><caption>Headline cards, newest first; each is a leaf of the log.</caption><thead><tr><th scope="col">Computed</th><th scope="col">Published</th><th scope="col">Raw</th></tr></thead>
-<tbody>${letters.toReversed().map(({ at, band, raw }) => html`<tr><th scope="row">${moment(Date.parse(at))}</th><td>${bandWords(band)}</td><td>${bandWords(raw)}</td></tr>`)}</tbody></table></div></details>`;
+<tbody>${letters.toReversed().map(({ at, band, raw }) => html`<tr><th scope="row">${formatTime(Date.parse(at))}</th><td>${bandWords(band)}</td><td>${bandWords(raw)}</td></tr>`)}</tbody></table></div></details>`;

@@ -1,9 +1,9 @@
 import { html, raw } from "hono/html";
 import type { ListingAnswer } from "../schemas/listing.ts";
 import { page } from "./layout.ts";
-import { assetWords, count, duration, moment, NONE, price, shorten } from "./words.ts";
+import { assetWords, count, duration, formatTime, NONE, price, shorten } from "./words.ts";
 
-export interface Shown {
+export interface CheckListingPage {
   /** The form's fields as they were sent. */
   url: string;
   method: string;
@@ -15,7 +15,11 @@ export interface Shown {
 const option = (value: string, words: string, chosen: string): unknown =>
   html`<option value="${value}"${value === chosen ? raw(" selected") : ""}>${words}</option>`;
 
-const form = ({ url, method, wrong }: Shown): unknown => html`<form method="post" action="/check-my-listing/answer">
+const form = ({
+  url,
+  method,
+  wrong,
+}: CheckListingPage): unknown => html`<form method="post" action="/check-my-listing/answer">
 <label class="wide">Url of the endpoint<input type="url" name="url" value="${url}" required minlength="8" maxlength="2048"${
   wrong === undefined ? "" : raw(' aria-invalid="true" aria-describedby="wrong"')
 } placeholder="https://api.example.com/v1/sum"></label>
@@ -30,11 +34,11 @@ const VERDICTS: Record<ListingAnswer["stock_client"]["verdict"], string> = {
   cannot_be_told: "cannot be told",
 };
 
-function sawPart(answer: ListingAnswer): unknown {
+function answerPart(answer: ListingAnswer): unknown {
   const { says, mend, stock_client: stock, defects } = answer;
   return html`<section aria-labelledby="saw" class="verdict one"><div><h2 id="saw">What came back</h2>
 <p>${says}</p>${mend ? html`<p><strong>To change:</strong> ${withCode(mend)}</p>` : ""}<dl>
-<dt>Asked</dt><dd><code>${answer.method} ${answer.url}</code></dd><dt>At</dt><dd>${moment(Date.parse(answer.looked_at))}</dd>
+<dt>Asked</dt><dd><code>${answer.method} ${answer.url}</code></dd><dt>At</dt><dd>${formatTime(Date.parse(answer.looked_at))}</dd>
 <dt>Status</dt><dd>${answer.status ?? NONE}</dd><dt>Time taken</dt><dd>${duration(answer.latency_ms)}</dd>
 <dt>Protocols</dt><dd>${answer.protocols.join(", ") || NONE}${answer.x402_version === null ? "" : ` (x402 version ${answer.x402_version})`}</dd>
 <dt>Defects</dt><dd>${defects.length === 0 ? "none was found" : count(defects.length, "defect")}</dd>
@@ -46,14 +50,15 @@ const withCode = (text: string): unknown =>
   text.split("`").map((part, i) => (i % 2 ? html`<code>${part}</code>` : part));
 
 /** Begins a sentence with a capital letter, unless it begins with a member's name. */
-const begun = (says: string): string => (/^[a-z]+\b/.test(says) ? `${says[0]!.toUpperCase()}${says.slice(1)}` : says);
+const capitalizeSentence = (says: string): string =>
+  /^[a-z]+\b/.test(says) ? `${says[0]!.toUpperCase()}${says.slice(1)}` : says;
 
 const defectsPart = ({ defects }: ListingAnswer): unknown =>
   defects.length === 0
     ? ""
     : html`<section aria-labelledby="defects" class="rule"><h2 id="defects">What to change</h2><ol class="says">${defects.map(
         ({ defect, says, mend }) =>
-          html`<li><strong>${begun(says)}.</strong> ${withCode(mend)} <span class="soft small"><code>${defect}</code></span></li>`,
+          html`<li><strong>${capitalizeSentence(says)}.</strong> ${withCode(mend)} <span class="soft small"><code>${defect}</code></span></li>`,
       )}</ol></section>`;
 
 function offersPart({ offers, stock_client: stock }: ListingAnswer): unknown {
@@ -89,13 +94,13 @@ origin names this url, so there was nothing to compare the 402 with. <a href="/d
 }
 
 /** The page with the form, and the result of a look if there is one. */
-export function checkListingPage(shown: Shown): string {
+export function checkListingPage(shown: CheckListingPage): string {
   const { answer } = shown;
   const body = html`<h1>Check my listing</h1>
 <p class="lead">We call your endpoint once, without paying, as we call those in the record, and say what to change so that buyers can
 pay it. It gives you no letter, and nothing of it is kept in the record.</p>
 ${form(shown)}
-${answer ? html`${sawPart(answer)}${defectsPart(answer)}${offersPart(answer)}${stockPart(answer)}${listingPart(answer)}` : ""}
+${answer ? html`${answerPart(answer)}${defectsPart(answer)}${offersPart(answer)}${stockPart(answer)}${listingPart(answer)}` : ""}
 <p class="soft small">The same for programs: <code>POST /v1/listings/validate</code> with <code>{"url": "https://..", "method": "GET"}</code>
 (<a href="/docs/listings">how</a>). You get a few looks an hour, and a few a minute at one domain; the same question within a minute gets the same answer.</p>
 <p class="soft small">Listed already? With the wallet that your endpoint is paid at, you can ask for <a href="/docs/listings">a re-test</a>: <code>POST /v1/listings/retest</code>, one free look a day, no letter.</p>`;

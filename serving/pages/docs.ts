@@ -29,10 +29,7 @@ export function readDocs(dir: string, filled = (markdown: string): string => mar
   return docs;
 }
 
-/**
- * A page is made when it is first asked for: making all of them at the start took longer than the rest of the app's
- * start.
- */
+/** Parses a page when it is first requested. Parsing all pages at the start took longer than the rest of the start. */
 function documentOf(markdown: string, filled: (markdown: string) => string): Doc {
   const [opening = ""] = markdown.split("\n## ", 1);
   const title = titleOf(opening);
@@ -90,10 +87,10 @@ const GROUPS: readonly (readonly [string, readonly string[]])[] = [
   ["If you run it", ["operate", "networks-and-wallets", "deploy", "commands", "settings", "market"]],
 ];
 
-const item = (name: string, { type, title, lead }: Doc): unknown =>
+const docItem = (name: string, { type, title, lead }: Doc): unknown =>
   html`<dt><a href="/docs/${name}">${title}</a></dt><dd>${type === "text" ? "A script to read and to run." : lead}</dd>`;
 
-const group = (words: string, i: number, items: readonly unknown[]): unknown =>
+const docGroup = (words: string, i: number, items: readonly unknown[]): unknown =>
   items.length === 0
     ? ""
     : html`<section aria-labelledby="group-${i}" class="rule"><h2 id="group-${i}">${words}</h2><dl class="pages">${items}</dl></section>`;
@@ -103,10 +100,10 @@ export function docsIndexPage(docs: ReadonlyMap<string, Doc>): string {
   const named = new Set(GROUPS.flatMap(([, names]) => names));
   const rest = [...docs.keys()].filter((name) => !named.has(name));
   const groups = [...GROUPS, ["Further", rest] as const].map(([words, names], i) =>
-    group(
+    docGroup(
       words,
       i,
-      names.flatMap((name) => (docs.has(name) ? [item(name, docs.get(name)!)] : [])),
+      names.flatMap((name) => (docs.has(name) ? [docItem(name, docs.get(name)!)] : [])),
     ),
   );
   const body = html`<h1>Documentation</h1>${groups}`;

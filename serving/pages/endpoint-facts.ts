@@ -8,30 +8,33 @@ import type { Buy, CheckFacts } from "../schemas/check.ts";
 import { cardOf, type Entry } from "../tables/entry.ts";
 import type { View } from "../tables/view.ts";
 import { isDark } from "./home.ts";
-import { assetWords, count, flagWords, moment, NONE, price } from "./words.ts";
+import { assetWords, count, flagWords, formatTime, NONE, price } from "./words.ts";
 
 const code = (text: string | null | undefined): unknown => (text ? html`<code>${text}</code>` : NONE);
 const list = (items: readonly unknown[]): unknown =>
   html`<ul class="says">${items.map((item) => html`<li>${item}</li>`)}</ul>`;
 
 /** A row with a list of names; where the list is empty, `none` in its place, and without that nothing. */
-const where = (title: string, names: readonly string[] | undefined, none?: string): unknown =>
+const namesRow = (title: string, names: readonly string[] | undefined, none?: string): unknown =>
   names?.length || none !== undefined ? html`<dt>${title}</dt><dd>${names?.length ? names.join(", ") : none}</dd>` : "";
 
 /** Networks that its newest 402 offers and that its listing names, each or why there is none. */
 function networksPart(row: VolatileRow | undefined, entry: Entry | undefined): unknown {
   const offered = row?.asked_for_payment ? "its newest 402 names none" : "not known: no 402 of it was seen";
   const listed = entry?.listing ? "its listing names none" : "it is not listed";
-  return html`${where("Networks offered", row?.networks, offered)}${where("Networks listed", row?.networks_listed, listed)}`;
+  return html`${namesRow("Networks offered", row?.networks, offered)}${namesRow("Networks listed", row?.networks_listed, listed)}`;
 }
 
-/** When it was seen. For a silent endpoint: when it last answered, since our probe alone is no sign of life. */
+/**
+ * Shows when the endpoint was last seen. For a silent endpoint it shows when it last answered, since our own probe is
+ * no sign of life.
+ */
 function whenPart(row: VolatileRow | undefined, dark: boolean, answeredDay: string | null): unknown {
-  const first = html`<dt>First seen</dt><dd>${moment(row?.first_seen)}</dd>`;
+  const first = html`<dt>First seen</dt><dd>${formatTime(row?.first_seen)}</dd>`;
   const never = row !== undefined && row.probes > 0 && row.answered === 0;
-  if (!never && !dark) return html`${first}<dt>Last seen</dt><dd>${moment(row?.last_seen)}</dd>`;
-  return html`<dt>${never ? "First probed" : "First seen"}</dt><dd>${moment(row?.first_seen)}</dd>
-<dt>Last answered</dt><dd>${never ? "never" : (answeredDay ?? "more than 72 hours ago")}</dd><dt>Last probed</dt><dd>${moment(row?.last_seen)}</dd>`;
+  if (!never && !dark) return html`${first}<dt>Last seen</dt><dd>${formatTime(row?.last_seen)}</dd>`;
+  return html`<dt>${never ? "First probed" : "First seen"}</dt><dd>${formatTime(row?.first_seen)}</dd>
+<dt>Last answered</dt><dd>${never ? "never" : (answeredDay ?? "more than 72 hours ago")}</dd><dt>Last probed</dt><dd>${formatTime(row?.last_seen)}</dd>`;
 }
 
 /**
@@ -45,10 +48,10 @@ export function seenPart(view: View, cap: string, answeredDay: string | null, no
   return html`<section aria-labelledby="seen" class="rule"><h2 id="seen">What was seen</h2><dl>
 <dt>Price per call</dt><dd>${row?.price ? html`${price(row.price)} ${assetWords(row.asset)}${row.distinct_prices > 1 ? html`<br><span class="soft small">${row.distinct_prices} different prices so far</span>` : ""}` : NONE}</dd>
 <dt>Paid calls</dt><dd>${row?.paid_calls ?? NONE}</dd>
-<dt>Retry after a lost answer</dt><dd>${retry.verdict}: ${retry.says}${retry.at === null ? "" : html` <span class="soft">(${moment(retry.at)})</span>`}</dd>
+<dt>Retry after a lost answer</dt><dd>${retry.verdict}: ${retry.says}${retry.at === null ? "" : html` <span class="soft">(${formatTime(retry.at)})</span>`}</dd>
 <dt>Free handshakes</dt><dd>${row ? `${row.probes}, ${row.answered} answered, ${row.asked_for_payment} of them with a 402` : NONE}</dd>
 ${whenPart(row, dark, answeredDay)}
-${where("Protocol", row?.protocols)}${networksPart(row, view.entry(cap))}
+${namesRow("Protocol", row?.protocols)}${networksPart(row, view.entry(cap))}
 ${row?.pay_tos.length ? html`<dt>Pays to</dt><dd>${list(row.pay_tos.map(code))}</dd>` : ""}</dl></section>`;
 }
 
@@ -161,7 +164,7 @@ export function problemsPart(view: View, cap: string, { defects, corrections = [
       ? html`<section aria-labelledby="defects" class="rule"><h2 id="defects">What is wrong with the listing</h2>${list(
           defects.map(
             ({ defect, says, seenAt }) =>
-              html`${says} <span class="soft small"><code>${defect}</code>${seenAt ? html`, last seen ${moment(Date.parse(seenAt))}` : ""}</span>`,
+              html`${says} <span class="soft small"><code>${defect}</code>${seenAt ? html`, last seen ${formatTime(Date.parse(seenAt))}` : ""}</span>`,
           ),
         )}</section>`
       : ""
@@ -169,7 +172,7 @@ export function problemsPart(view: View, cap: string, { defects, corrections = [
     corrections.length > 0
       ? html`<section aria-labelledby="corrections" class="rule"><h2 id="corrections">What we got wrong</h2>${list(
           corrections.map(
-            (one) => html`${moment(Date.parse(one.issuedAt))}: ${one.says} (${one.fault})
+            (one) => html`${formatTime(Date.parse(one.issuedAt))}: ${one.says} (${one.fault})
 <span class="soft small">${one.recordId ? html`record <code>${one.recordId}</code>` : "every record before it"}</span>`,
           ),
         )}</section>`

@@ -15,7 +15,17 @@ import { aboutPart, buyPart, flagsPart, paymentsPart, problemsPart, seenPart } f
 import { simulatedNote } from "./home.ts";
 import { page } from "./layout.ts";
 import { componentPicture, componentTable, pips } from "./picture.ts";
-import { addressWords, atLeast, count, grade, moment, NONE, shorten, tierWords, verdictOf } from "./words.ts";
+import {
+  addressWords,
+  count,
+  formatRoundedDown,
+  formatTime,
+  grade,
+  NONE,
+  shorten,
+  tierWords,
+  verdictOf,
+} from "./words.ts";
 
 /** What the page of an endpoint is made from. */
 export interface EndpointPage {
@@ -39,11 +49,11 @@ function gradePart(facts: CheckFacts, progress: number): unknown {
   return html`<section aria-labelledby="grade" class="verdict"><div><h2 id="grade" class="small soft">Grade</h2>${grade(facts.band, true)}</div>
 <div><p class="line">${verdictOf(facts.why)}</p><details><summary>The whole sentence</summary><p>${facts.why}</p></details><dl>
 <dt>Toward a letter</dt><dd>${progress} of 30 paid calls <span class="soft">(one in six hours counts)</span>${pips(progress)}</dd>
-${facts.tier === null ? "" : html`<dt>Tier</dt><dd>${tierWords(facts.tier)}</dd><dt>Composite</dt><dd>${atLeast(facts.composite)}</dd>`}
+${facts.tier === null ? "" : html`<dt>Tier</dt><dd>${tierWords(facts.tier)}</dd><dt>Composite</dt><dd>${formatRoundedDown(facts.composite)}</dd>`}
 <dt>Records behind it</dt><dd>${sampleCount}${withdrawnSince > 0 ? `, ${withdrawnSince} of them withdrawn since` : ""}${
     observationsSince > 0 ? `; ${observationsSince} newer` : ""
   }</dd>
-${facts.scorecard ? html`<dt>Computed</dt><dd>${facts.computedAt ? moment(Date.parse(facts.computedAt)) : MISSING_MEMBER_TEXT}</dd>` : ""}</dl></div></section>`;
+${facts.scorecard ? html`<dt>Computed</dt><dd>${facts.computedAt ? formatTime(Date.parse(facts.computedAt)) : MISSING_MEMBER_TEXT}</dd>` : ""}</dl></div></section>`;
 }
 
 const componentsPart = ({ components }: CheckFacts): unknown =>
@@ -113,7 +123,7 @@ const hash = (title: string, sha256: string | null): unknown =>
 /** One failed call. Its evidence is linked under this host's own root, as the objects of the log are everywhere. */
 function callPart(base: string, call: FailedCall): unknown {
   const { at, says, expected, came, tx, network, evidence, id, paid_by } = call;
-  return html`<li><p><strong>${moment(Date.parse(at))}</strong> ${says}${paid_by === "us" ? "" : html` <span class="soft">(a call that its buyer published)</span>`}</p><dl>
+  return html`<li><p><strong>${formatTime(Date.parse(at))}</strong> ${says}${paid_by === "us" ? "" : html` <span class="soft">(a call that its buyer published)</span>`}</p><dl>
 <dt>Expected</dt><dd>${expected}</dd><dt>Came</dt><dd>${came}</dd>
 <dt>Transaction</dt><dd>${tx === null ? "none was seen" : html`<code>${tx}</code> on ${network}`}</dd>
 ${hash("Request, sha256", call.request_sha256)}${hash("Answer, sha256", call.response_sha256)}

@@ -3,9 +3,9 @@ import type { ExposureLine, ExposurePayee, ExposureReport, ExposureRequest, Stan
 import { MAX_DEPENDENCIES } from "../schemas/exposure.ts";
 import { simulatedNote } from "./home.ts";
 import { page } from "./layout.ts";
-import { count, grade, moment, NONE, price, shorten } from "./words.ts";
+import { count, formatTime, grade, NONE, price, shorten } from "./words.ts";
 
-export interface ExposureShown {
+export interface ExposurePage {
   /** Text of the form's field. */
   text: string;
   report?: ExposureReport;
@@ -67,7 +67,7 @@ export function readLines(text: string): ReadLines {
 /** `1` is money for people. */
 const moneyOf = (text: string): string => (/^\d+$/.test(text) ? `${text}.0` : text);
 
-const form = ({ text, wrong }: ExposureShown): unknown => html`<form method="post" action="/exposure/report">
+const form = ({ text, wrong }: ExposurePage): unknown => html`<form method="post" action="/exposure/report">
 <label class="whole">Urls that you pay, one a line; after each, if you know them, calls a month, what you pay for one ($0.01) and the address of its 402
 <textarea name="dependencies" rows="8" required spellcheck="false"${wrong ? raw(' aria-invalid="true" aria-describedby="wrong"') : ""} placeholder="https://api.example.com/v1/sum 12000 0x1111111111111111111111111111111111111111">${text}</textarea></label>
 <button type="submit">Look up</button></form>
@@ -92,7 +92,7 @@ function sumsPart({ totals, answered_at: at }: ExposureReport): unknown {
 <dt>Not yet measured</dt><dd>${dollars(totals.monthly_spend_not_yet_measured)} USD <span class="soft">(${totals.calls_per_month_not_yet_measured} calls; unknown, not bad)</span></dd>
 <dt>With a letter from A to D</dt><dd>${dollars(totals.monthly_spend_lettered)} USD</dd>
 ${relatedRow(totals.related)}<dt>Without a spend</dt><dd>${totals.without_spend} <span class="soft">(no calls were given, or no price in dollars is known)</span></dd>
-<dt>Address never seen there</dt><dd>${totals.pay_to_not_seen_before}</dd><dt>At</dt><dd>${moment(Date.parse(at))}</dd></dl></div></section>`;
+<dt>Address never seen there</dt><dd>${totals.pay_to_not_seen_before}</dd><dt>At</dt><dd>${formatTime(Date.parse(at))}</dd></dl></div></section>`;
 }
 
 const payeeRow = (
@@ -123,7 +123,7 @@ const tablesPart = ({
 <th scope="col">Standing</th><th scope="col" class="n">Price</th><th scope="col" class="n">Calls</th><th scope="col" class="n">Spend</th><th scope="col">Why</th></tr></thead><tbody>${lines.map(lineRow)}</tbody></table></div></section>`;
 
 /** The page with the form, and the report if there is one. */
-export function exposurePage(shown: ExposureShown): string {
+export function exposurePage(shown: ExposurePage): string {
   const { report, simulated } = shown;
   const body = html`<h1>Exposure</h1>
 <p class="lead">What the record holds about everything you pay, added up by the address that each one pays: one address can stand behind

@@ -6,18 +6,27 @@ import type { CheckFacts } from "../schemas/check.ts";
 import { type Entry, headlineOf, type ListedEntry, leafOf } from "../tables/entry.ts";
 import type { View } from "../tables/view.ts";
 import { escapeHtml, page } from "./layout.ts";
-import { ALL_BANDS, type Asked, classesOf, type Found, findIn, leadersOf, lettersOf, SORTS } from "./market.ts";
+import {
+  ALL_BANDS,
+  classesOf,
+  findIn,
+  leadersOf,
+  lettersOf,
+  type MarketPage,
+  type MarketQuery,
+  SORTS,
+} from "./market.ts";
 import { componentWords, miniComponentPicture } from "./picture.ts";
 import {
   addressWords,
   assetWords,
-  atLeast,
   bandWords,
   COMPONENT_NAMES,
   classWords,
   count,
+  formatRoundedDown,
+  formatTime,
   grade,
-  moment,
   NONE,
   price,
   shorten,
@@ -26,7 +35,7 @@ import {
 } from "./words.ts";
 
 /** The part of a row that depends on the entry alone, and its line in the table of figures. */
-interface Drawn {
+interface DrawnRow {
   row: string;
   figures: string;
 }
@@ -34,10 +43,10 @@ interface Drawn {
 /**
  * Rows that were drawn. Entries never change, so a drawn row stays right. Some pages of them; the oldest are dropped.
  */
-const drawn = new BoundedMap<ListedEntry, Drawn>(2_000);
+const drawnRows = new BoundedMap<ListedEntry, DrawnRow>(2_000);
 
-function drawRow(entry: ListedEntry): Drawn {
-  const known = drawn.get(entry);
+function drawRow(entry: ListedEntry): DrawnRow {
+  const known = drawnRows.get(entry);
   if (known) return known;
   const card = headlineOf(entry);
   const leaf = card ? leafOf(card) : null;
@@ -48,7 +57,7 @@ function drawRow(entry: ListedEntry): Drawn {
     ? `<q class="soft" title="What the seller says">${escapeHtml(shorten(entry.listing.description, 90))}</q>`
     : "";
   const picture = measured
-    ? `${miniComponentPicture(measured, entry.cap)}<span class="small soft">${tierWords(card!.tier)}, ${atLeast(card!.composite)}</span>`
+    ? `${miniComponentPicture(measured, entry.cap)}<span class="small soft">${tierWords(card!.tier)}, ${formatRoundedDown(card!.composite)}</span>`
     : '<span class="small soft">nothing measured</span>';
   const made = {
     row: `<td role="cell">${grade(card?.band ?? "UNRATED")}</td><th scope="row" role="rowheader"><a href="/endpoint/${entry.cap}">${name}</a><span class="small soft">${entry.listing.method}${said === "" ? "" : " "}${said}</span></th><td role="cell" class="why"><details><summary>${escapeHtml(verdictOf(why))}</summary>${escapeHtml(why)}</details></td><td role="cell" class="pic">${picture}</td><td role="cell" class="n" data-l="Progress">${card?.progress ?? 0} of 30</td>`,
@@ -56,7 +65,7 @@ function drawRow(entry: ListedEntry): Drawn {
       ? `<tr><th scope="row"><a href="/endpoint/${entry.cap}">${name}</a></th>${COMPONENT_NAMES.map(([part]) => `<td>${componentWords(part, measured[part])}</td>`).join("")}</tr>`
       : "",
   };
-  drawn.set(entry, made);
+  drawnRows.set(entry, made);
   return made;
 }
 
@@ -68,14 +77,14 @@ function marketRow(view: View, entry: ListedEntry): string {
   return `<tr role="row">${drawRow(entry).row}<td role="cell" class="n" data-l="Price now">${asked}</td><td role="cell" class="n" data-l="Paid calls">${row?.paid_calls ?? NONE}</td><td role="cell" class="n" data-l="Last seen">${lastSeen(view, entry)}</td></tr>`;
 }
 
-/** When the endpoint was last seen, or that it does not answer: an unanswered probe saw nothing. */
+/** Shows when the endpoint was last seen, or that it does not answer, since an unanswered probe saw nothing. */
 function lastSeen(view: View, entry: ListedEntry): unknown {
   const row = view.row(entry.cap);
   if (row && row.probes > 0 && row.answered === 0) return "never answered";
-  return isDark(entry) ? "silent" : moment(row?.last_seen);
+  return isDark(entry) ? "silent" : formatTime(row?.last_seen);
 }
 
-/** Has its newest card the flag that it has not answered for 72 hours? */
+/** Reports whether its newest card has the flag that it has not answered for 72 hours. */
 export function isDark(entry: Entry | undefined): boolean {
   const card = entry ? headlineOf(entry) : null;
   return card !== null && (leafOf(card).card.flags ?? []).includes("dark");
@@ -96,21 +105,21 @@ const checkBox = (url: string, wrong?: string): unknown => html`<form method="ge
 <label class="wide">Paste the url that you are about to pay<input type="text" inputmode="url" name="url" value="${url}" required minlength="8" maxlength="2048" autocomplete="off" spellcheck="false"
 placeholder="https://api.example.com/v1/sum"${wrong === undefined ? "" : html` aria-invalid="true" aria-describedby="wrong"`}></label><button type="submit">Check</button></form>`;
 
-const EVERYTHING: Asked = { page: 1, q: "", letter: null, kind: null, sort: "best" };
+const DEFAULT_QUERY: MarketQuery = { page: 1, q: "", letter: null, kind: null, sort: "best" };
 
 /** Address of a page of the market; parameters with their default value are left out. */
-function hrefOf(asked: Partial<Asked>): string {
-  const { page: n, q, letter, kind, sort } = { ...EVERYTHING, ...asked };
+function hrefOf(asked: Partial<MarketQuery>): string {
+  const { page: n, q, letter, kind, sort } = { ...DEFAULT_QUERY, ...asked };
   const query = new URLSearchParams();
   if (q) query.set("q", q);
   if (letter) query.set("letter", letter);
   if (kind) query.set("class", kind);
-  if (sort !== EVERYTHING.sort) query.set("sort", sort);
+  if (sort !== DEFAULT_QUERY.sort) query.set("sort", sort);
   if (n > 1) query.set("page", String(n));
   return query.size ? `/?${query}` : "/";
 }
 
-const chip = (asked: Asked, band: Band, n: number): unknown => {
+const chip = (asked: MarketQuery, band: Band, n: number): unknown => {
   const current = asked.letter === band;
   return html`<li><a href="${hrefOf({ ...asked, page: 1, letter: current ? null : band })}"${current ? raw(' aria-current="true"') : ""}>${grade(band)} <span>${n}</span></a></li>`;
 };
@@ -130,7 +139,7 @@ function classField(view: View, kind: string | null): unknown {
 
 const form = (
   view: View,
-  { q, letter, kind, sort }: Asked,
+  { q, letter, kind, sort }: MarketQuery,
 ): unknown => html`<form method="get" action="/" role="search">
 <label class="wide">Host, path or words<input type="search" name="q" value="${q}" maxlength="100"></label>
 <label>Letter<select name="letter">${option("", "any", letter === null)}${ALL_BANDS.map((band) => option(band, bandWords(band), letter === band))}</select></label>
@@ -138,7 +147,7 @@ ${classField(view, kind)}
 <label>Order<select name="sort">${Object.entries(SORTS).map(([name, words]) => option(name, words, sort === name))}</select></label>
 <button type="submit">Show</button></form>`;
 
-const pager = (asked: Asked, pages: number): unknown =>
+const pager = (asked: MarketQuery, pages: number): unknown =>
   html`<nav class="pager" aria-label="Pages of the market"><ul>${
     asked.page > 1
       ? html`<li><a rel="prev" href="${hrefOf({ ...asked, page: Math.min(asked.page - 1, pages) })}">Previous</a></li>`
@@ -147,7 +156,7 @@ const pager = (asked: Asked, pages: number): unknown =>
     asked.page < pages ? html`<li><a rel="next" href="${hrefOf({ ...asked, page: asked.page + 1 })}">Next</a></li>` : ""
   }</ul></nav>`;
 
-function table(view: View, { entries }: Found, asked: Asked): unknown {
+function table(view: View, { entries }: MarketPage, asked: MarketQuery): unknown {
   const { sort } = asked;
   const order = sort === "best" ? "ascending" : sort === "worst" ? "descending" : "none";
   const turn = sort === "best" ? "worst" : "best";
@@ -165,7 +174,7 @@ schema conformance, latency and price stability, from 0 to 1, stretched towards 
 }
 
 /** The market's page: the form and one page of the endpoints that match. */
-export async function homePage(view: View, asked: Asked, simulated: boolean): Promise<string> {
+export async function homePage(view: View, asked: MarketQuery, simulated: boolean): Promise<string> {
   const letters = lettersOf(view);
   const all = [...letters.values()].reduce((sum, n) => sum + n, 0);
   const found = await findIn(view, asked);
@@ -182,7 +191,7 @@ ${found.pages > 1 || asked.page > 1 ? pager(asked, found.pages) : ""}`;
   return page({ title: "Touchstone: the market of paid endpoints", body });
 }
 
-export interface CheckShown {
+export interface CheckPage {
   /** Text of the form's field. */
   url: string;
   facts?: CheckFacts;
@@ -197,19 +206,19 @@ const MATCHED = {
   none: "nothing",
 } as const;
 
-function answerPart({ facts }: CheckShown & { facts: CheckFacts }): unknown {
+function answerPart({ facts }: CheckPage & { facts: CheckFacts }): unknown {
   const { band, why, matched, url, capabilityId: cap, observed, defects, next } = facts;
   return html`<section aria-labelledby="answer" class="verdict"><div><h2 id="answer" class="small soft">Grade</h2>${grade(band, true)}</div>
 <div><p class="line">${verdictOf(why)}</p><p class="soft">${why}</p>${next ? html`<p>${next}</p>` : ""}<dl>
 ${cap && url ? html`<dt>Endpoint</dt><dd><a href="/endpoint/${cap}">${addressWords(url)}</a></dd>` : ""}
 <dt>In the record</dt><dd>${MATCHED[matched]}</dd>
 ${observed?.advertised ? html`<dt>Its newest 402 asks</dt><dd>${price(observed.advertised.amount)} ${assetWords(observed.advertised.asset)}</dd>` : ""}
-${observed?.lastSeen ? html`<dt>Last probed</dt><dd>${moment(Date.parse(observed.lastSeen))}</dd>` : ""}</dl>
+${observed?.lastSeen ? html`<dt>Last probed</dt><dd>${formatTime(Date.parse(observed.lastSeen))}</dd>` : ""}</dl>
 ${defects.length > 0 ? html`<ul class="says">${defects.map(({ says }) => html`<li>${says}</li>`)}</ul>` : ""}</div></section>`;
 }
 
 /** The page with what the record holds about a url. */
-export function checkPage(shown: CheckShown): string {
+export function checkPage(shown: CheckPage): string {
   const { url, facts, wrong, simulated } = shown;
   const body = html`<h1>Check before you pay</h1>${checkBox(url, wrong)}
 ${wrong === undefined ? "" : html`<p id="wrong" class="note" role="alert"><strong>Nothing was looked up:</strong> ${wrong}.</p>`}
@@ -219,13 +228,13 @@ ${simulatedNote(simulated)}${facts ? answerPart({ ...shown, facts }) : ""}
 }
 
 /** Endpoints of each class on the leaderboard. */
-const LEADERS = 10;
+const LEADERS_PER_CLASS = 10;
 
 function leaderRow(view: View, entry: ListedEntry, place: number): unknown {
   const card = headlineOf(entry)!;
   return html`<tr><td class="n">${place}</td><td>${grade(card.band)}</td>
 <th scope="row"><a href="/endpoint/${entry.cap}">${shorten(addressWords(entry.listing.url), 90)}</a><span class="small soft">${entry.listing.method}${entry.listing.description ? html` <q>${shorten(entry.listing.description, 90)}</q>` : ""}</span></th>
-<td class="n">${atLeast(card.composite)}</td><td>${tierWords(card.tier)}</td>
+<td class="n">${formatRoundedDown(card.composite)}</td><td>${tierWords(card.tier)}</td>
 <td class="n">${card?.progress ?? 0} of 30</td><td class="n">${price(view.row(entry.cap)?.price)}</td></tr>`;
 }
 
@@ -250,9 +259,9 @@ ${leaders.length > 0 ? table : html`<p>Nothing of this class holds a letter yet.
  * is known of them.
  */
 export function leaderboardPage(view: View, simulated: boolean): string {
-  const found = [...leadersOf(view, LEADERS)].slice(0, MAX_CLASSES);
+  const found = [...leadersOf(view, LEADERS_PER_CLASS)].slice(0, MAX_CLASSES);
   const body = html`<h1>Leaderboard</h1>
-<p class="lead">The best ${LEADERS} of each class of endpoints. A class says what answers can be checked against: known answers, a schema,
+<p class="lead">The best ${LEADERS_PER_CLASS} of each class of endpoints. A class says what answers can be checked against: known answers, a schema,
 or nothing but delivery. Only letters are ranked, and a letter is <a href="/docs/how-a-letter-is-made">made of paid calls</a>.</p>
 ${simulatedNote(simulated)}
 ${found.length > 0 ? found.map(([kind, of], i) => classPart(view, kind, of, i)) : html`<p>Nothing is listed yet.</p>`}`;

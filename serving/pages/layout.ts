@@ -41,7 +41,7 @@ const NAV: readonly (readonly [string, string])[] = [
 ];
 
 /** Links at the foot of every page. */
-const MORE: readonly (readonly [string, string])[] = [
+const FOOT_LINKS: readonly (readonly [string, string])[] = [
   ["/status", "Status of the service"],
   ["/docs/check-before-you-pay", "Check before you pay"],
   ["/docs/how-a-letter-is-made", "How a letter is made"],
@@ -68,7 +68,7 @@ export function page({ title, body, kind = "wide" }: Layout): string {
 <nav aria-label="Main">${links(NAV)}</nav></div></header>
 <main id="main" tabindex="-1"${kind === "doc" ? raw(' class="doc"') : ""}>${body}</main>
 <footer><div>A public record of what happened when paid HTTP endpoints were paid. UNRATED means unknown, not bad.
-<nav aria-label="More">${links(MORE)}</nav></div></footer>
+<nav aria-label="More">${links(FOOT_LINKS)}</nav></div></footer>
 </body></html>
 `);
 }

@@ -13,30 +13,30 @@ const slug = (text: string): string =>
     .replace(/^-|-$/g, "");
 
 /** State of a rendering. */
-interface Seen {
+interface RenderState {
   /** The last heading, which names the tables after it. */
   heading: string;
   /** How often each anchor was given: the second one with a name gets a number. */
   anchors: Map<string, number>;
 }
 
-const BESIDE = /^(?:\.\/)?([a-z0-9-]+)\.md(?=#|$)/;
-const SCRIPT_BESIDE = /^(?:\.\/)?([a-z0-9-]+\.(?:mjs|py|go))$/;
+const DOC_LINK = /^(?:\.\/)?([a-z0-9-]+)\.md(?=#|$)/;
+const SCRIPT_LINK = /^(?:\.\/)?([a-z0-9-]+\.(?:mjs|py|go))$/;
 const LINK = /^(?:https?:\/\/[^\s"<>]+|\/(?!\/)[^\s"<>]*|#[^\s"<>]*)$/i;
 
 /** A link to `name.md`, as it is written for a checkout, leads to `/docs/name`. */
-const served = (href: string): string => href.replace(BESIDE, "/docs/$1").replace(SCRIPT_BESIDE, "/docs/$1");
+const toServedHref = (href: string): string => href.replace(DOC_LINK, "/docs/$1").replace(SCRIPT_LINK, "/docs/$1");
 
-const plain = (inline: Token): string =>
+const plainText = (inline: Token): string =>
   (inline.children ?? []).map(({ type, content }) => (type.endsWith("break") ? " " : content)).join("");
 
 const markdown = new MarkdownIt("default", { html: false, linkify: false, typographer: false }).disable("image");
-markdown.validateLink = (href) => LINK.test(served(href));
+markdown.validateLink = (href) => LINK.test(toServedHref(href));
 const normalize = markdown.normalizeLink;
-markdown.normalizeLink = (href) => normalize(served(href));
+markdown.normalizeLink = (href) => normalize(toServedHref(href));
 const { rules } = markdown.renderer;
 
-function anchorOf({ anchors }: Seen, text: string): string {
+function anchorOf({ anchors }: RenderState, text: string): string {
   const anchor = slug(text);
   const before = anchors.get(anchor) ?? 0;
   anchors.set(anchor, before + 1);
@@ -44,8 +44,8 @@ function anchorOf({ anchors }: Seen, text: string): string {
 }
 
 rules.heading_open = (tokens, at, _options, env) => {
-  const seen = env as unknown as Seen;
-  seen.heading = plain(tokens[at + 1]!);
+  const seen = env as unknown as RenderState;
+  seen.heading = plainText(tokens[at + 1]!);
   return `<${tokens[at]!.tag} id="${anchorOf(seen, seen.heading)}">`;
 };
 const pre: NonNullable<typeof rules.fence> = (tokens, at) =>
@@ -53,7 +53,7 @@ const pre: NonNullable<typeof rules.fence> = (tokens, at) =>
 rules.fence = pre;
 rules.code_block = pre;
 rules.table_open = (_tokens, _at, _options, env) => {
-  const name = markdown.utils.escapeHtml((env as unknown as Seen).heading);
+  const name = markdown.utils.escapeHtml((env as unknown as RenderState).heading);
   return `<div class="scroll" tabindex="0" role="region" aria-label="${name}, as a table"><table><caption class="unseen">${name}</caption>\n`;
 };
 rules.table_close = () => "</table></div>\n";
@@ -67,13 +67,13 @@ rules.th_open = (tokens, at) => `<th scope="col"${sideOf(tokens[at]!)}>`;
 rules.td_open = (tokens, at, _options, env) => {
   const words = tokens[at + 1]?.children ?? [];
   const isNamed = tokens[at - 1]?.type === "tr_open" && words.length === 1 && words[0]!.type === "code_inline";
-  const id = isNamed ? ` id="${anchorOf(env as unknown as Seen, words[0]!.content)}"` : "";
+  const id = isNamed ? ` id="${anchorOf(env as unknown as RenderState, words[0]!.content)}"` : "";
   return `<td${id}${sideOf(tokens[at]!)}>`;
 };
 
 /** HTML of a document. */
 export const renderMarkdown = (text: string): string =>
-  markdown.render(text, { heading: "Table", anchors: new Map() } satisfies Seen).trimEnd();
+  markdown.render(text, { heading: "Table", anchors: new Map() } satisfies RenderState).trimEnd();
 
 const tokensOf = (text: string): Token[] => markdown.parse(text, {});
 
@@ -81,14 +81,14 @@ const tokensOf = (text: string): Token[] => markdown.parse(text, {});
 export function titleOf(text: string): string {
   const tokens = tokensOf(text);
   const at = tokens.findIndex(({ type, tag }) => type === "heading_open" && tag === "h1");
-  return at < 0 ? "Documentation" : plain(tokens[at + 1]!);
+  return at < 0 ? "Documentation" : plainText(tokens[at + 1]!);
 }
 
 /** First sentence of a document's first paragraph, without markup; at most 200 characters. */
 export function leadOf(text: string): string {
   const tokens = tokensOf(text);
   const at = tokens.findIndex(({ type, level }) => type === "paragraph_open" && level === 0);
-  const paragraph = at < 0 ? "" : plain(tokens[at + 1]!);
+  const paragraph = at < 0 ? "" : plainText(tokens[at + 1]!);
   const sentence = /^.*?[.:](?= |$)/.exec(paragraph)?.[0] ?? paragraph;
   const whole = sentence.replace(/:$/, ".");
   return whole.length > 200 ? `${whole.slice(0, 199)}…` : whole;

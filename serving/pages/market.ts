@@ -5,7 +5,7 @@ import type { LayeredMap } from "../tables/layered-map.ts";
 import type { View } from "../tables/view.ts";
 
 /** Endpoints on one page of the market. */
-export const ROWS = 100;
+export const ROWS_PER_PAGE = 100;
 
 /** Orders of the market, with the words of the form. */
 export const SORTS = {
@@ -19,7 +19,7 @@ export type Sort = keyof typeof SORTS;
 /** Bands, best first. Unrated endpoints come last: unknown is neither good nor bad. */
 export const ALL_BANDS: readonly Band[] = [...BANDS, "UNRATED"];
 
-export interface Asked {
+export interface MarketQuery {
   page: number;
   /** Part of an address or a description, or words to search for; "" for all. */
   q: string;
@@ -29,7 +29,7 @@ export interface Asked {
   sort: Sort;
 }
 
-export interface Found {
+export interface MarketPage {
   /** The endpoints of the page. */
   entries: readonly ListedEntry[];
   /** Number of all endpoints found, and of their pages. */
@@ -56,12 +56,15 @@ interface Market {
   sorted: Map<Sort, readonly Row[]>;
 }
 
-/** The host to sort by. It is cut out of the text, since parsing a hundred thousand urls takes a fifth of a second. */
+/**
+ * Returns the host to sort by. It is cut out of the text, since parsing a hundred thousand urls takes a fifth of a
+ * second.
+ */
 const writtenHost = (url: string): string => /^[a-z]+:\/\/([^/?#]*)/i.exec(url)?.[1] ?? "";
 
 /**
- * Markets by the published entries that they are made from: a new volatile table does not sort a hundred thousand rows
- * again.
+ * Markets by the published entries that they were made from, so that a new volatile table does not sort a hundred
+ * thousand rows again.
  */
 const markets = new WeakMap<LayeredMap<Entry>, Market>();
 
@@ -91,13 +94,13 @@ const byUrl = (a: Row, b: Row): number => byText(a.entry.listing.url, b.entry.li
 const byComposite = (a: Row, b: Row): number => (b.card?.composite ?? 0) - (a.card?.composite ?? 0);
 const worstRank = ({ rank }: Row): number => (rank === BANDS.length ? BANDS.length : BANDS.length - 1 - rank);
 
-/** Paid calls that an endpoint needs until it can get a letter; one that has them all is last. */
-const toGo = ({ card }: Row): number => 30 - (card?.progress ?? 0) || 31;
+/** Number of paid calls that an endpoint lacks for a letter. Endpoints that lack none sort last. */
+const callsToLetter = ({ card }: Row): number => 30 - (card?.progress ?? 0) || 31;
 
 const ORDERS: Record<Sort, (a: Row, b: Row) => number> = {
   best: (a, b) => a.rank - b.rank || byComposite(a, b) || byUrl(a, b),
   worst: (a, b) => worstRank(a) - worstRank(b) || byComposite(b, a) || byUrl(a, b),
-  progress: (a, b) => toGo(a) - toGo(b) || byUrl(a, b),
+  progress: (a, b) => callsToLetter(a) - callsToLetter(b) || byUrl(a, b),
   host: (a, b) => (a.host < b.host ? -1 : a.host > b.host ? 1 : byUrl(a, b)),
 };
 
@@ -138,8 +141,8 @@ export function leadersOf(view: View, most: number): Map<string, { leaders: List
 }
 
 /**
- * Rows that match a text: those that have it as it is in their address or description, since people type a piece of a
- * host; where no row of the market has it, those that a search for it finds.
+ * Returns the rows that match a text: those whose address or description contains it, since people type part of a host.
+ * If no row of the market contains it, those that a search finds.
  */
 async function rowsFor(view: View, rows: readonly Row[], q: string): Promise<readonly Row[]> {
   const wanted = q.toLowerCase();
@@ -149,8 +152,11 @@ async function rowsFor(view: View, rows: readonly Row[], q: string): Promise<rea
   return rows.filter(({ entry }) => searched.has(entry.cap));
 }
 
-/** One page of the endpoints that match, in the order of the form. With a text every endpoint is read, once or twice. */
-export async function findIn(view: View, { page, q, letter, kind, sort }: Asked): Promise<Found> {
+/**
+ * Finds one page of the endpoints that match, in the order of the form. A query with a text reads every endpoint once
+ * or twice.
+ */
+export async function findIn(view: View, { page, q, letter, kind, sort }: MarketQuery): Promise<MarketPage> {
   const sorted = sortedBy(marketOf(view), sort);
   const rows = q === "" ? sorted : await rowsFor(view, sorted, q);
   const found =
@@ -159,6 +165,6 @@ export async function findIn(view: View, { page, q, letter, kind, sort }: Asked)
       : rows.filter(
           (row) => (letter === null || row.band === letter) && (kind === null || row.entry.listing.class === kind),
         );
-  const entries = found.slice((page - 1) * ROWS, page * ROWS).map(({ entry }) => entry);
-  return { entries, total: found.length, pages: Math.max(1, Math.ceil(found.length / ROWS)) };
+  const entries = found.slice((page - 1) * ROWS_PER_PAGE, page * ROWS_PER_PAGE).map(({ entry }) => entry);
+  return { entries, total: found.length, pages: Math.max(1, Math.ceil(found.length / ROWS_PER_PAGE)) };
 }

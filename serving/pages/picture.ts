@@ -2,24 +2,24 @@ import { scaleLog } from "d3-scale";
 import { html, raw } from "hono/html";
 import type { Component, Components } from "../../pipelines/record/card.ts";
 import type { ComponentName } from "../../pipelines/record/vocabulary.ts";
-import { atLeast, COMPONENT_NAMES, figure } from "./words.ts";
+import { COMPONENT_NAMES, figure, formatRoundedDown } from "./words.ts";
 
 const WIDTH = 360;
 const STEP = 40;
 /**
- * Figures of good sellers are close together below 1, so the scale is stretched there: it is logarithmic in the
- * distance to 1. This is added to the distance, so that 1 has a place on it.
+ * Values of good sellers are close together below 1, so the scale is stretched there: it is logarithmic in the distance
+ * to 1. This constant is added to the distance, so that 1 itself has a position.
  */
-const ROOM = 0.02;
-const stretched = (from: number, to: number) => {
-  const scale = scaleLog([1 + ROOM, ROOM], [from, to]).clamp(true);
-  return (value: number): number => scale(1 - value + ROOM);
+const OFFSET = 0.02;
+const stretchedScale = (from: number, to: number) => {
+  const scale = scaleLog([1 + OFFSET, OFFSET], [from, to]).clamp(true);
+  return (value: number): number => scale(1 - value + OFFSET);
 };
-const share = stretched(4, WIDTH - 4);
-const small = stretched(2, 118);
+const pictureScale = stretchedScale(4, WIDTH - 4);
+const miniScale = stretchedScale(2, 118);
 
 const round = (value: number): number => Math.round(value * 10) / 10;
-const x = (value: number): number => round(share(value));
+const x = (value: number): number => round(pictureScale(value));
 
 /** Words for a component without a bound. Latency gets one only after enough timed spells of six hours. */
 const unbounded = (name: ComponentName): string => (name === "latency_p95" ? "not bounded yet" : "not measured");
@@ -28,7 +28,7 @@ const unbounded = (name: ComponentName): string => (name === "latency_p95" ? "no
 export const componentWords = (name: ComponentName, { point, lower, upper }: Component): string => {
   if (lower === null) return unbounded(name);
   const most = upper == null ? "" : `, at most ${figure(upper)}`;
-  return `at least ${atLeast(lower)}${most}, seen ${figure(point)}`;
+  return `at least ${formatRoundedDown(lower)}${most}, seen ${figure(point)}`;
 };
 
 const summary = (components: Components): string =>
@@ -43,13 +43,13 @@ function bar(name: ComponentName, words: string, at: number, component: Componen
       : html`<line class="bound" x1="${x(lower)}" x2="${x(upper ?? lower)}" y1="${y + 26}" y2="${y + 26}" stroke-width="9"/>
 <line class="tick" x1="${x(lower)}" x2="${x(lower)}" y1="${y + 19}" y2="${y + 33}" stroke-width="2"/>`;
   return html`<text x="0" y="${y + 13}">${words}</text>
-<text class="axis" x="${WIDTH}" y="${y + 13}" text-anchor="end">${lower === null ? unbounded(name) : `≥ ${atLeast(lower)}`}</text>
+<text class="axis" x="${WIDTH}" y="${y + 13}" text-anchor="end">${lower === null ? unbounded(name) : `≥ ${formatRoundedDown(lower)}`}</text>
 <line class="track" x1="0" x2="${WIDTH}" y1="${y + 26}" y2="${y + 26}" stroke-width="1.5"/>${bounds}${
     point === null ? "" : html`<circle class="point" cx="${x(point)}" cy="${y + 26}" r="3.5"/>`
   }`;
 }
 
-/** Figures below the scale, far enough apart that their texts do not touch. */
+/** Values that are labelled below the scale, far enough apart that their texts do not touch. */
 const MARKS = [0, 0.5, 0.8, 0.9, 0.95, 1];
 
 const mark = (value: number): unknown => {
@@ -77,10 +77,10 @@ export function miniComponentPicture(components: Components, cap: string): strin
     const { point, lower, upper } = components[name];
     const y = 4 + at * 8;
     if (lower !== null) {
-      bars += `M${round(small(lower))} ${y}H${Math.max(round(small(upper ?? lower)), round(small(lower)) + 1)}`;
-      lows += `M${round(small(lower))} ${y - 3}v6`;
+      bars += `M${round(miniScale(lower))} ${y}H${Math.max(round(miniScale(upper ?? lower)), round(miniScale(lower)) + 1)}`;
+      lows += `M${round(miniScale(lower))} ${y - 3}v6`;
     }
-    if (point !== null) dots += `M${round(small(point)) - 1.5} ${y}h3`;
+    if (point !== null) dots += `M${round(miniScale(point)) - 1.5} ${y}h3`;
   }
   return `<svg class="mini" role="img" aria-labelledby="t${cap}" aria-details="figures" viewBox="0 0 120 47"><title id="t${cap}">${summary(components)}</title><path class="track" d="M2 4h116M2 12h116M2 20h116M2 28h116M2 36h116M2 44h116"/><path class="bound" stroke-width="4" d="${bars}"/><path class="tick" d="${lows}"/><path class="tick" stroke-width="3" d="${dots}"/></svg>`;
 }
@@ -95,7 +95,7 @@ export const componentTable = (
   ([name, words]) => {
     const { point, lower, upper, n_eff, method } = components[name];
     return html`<tr><th scope="row">${words}</th><td class="n">${figure(point)}</td>
-<td class="n">${atLeast(lower)}</td><td class="n">${figure(upper)}</td><td class="n">${figure(n_eff, 1)}</td><td><code>${method}</code></td></tr>`;
+<td class="n">${formatRoundedDown(lower)}</td><td class="n">${figure(upper)}</td><td class="n">${figure(n_eff, 1)}</td><td><code>${method}</code></td></tr>`;
   },
 )}</tbody></table></div>`;
 

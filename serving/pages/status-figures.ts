@@ -15,7 +15,7 @@ export interface Figures {
   /** Time of the newest card, unix ms. */
   newestCard: number | null;
   /**
-   * Class -> number of calls that were withdrawn recently because our own check was wrong, and the first time (RFC
+   * By class: the number of calls that were withdrawn recently because our own check was wrong, and the first time (RFC
    * 3339).
    */
   withdrawn: ReadonlyMap<string, { calls: number; since: string }>;
@@ -25,7 +25,7 @@ export interface Figures {
 export const WITHDRAWN_DAYS = 30;
 
 /** Least time between two passes over all endpoints, ms. */
-const EVERY_MS = 15_000;
+const MIN_INTERVAL_MS = 15_000;
 
 /** Figures of the newest view, some seconds old at most: a pass over a million endpoints takes a tenth of a second. */
 export class StatusFigures {
@@ -35,8 +35,8 @@ export class StatusFigures {
 
   of(view: View): Figures {
     const at = this.clock.monotonic();
-    // Figures of an empty view are not kept: it is the view before the record was first read.
-    if (this.#made && this.#made.size > 0 && at - this.#made.at < EVERY_MS) return this.#made.figures;
+    // Figures of an empty view are not cached, since the record was not read yet.
+    if (this.#made && this.#made.size > 0 && at - this.#made.at < MIN_INTERVAL_MS) return this.#made.figures;
     const figures = figuresOf(view, this.clock.now().getTime());
     this.#made = { figures, at, size: view.size };
     return figures;

@@ -5,7 +5,7 @@ import type { View } from "../tables/view.ts";
 import { simulatedNote } from "./home.ts";
 import { page } from "./layout.ts";
 import { type Figures, WITHDRAWN_DAYS } from "./status-figures.ts";
-import { count, moment, NONE } from "./words.ts";
+import { count, formatTime, NONE } from "./words.ts";
 
 /** The process's own gauges that this page shows. */
 export const GAUGES = {
@@ -36,7 +36,7 @@ const MINUTE_MS = 60_000;
 const HOUR_MS = 60 * MINUTE_MS;
 
 /** One part of the service: the age of its newest work, and the age from which it counts as behind. */
-interface Part {
+interface ServicePart {
   name: string;
   says: string;
   ageMs: number | null;
@@ -53,7 +53,7 @@ export function ageWords(ms: number): string {
 }
 
 /** The parts that this server can see, in the order in which an observation passes through them. */
-function partsOf({ now, staleMs, cosignedAt, view, figures }: Status): Part[] {
+function partsOf({ now, staleMs, cosignedAt, view, figures }: Status): ServicePart[] {
   const since = (at: number | null) => ({ at, ageMs: at === null ? null : now.getTime() - at });
   const day = view.evidence.newestDay;
   // A day's file is due when the day is closed.
@@ -89,13 +89,14 @@ function partsOf({ now, staleMs, cosignedAt, view, figures }: Status): Part[] {
   ];
 }
 
-const isBehind = ({ ageMs, withinMs }: Part): boolean => ageMs === null || ageMs > withinMs;
+const isBehind = ({ ageMs, withinMs }: ServicePart): boolean => ageMs === null || ageMs > withinMs;
 
-const stateWords = (part: Part): string => (part.ageMs === null ? "none yet" : isBehind(part) ? "behind" : "in time");
+const stateWords = (part: ServicePart): string =>
+  part.ageMs === null ? "none yet" : isBehind(part) ? "behind" : "in time";
 
 const row = (
-  part: Part,
-): unknown => html`<tr><th scope="row">${part.name}</th><td>${part.says}</td><td>${moment(part.at)}</td>
+  part: ServicePart,
+): unknown => html`<tr><th scope="row">${part.name}</th><td>${part.says}</td><td>${formatTime(part.at)}</td>
 <td class="n">${part.ageMs === null ? NONE : ageWords(part.ageMs)}</td><td class="n">${ageWords(part.withinMs)}</td><td><strong>${stateWords(part)}</strong></td></tr>`;
 
 /** Orders by state in words, such as `12 settled, 3 released`, the most first. Nothing tells whose they are. */
@@ -107,14 +108,14 @@ function ordersWords(orders: Status["orders"]): string {
 
 const UNKNOWN = "not known to this server";
 
-/** Whether there is enough money to pay with; it does not tell in which wallets. */
+/** Describes whether there is enough money to pay with. It does not tell in which wallets. */
 function walletWords({ gauges }: Status): string {
   const [low] = gauges.low;
   if (!low) return UNKNOWN;
   return low.value === 0 ? "none is low" : `${count(low.value, "balance")} ${low.value === 1 ? "is" : "are"} low`;
 }
 
-/** Whether the share of blind calls was kept today. */
+/** Describes whether the planned share of blind calls was reached today. */
 function blindWords({ gauges, now }: Status): string {
   const [missed] = gauges.missed;
   if (!missed) return UNKNOWN;
@@ -123,10 +124,10 @@ function blindWords({ gauges, now }: Status): string {
     : "kept today, as far as this server knows";
 }
 
-/** A witness is late when its last cosignature is older than this: a checkpoint follows the last within ten minutes. */
+/** A witness is late when its last cosignature is older than this, ms. A new checkpoint follows within ten minutes. */
 const WITNESS_MS = 15 * MINUTE_MS;
 
-/** Which witnesses that are not ours have not cosigned for a while. */
+/** Names the independent witnesses that are late. */
 function witnessWords({ gauges, now }: Status): string {
   const { witnesses } = gauges;
   if (witnesses.length === 0) return "none is asked by this server";
@@ -140,12 +141,13 @@ function witnessWords({ gauges, now }: Status): string {
     .join("; ");
 }
 
-/** Classes whose questions were taken to be wrong, so that their calls accuse nobody. */
+/** Names the classes whose questions were withdrawn as wrong, so that their calls do not count against any seller. */
 function classWords({ figures: { withdrawn }, gauges }: Status): unknown {
   const failing = gauges.failing.filter(({ value }) => value > 0);
   const said = [
     ...[...withdrawn].map(
-      ([name, { calls, since }]) => html`${name}: ${count(calls, "call")} withdrawn since ${moment(Date.parse(since))}`,
+      ([name, { calls, since }]) =>
+        html`${name}: ${count(calls, "call")} withdrawn since ${formatTime(Date.parse(since))}`,
     ),
     ...failing.map(
       ({ labels, value }) => html`${labels.class}: nobody of ${count(value, "payee")} passed so far today`,
@@ -156,8 +158,8 @@ function classWords({ figures: { withdrawn }, gauges }: Status): unknown {
 }
 
 /**
- * The status page: how fresh each part is, from what this server reads. What only the operator sees is on no public
- * page.
+ * Renders the status page: how fresh each part is, from what this server reads. Facts that only the operator may see
+ * are on no public page.
  */
 export function statusPage(status: Status): string {
   const { view, figures, staleMs, inLine, simulated } = status;
@@ -172,7 +174,7 @@ export function statusPage(status: Status): string {
         : `${count(behind.length, "part")} ${behind.length === 1 ? "is" : "are"} behind, or ${behind.length === 1 ? "has" : "have"} done nothing yet: ${behind.map(({ name }) => name.toLowerCase()).join(", ")}.`;
   const body = html`<h1>Status of the service</h1><p class="lead" role="status">${verdict}</p>${simulatedNote(simulated)}
 <section aria-labelledby="parts" class="rule"><h2 id="parts">How fresh each part is</h2>
-<div class="scroll" tabindex="0" role="region" aria-label="Parts of the service"><table class="leaders"><caption>In the order in which an observation passes them, as of ${moment(status.now.getTime())}.</caption>
+<div class="scroll" tabindex="0" role="region" aria-label="Parts of the service"><table class="leaders"><caption>In the order in which an observation passes them, as of ${formatTime(status.now.getTime())}.</caption>
 <thead><tr><th scope="col">Part</th><th scope="col">Newest</th><th scope="col">When</th><th scope="col" class="n">Age</th><th scope="col" class="n">In time up to</th><th scope="col">State</th></tr></thead>
 <tbody>${parts.map(row)}</tbody></table></div></section>
 <section aria-labelledby="holds" class="rule"><h2 id="holds">What it holds</h2><dl>

@@ -10,7 +10,7 @@ const RIGHT = 6;
 const TOP = 8;
 const BOTTOM = 20;
 export const FLOOR = HEIGHT - BOTTOM;
-/** Least days on the axis: fewer days are not stretched over the whole width. */
+/** Least number of days on the axis: fewer days are not stretched over the whole width. */
 const MIN_DAYS = 7;
 
 /** Scale from day number to x; the last day is `to`. */
@@ -38,7 +38,7 @@ const MONTHS = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "
 const dayWords = (at: Date): string => `${at.getUTCDate()} ${MONTHS[at.getUTCMonth()]}`;
 
 /** Least distance between the texts of two days. */
-const WORD = 50;
+const DAY_TEXT_WIDTH = 50;
 
 /** The days below the chart: a few of them, so far apart that their texts do not touch. */
 export function timeAxis(x: TimeScale): string {
@@ -46,7 +46,7 @@ export function timeAxis(x: TimeScale): string {
   const marks: string[] = [];
   for (const at of x.ticks(5)) {
     const px = tenth(x(at));
-    if (at.getTime() % DAY_MS !== 0 || px - last < WORD) continue;
+    if (at.getTime() % DAY_MS !== 0 || px - last < DAY_TEXT_WIDTH) continue;
     last = px;
     const anchor = px > WIDTH - 24 ? "end" : "middle";
     marks.push(
@@ -57,7 +57,7 @@ export function timeAxis(x: TimeScale): string {
 }
 
 /** A horizontal line with its text on the left. `words` must be our own text, since they are not escaped. */
-export const rung = (y: number, words: string): string =>
+export const horizontalLine = (y: number, words: string): string =>
   `<path class="grid" d="M${LEFT} ${tenth(y)}H${WIDTH - RIGHT}"/><text class="axis" x="${LEFT - 6}" y="${tenth(y) + 4}" text-anchor="end">${words}</text>`;
 
 export interface Chart {

@@ -20,11 +20,11 @@ export const figure = (value: number | null | undefined, decimals = 3): string =
  * Composite and lower bounds, rounded down as in the sentence of the grade, so that they never look better than they
  * are.
  */
-export const atLeast = (value: number | null | undefined): string =>
+export const formatRoundedDown = (value: number | null | undefined): string =>
   value === null || value === undefined ? NONE : (Math.floor(value * 1000 + 1e-6) / 1000).toFixed(3);
 
 /** A time as `2026-11-21 04:20 UTC`, with the exact time for programs. */
-export function moment(ms: number | null | undefined): unknown {
+export function formatTime(ms: number | null | undefined): unknown {
   if (ms === null || ms === undefined || !Number.isFinite(ms)) return NONE;
   const iso = new Date(ms).toISOString();
   return html`<time datetime="${iso}">${iso.slice(0, 16).replace("T", " ")} UTC</time>`;

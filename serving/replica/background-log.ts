@@ -24,7 +24,10 @@ const refuse = async (): Promise<never> => {
   throw new ReadOnlyReplica();
 };
 
-/** The log of a replica without one: every call throws TakesNothing. It has one partition, since callers read that first. */
+/**
+ * The log of a replica that has none: every call throws ReadOnlyReplica. It has one partition, since callers read that
+ * first.
+ */
 export const NO_LOG: ServingLog = { id: "", partitions: 1, append: refuse, read: refuse, bounds: refuse };
 
 /** Pause before opening is retried, ms; it doubles up to the maximum. */
@@ -46,24 +49,24 @@ export class BackgroundLog implements ServingLog {
     private readonly clock: Pick<Clock, "sleep">,
     private readonly logger: Pick<Logger, "warn">,
   ) {
-    this.#opening = this.#begin();
+    this.#opening = this.#openInBackground();
   }
 
   /** @throws LogDown while it is not open */
   get id(): string {
-    return this.#opened().id;
+    return this.#requireLog().id;
   }
 
   /** @throws LogDown while it is not open */
   get partitions(): number {
-    return this.#opened().partitions;
+    return this.#requireLog().partitions;
   }
 
-  append = async (records: readonly NewRecord[]): Promise<Appended[]> => this.#opened().append(records);
+  append = async (records: readonly NewRecord[]): Promise<Appended[]> => this.#requireLog().append(records);
   read = async (topic: string, partition: number, from: number, options?: ReadOptions): Promise<LogRecord[]> =>
-    this.#opened().read(topic, partition, from, options);
+    this.#requireLog().read(topic, partition, from, options);
   bounds = async (topic: string, partition: number): Promise<{ start: number; end: number }> =>
-    this.#opened().bounds(topic, partition);
+    this.#requireLog().bounds(topic, partition);
 
   async close(): Promise<void> {
     this.#stop.abort(new Error("closed"));
@@ -71,12 +74,12 @@ export class BackgroundLog implements ServingLog {
     await this.#log?.close();
   }
 
-  #opened(): Log {
+  #requireLog(): Log {
     if (!this.#log) throw new LogDown("using the log", this.#why);
     return this.#log;
   }
 
-  async #begin(): Promise<void> {
+  async #openInBackground(): Promise<void> {
     for (let pause = PAUSE_MS; !this.#stop.signal.aborted; pause = Math.min(MAX_PAUSE_MS, pause * 2)) {
       try {
         this.#log = await this.open();

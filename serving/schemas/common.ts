@@ -1,43 +1,43 @@
 import { z } from "zod";
 import { BANDS, MATCHED, PROTOCOLS, TIERS } from "../../pipelines/record/vocabulary.ts";
 
-/** What is wrong with a parameter that has to be one text. */
+/** Error text for a parameter that must be given exactly once. */
 export const ONE_TEXT = {
   error: ({ input }: { input?: unknown }) =>
     input === undefined ? "must be given" : Array.isArray(input) ? "must be given only once" : "must be a text",
 };
 
-/** What is wrong with a parameter that has to be one of a few texts. */
+/** Error text for a parameter that must be one of a few texts. */
 export const oneOf = (values: readonly string[]) => ({
   error: ({ input }: { input?: unknown }) =>
     `must be ${values.join(" or ")}${Array.isArray(input) ? ", and given only once" : ""}`,
 });
 
-/** The beginning of an address that can be asked or fetched; what follows is looked at by a URL parser. */
+/** Matches the beginning of an address that can be checked or fetched; a URL parser examines the rest. */
 export const HTTP_URL = /^\s*[hH][tT][tT][pP][sS]?:/;
 
-/** How the record is asked about an endpoint: by its url, or by its id. */
+/** Matches how a client may name an endpoint: by its url, or by its id. */
 export const URL_OR_ID = /^(?:\s*[hH][tT][tT][pP][sS]?:|cap_[0-9A-HJKMNP-TV-Z]{26}$)/;
 export const SAY_URL_OR_ID = "must be an http or https url, or a capability id";
 
 /**
- * For the description of a schema: values that its refinements refuse, as JSON Schemas of which none may hold. Under `not`,
- * since generators of clients make a type of their own of every other word for a choice.
+ * Describes in a JSON Schema which values refinements refuse: the value must match none of these schemas. `not` is used
+ * because client generators make a type of their own from other keywords for a choice.
  */
 export const refusing = (first: object, ...more: object[]) => ({
   not: more.length === 0 ? first : { anyOf: [first, ...more] },
 });
-/** All of these members are given. */
+/** Returns a JSON Schema that requires all of these members. */
 export const given = (...names: string[]) => ({
   required: names,
   properties: Object.fromEntries(names.map((name) => [name, {}])),
 });
-/** None of these members is given. */
+/** Returns a JSON Schema that forbids each of these members. */
 export const noneOf = (...names: string[]) => ({
   not: names.length === 1 ? given(...names) : { anyOf: names.map((name) => given(name)) },
 });
 
-/** A whole number as a query has it: in digits, once. @param unless what stands for none */
+/** Creates the schema of a whole number in a query, in digits, given once. @param unless default when it is absent */
 export const wholeNumber = (least: number, most: number, unless: number) => {
   const error = `must be a whole number from ${least} to ${most}, given once`;
   const read = (text: unknown) => (typeof text === "string" && /^\d{1,9}$/.test(text) ? Number(text) : Number.NaN);
@@ -61,7 +61,7 @@ export const CapId = z
     "not a capability id: cap_ and 26 characters of 0-9 and A-Z without I, L, O, U",
   );
 
-/** What a listing or its 402 gets wrong. */
+/** An error in a listing or its 402. */
 export const Defect = z.strictObject({
   defect: z.string(),
   says: z.string(),
@@ -69,7 +69,7 @@ export const Defect = z.strictObject({
 });
 export type Defect = z.infer<typeof Defect>;
 
-/** What the service itself got wrong about an endpoint. */
+/** An error that this service itself made about an endpoint. */
 export const Correction = z.strictObject({
   id: z.string(),
   fault: z.string(),

@@ -56,7 +56,7 @@ export const AgentRegistration = z.strictObject({
 });
 export type AgentRegistration = z.infer<typeof AgentRegistration>;
 
-/** What crawlers look for under /.well-known/x402; there is no agreed standard. */
+/** Document under /.well-known/x402, where crawlers look for it; there is no agreed standard. */
 export const X402Manifest = z.strictObject({
   version: z.literal(1),
   resources: z.array(z.string()),

@@ -40,7 +40,7 @@ export const EvaluateRequest = z
   .meta(refusing(given("body", "base64")));
 export type EvaluateRequest = z.infer<typeof EvaluateRequest>;
 
-/** Would an order with this answer be charged? */
+/** Whether an order with this answer would be charged. */
 export const EvaluateAnswer = z.strictObject({
   schema: z.literal("svc.evaluation.v1"),
   pass: z.boolean().describe("Would its buyer be charged, as far as it could be held against anything?"),

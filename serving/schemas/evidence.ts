@@ -30,7 +30,7 @@ const Hop = z.strictObject({
   tls: z.strictObject({ protocol: z.string(), chain: z.array(CertificateShown) }).nullable(),
 });
 
-/** What a receipt says of its own reach. */
+/** Text in a receipt about what the receipt proves and what not. */
 export const SEEN_FROM =
   "one resolver and one address of this service at this moment; others may be shown something else";
 
@@ -73,7 +73,10 @@ export const EvidenceAnswer = z.strictObject({
   body: z.strictObject({
     /** The body, when it has at most 1 MiB. */
     base64: z.string().nullable(),
-    /** Where the body can be fetched until `kept_until`, without a credential: whoever has this address has the body. */
+    /**
+     * Address at which the body can be fetched until `kept_until`, without a credential: anybody who knows the address
+     * can fetch it.
+     */
     href: z.string().nullable(),
     kept_until: z.string().nullable(),
   }),

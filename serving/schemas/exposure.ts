@@ -10,7 +10,7 @@ export const MAX_DEPENDENCIES = 200;
 /** Most calls a month of one dependency. */
 export const MAX_CALLS = 1_000_000_000;
 
-/** RFC 8785 cannot print it, so an answer that repeats it could not be signed. */
+/** RFC 8785 cannot print a lone surrogate, so an answer that repeats it could not be signed. */
 const LONE_SURROGATE = /\p{Surrogate}/u;
 
 const sayBadUrl = (url: string): string | null => {
@@ -78,8 +78,8 @@ export const ReadExposure: z.ZodType<ExposureRequest> = z.strictObject(
 );
 
 /**
- * What the record holds of a dependency; the first that applies is given. The last two mean unknown, and are no
- * failure.
+ * What the record holds of a dependency; the first that applies is given. The last two mean that it is unknown, which
+ * is no failure.
  */
 export const STANDINGS = [
   "took_the_money",
@@ -150,7 +150,7 @@ export const ExposureLine = CheckFacts.pick({
   networks: z.array(z.string()),
   /** The address that it pays: the one in the request, else that of the offer whose price is shown. */
   pay_to: z.string().nullable(),
-  /** Did a 402 of this endpoint ever name the address in the request? Left out where the request has none. */
+  /** Whether any 402 of this endpoint named the address in the request. Absent when the request has none. */
   pay_to_seen_before: z.boolean().optional(),
   calls_per_month: z.number().nullable(),
   /** The request's own price in dollars, which counts where `price` is null. Left out where the request has none. */

@@ -36,7 +36,7 @@ export const ListingAnswer = z.strictObject({
   url: z.string(),
   method: z.enum(METHODS),
   looked_at: z.string(),
-  /** What the endpoint answered; `says` has it in words. */
+  /** What the endpoint answered; `says` describes it in words. */
   state: z.enum(HANDSHAKE_STATES),
   says: z.string(),
   /** What the seller should change, where there was no readable demand for payment; else null. */
@@ -74,14 +74,14 @@ export const RetestRequest = z.strictObject({
 });
 export type RetestRequest = z.infer<typeof RetestRequest>;
 
-/** The endpoint is queued for its free look. */
+/** Answer when the endpoint is queued for its free probe. */
 export const RetestAnswer = z.strictObject({
   schema: z.literal("svc.listing-retest.v1"),
   capability_id: CapId,
   url: z.string(),
   queued: z.literal(true),
   next: z.string(),
-  /** What a re-test does not do. */
+  /** Text about what a re-test does not change. */
   says: z.string(),
 });
 export type RetestAnswer = z.infer<typeof RetestAnswer>;

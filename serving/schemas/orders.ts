@@ -13,7 +13,7 @@ const OrderLeg = z.strictObject({
   method: z.string(),
   pay_to: z.string(),
   price: Money,
-  /** Was the seller paid? `unknown` while that is not certain on the chain. */
+  /** Whether the seller was paid; `unknown` until that is certain on the chain. */
   money: z.enum(["unknown", "paid", "unpaid"]),
   tx: z.string().nullable(),
   status: z.int().nullable(),
@@ -21,7 +21,7 @@ const OrderLeg = z.strictObject({
   passed: z.boolean().nullable(),
   /** Class whose check judged the answer; `any`: none. */
   class: z.string(),
-  /** The check in the list below that says most of the answer; null in orders from before it was kept. */
+  /** The check in the list below that tells most about the answer; null in orders from before it was stored. */
   judged_by: z.enum(JUDGED_BY).nullable(),
   latency_ms: z.number().nullable(),
   checks: z.array(z.looseObject({ name: z.string(), ok: z.boolean(), says: z.string().optional() })),
@@ -38,7 +38,7 @@ export const OrderShown = z.strictObject({
   operation: z.enum(["via", "execute", "own"]),
   scheme: z.string(),
   state: z.string(),
-  /** Has it ended? */
+  /** Whether the order has ended. */
   ended: z.boolean(),
   says: z.string(),
   created_at: z.string(),

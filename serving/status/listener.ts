@@ -6,7 +6,7 @@ import type { Metrics } from "../../infra/telemetry.ts";
 import { serve } from "../main.ts";
 import { Pulse, type PulseParts } from "./pulse.ts";
 
-/** Enough for a few collectors and an operator. */
+/** Largest number of sockets, enough for a few collectors and an operator. */
 const MAX_SOCKETS = 64;
 const GRACE_MS = 1_000;
 
@@ -18,11 +18,11 @@ export interface Status {
   close(): Promise<void>;
 }
 
-const answer = (status: number, type: string, body: string, more: Record<string, string> = {}): Response =>
+const response = (status: number, type: string, body: string, more: Record<string, string> = {}): Response =>
   new Response(body, { status, headers: { "content-type": type, "cache-control": "no-store", ...more } });
 
 /** Returns the free bytes on the disk of a folder and sets the gauges; null while the folder does not exist. */
-function freeOf(folder: string, metrics: Pick<Metrics, "gauge">): number | null {
+function measureFree(folder: string, metrics: Pick<Metrics, "gauge">): number | null {
   try {
     const { bavail, blocks, bsize } = statfsSync(folder);
     metrics.gauge("touchstone_data_free_bytes", bavail * bsize);
@@ -38,18 +38,18 @@ export function statusApp(pulse: Pulse, metrics: Pick<Metrics, "text">): H3 {
   const pages: Record<string, () => Promise<Response>> = {
     "/metrics": async () => {
       pulse.health();
-      return answer(200, "text/plain; version=0.0.4; charset=utf-8", await metrics.text());
+      return response(200, "text/plain; version=0.0.4; charset=utf-8", await metrics.text());
     },
     "/health": async () => {
       const health = pulse.health();
-      return answer(health.ok ? 200 : 503, "application/json", `${JSON.stringify(health, null, 2)}\n`);
+      return response(health.ok ? 200 : 503, "application/json", `${JSON.stringify(health, null, 2)}\n`);
     },
   };
   return new H3().all("/**", ({ req, url }) => {
     const page = pages[url.pathname];
-    if (!page) return answer(404, "text/plain", "see /health and /metrics\n");
+    if (!page) return response(404, "text/plain", "see /health and /metrics\n");
     if (req.method === "GET" || req.method === "HEAD") return page();
-    return answer(405, "text/plain", "only GET and HEAD\n", { allow: "GET, HEAD" });
+    return response(405, "text/plain", "only GET and HEAD\n", { allow: "GET, HEAD" });
   });
 }
 
@@ -65,7 +65,7 @@ export async function openStatus(
   first: string,
 ): Promise<Status> {
   const { host, port, patience_s } = config.status;
-  const freeBytes = () => freeOf(config.data_dir, parts.metrics);
+  const freeBytes = () => measureFree(config.data_dir, parts.metrics);
   const pulse = new Pulse({ ...parts, freeBytes, patienceMs: patience_s * 1000 }, first);
   if (port === null || !listen) return { pulse, url: null, close: async () => undefined };
   const app = statusApp(pulse, parts.metrics);

@@ -41,19 +41,22 @@ export interface PulseParts {
 }
 
 /** Free bytes below which a disk counts as full: the lake's journal alone grows to 64 MiB. */
-const LEAST_FREE = 64 * 2 ** 20;
+const MIN_FREE_BYTES = 64 * 2 ** 20;
 
 /** Number of failures in succession that make a role unhealthy, however recent the last success is. */
-const FAILURES = 3;
+const MAX_FAILURES = 3;
 
 /** A run that failed and has not succeeded since. */
-interface Failing {
+interface FailingRun {
   work: string;
   times: number;
   error: string;
 }
 
-/** Only set for required works: an alert watches it, and hourly or daily jobs would always look late. */
+/**
+ * Gauge that is set only for required works. An alert watches it, and jobs that run hourly or daily would always look
+ * late.
+ */
 const LAST_DONE = "touchstone_work_last_done_seconds";
 const OK = "touchstone_role_ok";
 
@@ -66,7 +69,7 @@ export class Pulse {
   readonly #parts: PulseParts;
   readonly #works = new Map<string, Work>();
   /** Failing runs by name, required or not. */
-  readonly #failing = new Map<string, Failing>();
+  readonly #failing = new Map<string, FailingRun>();
   #facts: Record<string, unknown> = {};
   #state = "working";
   readonly #blocked = new Map<string, number>();
@@ -77,7 +80,7 @@ export class Pulse {
     private readonly first: string,
   ) {
     this.#parts = parts;
-    this.#needed(first);
+    this.#require(first);
   }
 
   /** Sets the required works, in addition to the first one. The patience of new ones starts now. */
@@ -89,7 +92,7 @@ export class Pulse {
       this.#parts.metrics.forget(LAST_DONE, { work: name });
       this.#parts.metrics.forget(OK, { role: this.#parts.role, work: name });
     }
-    for (const name of wanted) this.#needed(name);
+    for (const name of wanted) this.#require(name);
   }
 
   /**
@@ -160,12 +163,12 @@ export class Pulse {
     const starting = this.#works.get(this.first)!.done === null;
     const problems = starting ? [`${this.first} was not done yet`] : [];
     const free = this.#parts.freeBytes?.() ?? null;
-    if (free !== null && free < LEAST_FREE)
+    if (free !== null && free < MIN_FREE_BYTES)
       problems.push(`the disk of the data folder is full: ${Math.round(free / 2 ** 20)} MiB are free`);
     const works: Health["works"] = {};
     const sick = new Set<string>();
     for (const [name, { work, times, error }] of this.#failing) {
-      if (times < FAILURES) continue;
+      if (times < MAX_FAILURES) continue;
       sick.add(work);
       problems.push(`${name} failed ${times} times in succession: ${error}`);
     }
@@ -192,7 +195,7 @@ export class Pulse {
     return { ...this.#facts, ...(waits_for.length > 0 ? { waits_for } : {}), role, ok, state, problems, works };
   }
 
-  #needed(name: string): void {
+  #require(name: string): void {
     if (this.#works.has(name)) return;
     const { clock, metrics } = this.#parts;
     this.#works.set(name, { since: clock.monotonic(), done: null, doneAt: null, failed: null });

@@ -2,7 +2,7 @@ import type { Clock } from "../../infra/clock.ts";
 import { rfc3339 } from "../../pipelines/record/time.ts";
 import { NoRegister, type OpenRegister, type Register } from "../../pipelines/register/register.ts";
 import { type Company, type Match, type Reason, search } from "../../pipelines/register/search.ts";
-import { Problem, type ProblemCode, validated } from "../http/problem.ts";
+import { Problem, type ProblemCode, validate } from "../http/problem.ts";
 import { CERTAINTY, CompaniesAnswer, CompaniesQuestion, MAX_NAMES, type MatchFound } from "../schemas/companies.ts";
 
 /** The parts that a lookup needs. */
@@ -200,7 +200,7 @@ async function run(question: CompaniesQuestion, deps: CompaniesDeps): Promise<Co
 /** Each of `names` costs what one question costs. @throws Problem bad_request */
 const pricesOf = (body: unknown): number =>
   typeof body === "object" && body !== null && "names" in body
-    ? (validated(CompaniesQuestion, body).names?.length ?? 1)
+    ? (validate(CompaniesQuestion, body).names?.length ?? 1)
     : 1;
 
 /** The work of POST /v1/companies/lookup; its price and payment are handled by the operation that offers it. */

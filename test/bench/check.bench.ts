@@ -9,7 +9,7 @@ import { generateKeyPairSync, sign } from "node:crypto";
 import { createServer } from "node:http";
 import { type AddressInfo, connect } from "node:net";
 import { fileURLToPath } from "node:url";
-import { type ServingDeps, serviceOf } from "../../serving/context.ts";
+import { createService, type ServingDeps } from "../../serving/context.ts";
 import { serve } from "../../serving/main.ts";
 import { cardOf, listingDraft, PublicRecord, rowOf } from "../helpers/public-record.ts";
 import { checkPath, servingOver } from "../helpers/serving.ts";
@@ -100,7 +100,7 @@ function signingRate(bytes: number, seconds: number): number {
 
 /** Time of a report of 200 dependencies, over that of 200 lookups one by one and one signature of as many bytes. */
 async function exposure(deps: ServingDeps, urls: readonly string[]): Promise<number> {
-  const service = serviceOf({ ...deps, limits: { dependencies_per_minute: 1e9 } });
+  const service = createService({ ...deps, limits: { dependencies_per_minute: 1e9 } });
   const asked = urls.slice(0, 200);
   const dependencies = asked.map((url) => ({ url, calls_per_month: 100 }));
   const { text } = await service.exposures.report({ dependencies }, "client");

@@ -4,7 +4,7 @@ import { bucketOf } from "../../pipelines/record/ids.ts";
 import { DAY_MS } from "../../pipelines/record/time.ts";
 import { BANDS } from "../../pipelines/record/vocabulary.ts";
 import { homePage } from "../../serving/pages/home.ts";
-import { ROWS } from "../../serving/pages/market.ts";
+import { ROWS_PER_PAGE } from "../../serving/pages/market.ts";
 import { capOf, cardOf, type EndpointSpec, listingDraft, NOW, PublicRecord, rowOf } from "../helpers/public-record.ts";
 import { servingOver } from "../helpers/serving.ts";
 
@@ -54,10 +54,12 @@ try {
     { history: { files: { [bucket]: key }, positions: {} } },
   );
   const { app, follower } = await servingOver(record);
-  const pages = Math.ceil(SPECS.length / ROWS);
+  const pages = Math.ceil(SPECS.length / ROWS_PER_PAGE);
   const asked = { q: "", letter: null, kind: null, sort: "best" as const };
   const all = () => Array.from({ length: pages }, (_, i) => homePage(follower.view, { ...asked, page: i + 1 }, false));
-  await report(`market, all ${SPECS.length} endpoints (${pages} pages of ${ROWS})`, 200, () => Promise.all(all()));
+  await report(`market, all ${SPECS.length} endpoints (${pages} pages of ${ROWS_PER_PAGE})`, 200, () =>
+    Promise.all(all()),
+  );
   await report(`market, first page`, 200, () => homePage(follower.view, { ...asked, page: 1 }, false));
   const bytes = (await Promise.all(all())).reduce((sum, html) => sum + html.length, 0);
   process.stdout.write(`${"market, all pages".padEnd(52)} ${Math.round(bytes / 1024)} kB of HTML\n`);

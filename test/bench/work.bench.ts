@@ -10,7 +10,7 @@ import { join } from "node:path";
 import { systemClock } from "../../infra/clock.ts";
 import { importRegister, registerPath } from "../../pipelines/register/import.ts";
 import { Register } from "../../pipelines/register/register.ts";
-import { serviceOf } from "../../serving/context.ts";
+import { createService } from "../../serving/context.ts";
 import { Problem } from "../../serving/http/problem.ts";
 import { researchBrief } from "../../serving/work/brief/research-brief.ts";
 import { companiesLookup } from "../../serving/work/companies.ts";
@@ -139,7 +139,7 @@ async function briefs(): Promise<void> {
   const serving = await servingOver(record);
   const world = await worldOf({});
   const { egress, register, extractor } = world;
-  const deps = serviceOf({ ...serving.deps, workshop: { egress, extractor, register } }).work!;
+  const deps = createService({ ...serving.deps, workshop: { egress, extractor, register } }).work!;
   for (const question of QUESTIONS) {
     await mean(`research/brief of the record: ${question}`, 10, () =>
       researchBrief.run({ question }, deps).catch(unlessNothing),

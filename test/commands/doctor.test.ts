@@ -5,7 +5,7 @@ import type { AddressInfo } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from "vitest";
-import { atStart, examine } from "../../commands/doctor.ts";
+import { checkAtStart, examine } from "../../commands/doctor.ts";
 import { EXIT } from "../../commands/exit.ts";
 import { blindFindings } from "../../commands/findings/money.ts";
 import { type LocalChain, startLocalChain } from "../../fixtures/chain/local-chain.ts";
@@ -229,8 +229,8 @@ describe("touchstone doctor", () => {
   test("no control address, and no switch of the demo: nothing is paid, and observers do not start", async () => {
     const config = configOf({ ...controls(), TOUCHSTONE_ALLOW_LOOPBACK: "false" });
     expect(standings(await examine(config, "observe"))).toMatchObject({ control: "broken" });
-    await expect(atStart(config, "observe")).rejects.toThrow(/control_urls: name addresses/);
-    await expect(atStart(config, "publish")).resolves.toBeUndefined();
+    await expect(checkAtStart(config, "observe")).rejects.toThrow(/control_urls: name addresses/);
+    await expect(checkAtStart(config, "publish")).resolves.toBeUndefined();
     const here = configOf({ ...controls("/a"), TOUCHSTONE_ALLOW_LOOPBACK: "false" });
     expect(standings(await examine(here, "observe"))).toMatchObject({ "control 1": "broken" });
   });

@@ -5,7 +5,7 @@ import { annotationLine } from "../../commands/annotations.ts";
 import * as audit from "../../commands/audit.ts";
 import { budgetLines } from "../../commands/budget.ts";
 import { checkLines } from "../../commands/check.ts";
-import { table } from "../../commands/doctor.ts";
+import { findingLines } from "../../commands/doctor.ts";
 import * as exposure from "../../commands/exposure.ts";
 import * as ledger from "../../commands/ledger.ts";
 import { letterLines } from "../../commands/letters.ts";
@@ -15,7 +15,7 @@ import * as mirror from "../../commands/mirror.ts";
 import { ProgressLine, print, printJson, printJsonText, printLines, say, sayError } from "../../commands/printer.ts";
 import { commandsOf } from "../../commands/program.ts";
 import * as recompute from "../../commands/recompute.ts";
-import { shown } from "../../commands/register.ts";
+import { importLines } from "../../commands/register.ts";
 import { columns, report } from "../../commands/report.ts";
 import { textOf } from "../../commands/wallets.ts";
 import { warn } from "../../infra/finding.ts";
@@ -109,7 +109,7 @@ const PRINTS: Record<string, () => void> = {
   "listings list": () => print({}, {}, columns([lines(3), lines(3)])),
   "listings show": () => print({}, {}, columns([lines(3), lines(3)])),
   "listings remove": printed,
-  "register import": () => printLines(shown(hostile(imported))),
+  "register import": () => printLines(importLines(hostile(imported))),
   ingest: reported,
   grade: reported,
   own: reported,
@@ -156,7 +156,7 @@ const PRINTS: Record<string, () => void> = {
     printLines(recompute.linesOf(hostile({ difference: null })));
   },
   exposure: () => printLines(exposure.linesOf(EXPOSURE)),
-  doctor: () => printLines(table([warn(HOSTILE, HOSTILE, HOSTILE)])),
+  doctor: () => printLines(findingLines([warn(HOSTILE, HOSTILE, HOSTILE)])),
   "wallets new": printed,
   "wallets list": () => {
     const wallets = [hostile({ balances: { [HOSTILE]: HOSTILE } })];

@@ -7,7 +7,7 @@ import { join, resolve } from "node:path";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
 import { EXIT } from "../../commands/exit.ts";
 import type { MarketLetters } from "../../commands/letters.ts";
-import { alive } from "../../commands/world.ts";
+import { isAlive } from "../../commands/world.ts";
 import { readDemo } from "../helpers/demo-record.ts";
 import { refuseUnnamedExit } from "../helpers/exit-codes.ts";
 import { runs } from "../helpers/programs.ts";
@@ -151,7 +151,7 @@ describe("start", () => {
         expect(ended.stderr).toContain(`port ${port}`);
         expect(ended.stderr.includes("TOUCHSTONE_MARKET_WITNESS_PORTS")).toBe(env.TOUCHSTONE_PORT === "0");
         const pid = worldOf();
-        expect(pid !== null && alive(pid)).toBe(false);
+        expect(pid !== null && isAlive(pid)).toBe(false);
       }
     } finally {
       server.close();

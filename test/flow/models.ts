@@ -1,6 +1,6 @@
 import { PAST_DAYS } from "../../commands/simulated-past.ts";
 import { verdictOf } from "../../fixtures/market/sellers/flaky.ts";
-import { creptTo } from "../../fixtures/market/sellers/price-creeper.ts";
+import { priceAfter } from "../../fixtures/market/sellers/price-creeper.ts";
 import { PROBE as ANSWERED, PAID as DELIVERED, type Row } from "../pipelines/3-grade/rows.ts";
 
 export type { Row };
@@ -76,7 +76,7 @@ export const MODELS: readonly Model[] = [
     ask: (n) => (n % 12 >= 10 ? { fault: "blocked", live: true, honest: null, price: null, pay_to: null } : {}),
   }),
   model("regulars-only", DAYS, { sell: (_, blind) => (blind ? ERROR_PAGE : {}) }),
-  model("price-creeper", 14, { ask: (n) => priced(Number(creptTo(Math.floor(n / 6))) / 1e6) }),
+  model("price-creeper", 14, { ask: (n) => priced(Number(priceAfter(Math.floor(n / 6))) / 1e6) }),
   model("free-for-all", 12, { sell: () => ({ outcome: null, schema_ok: null, input: "synthetic" }) }),
   model("refunder", 12, { sell: (n) => (n % 8 === 7 ? { ...NOTHING, refunded: true } : {}) }),
   model("mpp", 12),

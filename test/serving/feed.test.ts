@@ -3,7 +3,7 @@ import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { logId } from "../../infra/tree/checkpoint.ts";
 import type { ReadLeaf } from "../../pipelines/published/reader.ts";
 import type { GradeLeaf } from "../../pipelines/record/leaf.ts";
-import { compressed, linesToChunks } from "../../serving/http/encoding.ts";
+import { compressChunks, linesToChunks } from "../../serving/http/encoding.ts";
 import { ProblemDocument } from "../../serving/schemas/common.ts";
 import { fc } from "../helpers/histories.ts";
 import { cardOf, listingDraft, ORIGIN, PublicRecord } from "../helpers/public-record.ts";
@@ -113,7 +113,7 @@ test.each(["identity", "gzip", "zstd"] as const)(
       if (!over) setImmediate(others);
     };
     setImmediate(others);
-    for await (const chunk of compressed(linesToChunks(lines), coding)) expect(chunk.length).toBeGreaterThan(0);
+    for await (const chunk of compressChunks(linesToChunks(lines), coding)) expect(chunk.length).toBeGreaterThan(0);
     over = true;
     expect(turns).toBeGreaterThan(CHUNKS / 2);
   },
@@ -135,7 +135,7 @@ describe("a reader that is slow", () => {
           yield line;
         }
       }
-      const body = ReadableStream.from(compressed(linesToChunks(lines()), coding)).getReader();
+      const body = ReadableStream.from(compressChunks(linesToChunks(lines()), coding)).getReader();
       let taken = 0;
       let most = 0;
       while (taken < 4 * AHEAD) {

@@ -4,7 +4,7 @@ import { afterAll, afterEach, beforeAll, expect, test } from "vitest";
 import type { Limits } from "../../infra/config.ts";
 import { ownLag } from "../../infra/loop-watch.ts";
 import { createMetrics } from "../../infra/telemetry.ts";
-import { OVERLOAD, Overload } from "../../serving/http/overload.ts";
+import { OVERLOAD_LIMITS, Overload } from "../../serving/http/overload.ts";
 import { type Serving, serve } from "../../serving/main.ts";
 import { isShed } from "../../serving/operations/operation.ts";
 import { OPERATIONS } from "../../serving/operations.ts";
@@ -51,12 +51,12 @@ test("looks that are late in succession are overload, one stall is none; it ends
   const { overload, look } = forced();
   look(5_000, 0, 900, 900, 0);
   expect(overload.isBehind).toBe(false);
-  look(...Array(3).fill(OVERLOAD.slowMs));
+  look(...Array(3).fill(OVERLOAD_LIMITS.slowMs));
   expect(overload.isBehind, "three looks, and too little in all").toBe(false);
-  look(...Array(2).fill(OVERLOAD.slowMs));
+  look(...Array(2).fill(OVERLOAD_LIMITS.slowMs));
   expect(overload.isBehind).toBe(true);
-  look(...Array(OVERLOAD.steadyLooks - 1).fill(0), OVERLOAD.steadyMs);
-  look(...Array(OVERLOAD.steadyLooks - 1).fill(0));
+  look(...Array(OVERLOAD_LIMITS.steadyLooks - 1).fill(0), OVERLOAD_LIMITS.steadyMs);
+  look(...Array(OVERLOAD_LIMITS.steadyLooks - 1).fill(0));
   expect(overload.isBehind, "not steady for long enough").toBe(true);
   look(0);
   expect(overload.isBehind).toBe(false);
@@ -146,7 +146,7 @@ test("a loop that is really busy sheds what is free while health is answered, an
   let busy = true;
   // Each turn of the loop takes as long as hundreds of requests would.
   const block = (): void => {
-    const until = performance.now() + 2 * OVERLOAD.slowMs;
+    const until = performance.now() + 2 * OVERLOAD_LIMITS.slowMs;
     while (performance.now() < until);
     if (busy) setTimeout(block, 1);
   };
@@ -174,7 +174,7 @@ test("a queue at the door is overload, though no turn of the loop is slow: each 
   const { url, port } = await listening(overload, { sockets_per_client: 1_000 });
   let busy = true;
   const turn = (): void => {
-    const until = performance.now() + OVERLOAD.slowMs / 10;
+    const until = performance.now() + OVERLOAD_LIMITS.slowMs / 10;
     while (performance.now() < until);
     if (busy) setImmediate(turn);
   };

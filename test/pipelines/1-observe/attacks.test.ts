@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { takeFile } from "../../../commands/listings.ts";
+import { importFile } from "../../../commands/listings.ts";
 import { FixedClock } from "../../../infra/clock.ts";
 import type { EgressResult } from "../../../infra/egress/egress.ts";
 import { createMetrics } from "../../../infra/telemetry.ts";
@@ -286,7 +286,7 @@ describe("an operator's own YAML", () => {
     const metrics = createMetrics();
     const recorder = new Recorder({ log: new FakeLog(), producer: "test", metrics });
     const intake = new Intake({ egress: new FakeEgress(), rail: new FakeRail(), recorder, metrics });
-    return takeFile(intake, "own.yaml", Buffer.from(text), new FixedClock(`${DAY}T00:00:00.000Z`));
+    return importFile(intake, "own.yaml", Buffer.from(text), new FixedClock(`${DAY}T00:00:00.000Z`));
   };
 
   // Waits for a reader that is given up after seconds.

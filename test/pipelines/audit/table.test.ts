@@ -3,7 +3,7 @@ import { tmpdir } from "node:os";
 import { extname, join } from "node:path";
 import { afterAll, beforeAll, describe, expect, test, vi } from "vitest";
 import { compress, decompress } from "zstd-napi";
-import { auditCommand, failed } from "../../../commands/audit.ts";
+import { auditCommand, unprovenFailure } from "../../../commands/audit.ts";
 import { EXIT, type ExitName, exitCodeOf } from "../../../commands/exit.ts";
 import { packBundle } from "../../../infra/tree/bundle.ts";
 import { openCheckpoint } from "../../../infra/tree/checkpoint.ts";
@@ -247,7 +247,7 @@ describe(`segments (seed ${SEED})`, () => {
     const { findings: found } = await findings(segment);
     const broken = found.filter(({ result }) => result === "broken");
     expect(broken.map(({ check, problems }) => [check, problems.map(({ key }) => key)])).toEqual([["segments", [KEY]]]);
-    expect(exitCodeOf(failed(broken))).toBe(EXIT.tampered);
+    expect(exitCodeOf(unprovenFailure(broken))).toBe(EXIT.tampered);
   });
 });
 

@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { type Committed, checkPlan } from "../../../commands/plan.ts";
+import { checkPlan, type PublishedPlan } from "../../../commands/plan.ts";
 import { sha256hex } from "../../../infra/canonical.ts";
 import { coveredRoot, dayBytes, drawCalls } from "../../../pipelines/1-observe/plan/plan.ts";
 import type { DayPlan } from "../../../pipelines/record/plan.ts";
@@ -22,14 +22,14 @@ const line = (name: string, base: number, covered: boolean): DayPlan["lines"][nu
 const lines = [line("a", 4, true), line("b", 1, true), line("c", 4, false)];
 const covered_root = coveredRoot([capOf("a"), capOf("b")]);
 const plan: DayPlan = { v: 1, day: DAY, salt_hash: sha256hex(salt), covered_root, lines };
-const committed: Committed = { salt_hash: plan.salt_hash, covered_root, covered: 2, salt: salt.toString("hex") };
+const committed: PublishedPlan = { salt_hash: plan.salt_hash, covered_root, covered: 2, salt: salt.toString("hex") };
 const changed = (change: (lines: DayPlan["lines"]) => unknown): DayPlan => {
   const copy = structuredClone(plan);
   change(copy.lines);
   return copy;
 };
 
-test.each<[string, DayPlan, Partial<Committed>, string[]]>([
+test.each<[string, DayPlan, Partial<PublishedPlan>, string[]]>([
   ["as it was", plan, {}, []],
   ["before the salt is open", plan, { salt: null }, []],
   ["made later in the day: what had begun is missing", changed(([a]) => a!.calls.splice(0, 3)), {}, []],

@@ -4,7 +4,7 @@ import { copyFile, mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { serviceOf } from "../../../serving/context.ts";
+import { createService } from "../../../serving/context.ts";
 import type { BriefAnswer } from "../../../serving/schemas/brief.ts";
 import type { Extracted } from "../../../serving/schemas/extract.ts";
 import { researchBrief } from "../../../serving/work/brief/research-brief.ts";
@@ -136,7 +136,7 @@ beforeAll(async () => {
   } as Extractor;
   docsDir = await mkdtemp(join(tmpdir(), "docs-"));
   await copyFile(join(DOCS, "how-a-letter-is-made.md"), join(docsDir, "how-a-letter-is-made.md"));
-  deps = serviceOf({ ...serving.deps, docsDir, workshop: { egress, extractor, register } }).work!;
+  deps = createService({ ...serving.deps, docsDir, workshop: { egress, extractor, register } }).work!;
 });
 afterAll(async () => {
   await record.close();

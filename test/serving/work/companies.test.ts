@@ -7,7 +7,7 @@ import { FixedClock, systemClock } from "../../../infra/clock.ts";
 import { sql } from "../../../infra/lake/sql.ts";
 import { importRegister, registerPath } from "../../../pipelines/register/import.ts";
 import { Register } from "../../../pipelines/register/register.ts";
-import { Problem, validated } from "../../../serving/http/problem.ts";
+import { Problem, validate } from "../../../serving/http/problem.ts";
 import { CompaniesAnswer } from "../../../serving/schemas/companies.ts";
 import { companiesLookup } from "../../../serving/work/companies.ts";
 
@@ -27,7 +27,7 @@ afterAll(async () => {
 });
 
 const ask = async (body: unknown): Promise<CompaniesAnswer> =>
-  companiesLookup.run(validated(companiesLookup.body, body), { register, clock });
+  companiesLookup.run(validate(companiesLookup.body, body), { register, clock });
 const problem = async (body: unknown): Promise<Problem> => {
   const failed = await ask(body).catch((error: unknown) => error);
   expect(failed).toBeInstanceOf(Problem);

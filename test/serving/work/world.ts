@@ -12,7 +12,7 @@ import { openDirectoryStore } from "../../../infra/store/directory.ts";
 import type { Store } from "../../../infra/store/store.ts";
 import { createLogger, createMetrics } from "../../../infra/telemetry.ts";
 import { Register } from "../../../pipelines/register/register.ts";
-import { PROBLEMS, Problem, validated } from "../../../serving/http/problem.ts";
+import { PROBLEMS, Problem, validate } from "../../../serving/http/problem.ts";
 import { docsCorpus } from "../../../serving/work/brief/corpus.ts";
 import { extractive } from "../../../serving/work/brief/summariser.ts";
 import { EvidenceBodies } from "../../../serving/work/evidence-bodies.ts";
@@ -94,7 +94,7 @@ export async function worldOf(site: Site, more: Partial<Omit<WorkDeps, "clock">>
 
 /** What the work gives, held against its own schema. */
 export async function did<I, A extends object>(work: Work<I, A>, body: unknown, deps: WorkDeps): Promise<A> {
-  return work.answer.parse(JSON.parse(JSON.stringify(await work.run(validated(work.body, body), deps))));
+  return work.answer.parse(JSON.parse(JSON.stringify(await work.run(validate(work.body, body), deps))));
 }
 
 /** How it was refused: [code, status, pointers, words]. @throws what is no Problem, and when it was not refused */
@@ -104,7 +104,7 @@ export async function refusal<I>(
   deps: WorkDeps,
 ): Promise<[string, number, string[], string]> {
   try {
-    await work.run(validated(work.body, body), deps);
+    await work.run(validate(work.body, body), deps);
   } catch (error) {
     if (!(error instanceof Problem)) throw error;
     const pointers = (error.extra.errors ?? []).map(({ pointer }) => pointer);

@@ -1,5 +1,5 @@
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from "vitest";
-import { takeFile } from "../../../../commands/listings.ts";
+import { importFile } from "../../../../commands/listings.ts";
 import { FixedClock } from "../../../../infra/clock.ts";
 import type { Lake } from "../../../../infra/lake/duckdb.ts";
 import { createMetrics } from "../../../../infra/telemetry.ts";
@@ -142,7 +142,7 @@ describe("a catalogue", () => {
 
   test("an operator's file adds and never takes away", async () => {
     const file = (...paths: string[]) => Buffer.from(paths.map((path) => `GET ${seller}${path}\n`).join(""));
-    expect(await takeFile(take, "list.txt", file("/a", "/b"), clock)).toMatchObject({ form: "lines", appended: 2 });
-    expect(await takeFile(take, "list.txt", file("/a"), clock)).toMatchObject({ appended: 0, same: 1, delisted: 0 });
+    expect(await importFile(take, "list.txt", file("/a", "/b"), clock)).toMatchObject({ form: "lines", appended: 2 });
+    expect(await importFile(take, "list.txt", file("/a"), clock)).toMatchObject({ appended: 0, same: 1, delisted: 0 });
   });
 });

@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { takeFile, takeUrl } from "../../../../commands/listings.ts";
+import { importFile, importUrl } from "../../../../commands/listings.ts";
 import { FixedClock } from "../../../../infra/clock.ts";
 import { createMetrics } from "../../../../infra/telemetry.ts";
 import { type Listed, readBytes, readText, readYaml } from "../../../../pipelines/1-observe/listings/documents.ts";
@@ -340,7 +340,7 @@ describe("a seller's own document", () => {
     );
     await intake.readSeller(SELLER, clock);
     const file = { ...openapi, servers: [{ url: SELLER }] };
-    await takeFile(intake, "x.json", Buffer.from(JSON.stringify(file)), clock);
+    await importFile(intake, "x.json", Buffer.from(JSON.stringify(file)), clock);
     expect(log.bodies("listing").map((one) => [one.normalised_url, one.seller_controlled])).toEqual([
       [`${SELLER}/a`, true],
       [`${SELLER}/a`, false],
@@ -352,7 +352,7 @@ describe("what an operator hands in", () => {
   test("more of one domain than discovery may bring", async () => {
     const { intake } = world();
     const text = Array.from({ length: 300 }, (_, i) => `https://s.example/${i}\n`).join("");
-    expect(await takeFile(intake, "a.txt", Buffer.from(text), clock)).toMatchObject({ appended: 300, refused: 0 });
+    expect(await importFile(intake, "a.txt", Buffer.from(text), clock)).toMatchObject({ appended: 300, refused: 0 });
     const { intake: discovery, egress } = world();
     egress.sellers.set(SELLER, () => answer(200, { resources: Array.from({ length: 300 }, (_, i) => `/${i}`) }));
     const report = await discovery.readSeller(SELLER, clock);
@@ -364,17 +364,17 @@ describe("what an operator hands in", () => {
   test("an address on some origin is not that origin's own word unless it is a document of the seller", async () => {
     const { intake, egress, log } = world();
     egress.sellers.set(SELLER, () => answer(200, ["/x"]));
-    await takeUrl(intake, egress, `${SELLER}/uploads/list.json`, clock);
-    await takeUrl(intake, egress, `${SELLER}/.well-known/x402.json`, clock);
+    await importUrl(intake, egress, `${SELLER}/uploads/list.json`, clock);
+    await importUrl(intake, egress, `${SELLER}/.well-known/x402.json`, clock);
     expect(log.bodies("listing").map((one) => one.seller_controlled)).toEqual([false, true]);
   });
 
   test("bytes that are no text, and addresses that do not answer", async () => {
     const { intake, egress } = world();
-    await expect(takeFile(intake, "a", Uint8Array.of(0xff, 0xfe), clock)).rejects.toThrow(/not text in UTF-8/);
-    await expect(takeUrl(intake, egress, "https://nobody.example/x", clock)).rejects.toThrow(/no route to host/);
+    await expect(importFile(intake, "a", Uint8Array.of(0xff, 0xfe), clock)).rejects.toThrow(/not text in UTF-8/);
+    await expect(importUrl(intake, egress, "https://nobody.example/x", clock)).rejects.toThrow(/no route to host/);
     egress.sellers.set(SELLER, () => answer(200, Uint8Array.of(0xff)));
-    await expect(takeUrl(intake, egress, `${SELLER}/x`, clock)).rejects.toThrow(/not text in UTF-8/);
+    await expect(importUrl(intake, egress, `${SELLER}/x`, clock)).rejects.toThrow(/not text in UTF-8/);
   });
 });
 

@@ -1,6 +1,6 @@
 import { privateKeyToAccount } from "viem/accounts";
 import { describe, expect, test } from "vitest";
-import { takeFile } from "../../../../commands/listings.ts";
+import { importFile } from "../../../../commands/listings.ts";
 import { FixedClock } from "../../../../infra/clock.ts";
 import { createMetrics } from "../../../../infra/telemetry.ts";
 import { Intake, listingStatement } from "../../../../pipelines/1-observe/listings/intake.ts";
@@ -35,7 +35,7 @@ async function written(listed: unknown, payTos: string[] = [payee.address], cata
   if (catalogue) {
     egress.sellers.set("https://c.example", () => answer(200, { items: [listed], pagination: { total: 1 } }));
     await intake.readCatalogue("https://c.example", clock, true);
-  } else await takeFile(intake, "signed.json", Buffer.from(JSON.stringify([listed])), clock);
+  } else await importFile(intake, "signed.json", Buffer.from(JSON.stringify([listed])), clock);
   expect(asked.every((cap) => cap === capId("GET", `${SELLER}/sum`))).toBe(true);
   return log.bodies("listing")[0]!;
 }
