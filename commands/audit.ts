@@ -7,7 +7,7 @@ import type { Checkpoint } from "../infra/tree/checkpoint.ts";
 import { type AskLive, type AuditReport, audit, type ForkSeen } from "../pipelines/audit/audit.ts";
 import type { Finding } from "../pipelines/audit/findings.ts";
 import { openCommitment } from "../pipelines/audit/log.ts";
-import { refuseStale } from "../pipelines/mirror/state.ts";
+import { checkAge } from "../pipelines/mirror/state.ts";
 import { CHECKPOINT } from "../pipelines/published/objects.ts";
 import type { Source } from "../pipelines/published/source.ts";
 import { openSourceTreeHead } from "../pipelines/published/trust.ts";
@@ -108,7 +108,7 @@ export async function auditCommand(from: string, options: AuditOptions): Promise
   try {
     for (const name of [from, ...also]) opened.push(await openRecord(name, options));
     const [{ source, head }, ...copies] = opened as [OpenRecord, ...OpenRecord[]];
-    if (options.maxAge !== undefined) refuseStale(head, systemClock, options.maxAge);
+    if (options.maxAge !== undefined) checkAge(head, systemClock, options.maxAge);
     const since = options.since === undefined ? {} : { since: await keptCheckpoint(options.since, source, options) };
     const report = await audit({
       ...{ source, head, copies, packing: options.packing, ...since },

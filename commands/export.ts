@@ -1,5 +1,10 @@
 import { readDirectoryStore } from "../infra/store/directory.ts";
-import { exportIndex, hintedIndex, openMirrored, type ProvenIndex } from "../pipelines/mirror/export-index.ts";
+import {
+  exportIndex,
+  openHintedIndex,
+  openMirroredRecord,
+  type ProvenIndex,
+} from "../pipelines/mirror/export-index.ts";
 import {
   GRADE_COLUMNS,
   gradeRows,
@@ -30,8 +35,8 @@ async function tableOf(from: string, options: ExportOptions): Promise<Table> {
   const folder = await findRecordFolder(from);
   const stores = folder && { open: readDirectoryStore(folder.publicDir), state: readDirectoryStore(folder.stateDir) };
   const isMirror = stores !== null && !options.logKey && (await stores.state.head("trusted.json")) !== null;
-  const record = isMirror ? await openMirrored(stores.open, stores.state) : await otherRecord(from, options);
-  if (options.what === "index") return indexTable(await hintedIndex(record));
+  const record = isMirror ? await openMirroredRecord(stores.open, stores.state) : await otherRecord(from, options);
+  if (options.what === "index") return indexTable(await openHintedIndex(record));
   const isGrades = options.what === "grades";
   const [columns, rows] = isGrades ? [GRADE_COLUMNS, gradeRows] : [SAMPLE_COLUMNS, sampleRows];
   const { origin, head, asOf } = record;

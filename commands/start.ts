@@ -11,7 +11,7 @@ import { DAY_MS, dayOf, dayStart } from "../pipelines/record/time.ts";
 import { type Assembled, assemble } from "../pipelines/roles/assemble.ts";
 import { folders } from "../pipelines/roles/data-folder.ts";
 import { openOrdersStore, openParts, type Parts } from "../pipelines/roles/parts.ts";
-import { keysFor } from "../pipelines/roles/record-identity.ts";
+import { makeKeysFor } from "../pipelines/roles/record-identity.ts";
 import { MACHINE_WORKS, startMachine } from "../pipelines/roles/schedule.ts";
 import { onStopSignal } from "./exit.ts";
 import { letterLines, lettersOf, type MarketLetters } from "./letters.ts";
@@ -136,7 +136,7 @@ export async function start(given: Config, options: StartOptions): Promise<void>
   const days = Math.max(1, options.days);
   const { now: present, goOn } = presentOf(options);
   const first = dayStart(daysOfPast(dayOf(present), days)[0]!);
-  await keysFor(given, new Date(first.getTime() - DAY_MS));
+  await makeKeysFor(given, new Date(first.getTime() - DAY_MS));
   progress.say("booting the market: a local chain and its sellers");
   const world = await openWorld(folders(given.data_dir).market, options.worldScript);
   const config = forMarket(given, world);

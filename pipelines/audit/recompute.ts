@@ -1,7 +1,7 @@
 import { canonicalText } from "../../infra/canonical.ts";
 import { gradeRows } from "../3-grade/pure.ts";
 import { NO_RELATED_PARTIES, RelatedParties, type Thief } from "../3-grade/related.ts";
-import { cardsOf } from "../4-publish/take-lines.ts";
+import { nextCardsOf } from "../4-publish/take-lines.ts";
 import { parseJson, Unproven } from "../published/errors.ts";
 import { type EvidenceFile, fetchFile, readFile } from "../published/files.ts";
 import type { Source } from "../published/source.ts";
@@ -235,7 +235,7 @@ function evaluate(
   }
   const rows = evidence.asOf(cap, inputs.positions, domainOf(urls.get(cap)));
   const line = gradeRows(rows, table, now, first.verifier_version ?? FIRST_VERIFIER_VERSION);
-  const cards = cardsOf(before, { now: first.computed_at }, line, []);
+  const cards = nextCardsOf(before, { now: first.computed_at }, line, []);
   const want = cards.map(({ run, card, why }) => ({
     day: dayOf(now),
     inputs: { ...inputs, digest: line.inputs_digest },

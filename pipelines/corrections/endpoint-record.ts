@@ -1,7 +1,7 @@
 import { Failure } from "../../infra/errors.ts";
 import type { Statements } from "../../infra/lake/duckdb.ts";
 import { sql } from "../../infra/lake/sql.ts";
-import { unknownDrafts } from "../4-publish/known.ts";
+import { newDraftsOf } from "../4-publish/known.ts";
 import type { CorrectionDraft } from "../4-publish/take-lines.ts";
 import type { PublishedFold } from "../published/fold.ts";
 import { capId, isId, partitionOf } from "../record/ids.ts";
@@ -191,7 +191,7 @@ export async function unpublished(
   const rows = await lake.all<Row>(sql("queries/record:corrections"));
   const drafts = rows.filter(({ cap }) => caps?.has(cap) ?? true).map(draftOf);
   const byCap = new Map<string, CorrectionRecord[]>();
-  for (const draft of unknownDrafts(fold, drafts) as CorrectionDraft[]) {
+  for (const draft of newDraftsOf(fold, drafts) as CorrectionDraft[]) {
     const { kind, capability_id: cap, body } = draft;
     byCap.set(cap, [...(byCap.get(cap) ?? []), { kind, body }]);
   }

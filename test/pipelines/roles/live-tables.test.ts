@@ -202,7 +202,7 @@ class History {
       expect(String(error)).toContain("disk full");
       return;
     }
-    this.#live.named();
+    this.#live.markNamed();
     for (const table of this.#held) this.#named.set(table, this.#live.keysOf(table));
     const live = [...this.#named.values()].flat();
     const view = {
