@@ -1,7 +1,7 @@
 import type { Lake } from "../../../infra/lake/duckdb.ts";
 import { knownCaps, takeStale, volatileRows } from "../../2-ingest/volatile.ts";
 import { LiveFiles } from "../../4-publish/live-files.ts";
-import { unpublished } from "../../corrections/endpoint-record.ts";
+import { readUnpublished } from "../../corrections/endpoint-record.ts";
 import { headlineBasisOf, type PublishedFold } from "../../published/fold.ts";
 import type { VolatileRow } from "../../record/volatile.ts";
 import { encodeInTurns } from "../../record/volatile-arrow.ts";
@@ -94,7 +94,7 @@ export class LiveTables {
     const asked = new Set(caps);
     try {
       const published = { get: (cap: string) => headlineBasisOf(fold, cap) };
-      const rows = await volatileRows(lake, published, await unpublished(lake, fold, asked), caps);
+      const rows = await volatileRows(lake, published, await readUnpublished(lake, fold, asked), caps);
       for (const [table, own] of groupByTable(rows, tableOf)) {
         for (let from = 0; from < own.length; from += this.#fileRows) {
           const some = own.slice(from, from + this.#fileRows);

@@ -21,7 +21,7 @@ import {
 import { MomentIndex } from "../../4-publish/moments.ts";
 import { type RunDrafts, writeRun } from "../../4-publish/runs.ts";
 import { changesNothing } from "../../4-publish/take-lines.ts";
-import { correctionsBelow } from "../../corrections/endpoint-record.ts";
+import { readCorrectionsBelow } from "../../corrections/endpoint-record.ts";
 import { partitionOf } from "../../record/ids.ts";
 import { dayOf, rfc3339 } from "../../record/time.ts";
 import type { Positions } from "../../record/volatile.ts";
@@ -222,7 +222,7 @@ export class Owner {
     refuseRevoked: () => void,
   ): Promise<number | null> {
     const { privateStore, log, lake, followed } = this.parts;
-    const corrections = await correctionsBelow(lake, positions);
+    const corrections = await readCorrectionsBelow(lake, positions);
     const commitments = await unpublishedCommitments(lake, followed.fold, now);
     const receipts = await unpublishedReceipts(lake, followed.fold);
     const drafts = [...listingDrafts(facts.listed, facts.unlisted), ...corrections, ...commitments, ...receipts];
