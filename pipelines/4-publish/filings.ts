@@ -33,7 +33,7 @@ export type ArchiveDraft = Draft & { kind: "archive" };
 export interface Filing {
   subject: ArchiveSubject;
   day: string;
-  /** How many files of this subject and day were published when these were made. */
+  /** How many files of this subject and day were already published when `drafts` were made. */
   known: number;
   drafts: readonly ArchiveDraft[];
 }

@@ -6,7 +6,7 @@ export class MomentIndex {
   readonly #momentByName = new Map<string, string>();
   readonly #sets = new Map<string, Set<string>>();
 
-  /** Names that have a moment. */
+  /** Number of names that have a time. */
   get size(): number {
     return this.#momentByName.size;
   }

@@ -137,7 +137,7 @@ export class Publisher implements PublishedRecord {
   /** Publishes the keys document if it changed. It is signed by a cards key of ours in the document before it. */
   async publishKeys(jwks: Jwks): Promise<void> {
     const { publicStore, signers, clock } = this.#options;
-    // At most two rounds: a publisher that died may have left document n; then ours is n + 1.
+    // If a publisher died after writing keys document n, the first round publishes n and the second ours as n + 1.
     for (let round = 0; round < 2; round++) {
       const { fold } = await this.#committer.before();
       const by = previousSignerOf(await readNewestKeys(publicStore, fold), signers);

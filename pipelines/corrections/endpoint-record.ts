@@ -50,7 +50,7 @@ export class CorrectionRecords {
 
 /** Types of records that are samples. A paid sample is identified by its intent (records.md, Evidence). */
 const SAMPLES: ReadonlySet<string> = new Set(["handshake", "mcp.probe", "paid.intent"]);
-const OBSERVED = ["observations.free", "observations.paid", "observations.mcp"] as const;
+const OBSERVATION_TOPICS = ["observations.free", "observations.paid", "observations.mcp"] as const;
 
 export interface HeldRecord {
   type: string;
@@ -98,7 +98,7 @@ async function readIfKnown(reading: LogHistoryReader, cap: string): Promise<Endp
   const records = new Map<string, HeldRecord>();
   const payTos = new Set<string>();
   const correctionRecords = new CorrectionRecords();
-  for (const topic of OBSERVED) {
+  for (const topic of OBSERVATION_TOPICS) {
     for await (const fact of reading.facts(topic, partition, cap)) {
       const of = SAMPLES.has(fact.type) ? null : (textOf(fact.body.intent) ?? textOf(fact.body.of));
       records.set(fact.eventId, { type: fact.type, observedAt: fact.observedAt, of });

@@ -56,7 +56,7 @@ export interface LeafFacts {
   urls: Map<string, { url: string; method: string }>;
 }
 
-/** @throws Tampered, MissingObject, Unproven, SourceDown */
+/** Reads all leaves of the record once and collects their facts. @throws Tampered, MissingObject, Unproven, SourceDown */
 export async function readLeaves({ source, head }: RecordToRead): Promise<LeafFacts> {
   const found: LeafFacts = { evidence: [], raw: new Uint8Array(head.size), urls: new Map() };
   for await (const { leaf, index } of readProvenLeaves(source, head)) {
