@@ -7,7 +7,7 @@ import { createPublisher } from "../pipelines/4-publish/publisher.ts";
 import { witnessesOf } from "../pipelines/4-publish/witnesses.ts";
 import { createArchivePlace } from "../pipelines/5-archive/place.ts";
 import { type SupersedeParts, supersede } from "../pipelines/5-archive/supersede.ts";
-import { type ArchiveReport, archiveDays, printerOf } from "../pipelines/roles/days.ts";
+import { type ArchiveReport, archiveDays, createPrinter } from "../pipelines/roles/days.ts";
 import type { Ingesting } from "../pipelines/roles/ingesting.ts";
 import type { Parts } from "../pipelines/roles/parts.ts";
 import { Owner } from "../pipelines/roles/protocol/owner.ts";
@@ -46,7 +46,7 @@ async function openArchive(parts: Parts, clock: Clock, { lake, ingest }: Ingesti
   const turn = { ...stores, log, clock, logger, metrics };
   const owner = new Owner({ ...turn, lake, ingest, ownership, followed: publisher });
   const publishing = new Publishing({ ...turn, publisher });
-  const filing = { ...place, scratch: printerOf(lake) };
+  const filing = { ...place, scratch: createPrinter(lake) };
   return {
     parts: { ...place, lake, privateStore, publisher, logId: log.id },
     archive: (now) => archiveDays({ owner, publishing, filing }, now),

@@ -1,7 +1,7 @@
 import { systemClock } from "../infra/clock.ts";
 import type { Config } from "../infra/config.ts";
 import { Failure } from "../infra/errors.ts";
-import { draftOf, planCorrections, planReinstatement, standing } from "../pipelines/corrections/correct.ts";
+import { countNotWithdrawn, draftOf, planCorrections, planReinstatement } from "../pipelines/corrections/correct.ts";
 import {
   checkPayee,
   disputeBody,
@@ -40,7 +40,7 @@ export const correct = (config: Config, endpoint: string, options: OptionsOf<"co
       says: options.says,
     };
     const bodies = planCorrections(record, order, now);
-    const counted = standing(record, now.toISOString());
+    const counted = countNotWithdrawn(record, now.toISOString());
     await recorderOf(parts).append(bodies.map((body) => draftOf("correction", record.cap, body, now)));
     const withdrawn = options.record ? bodies.length : counted;
     const { cap } = record;

@@ -1,7 +1,12 @@
 import { systemClock } from "../infra/clock.ts";
 import { readDirectoryStore } from "../infra/store/directory.ts";
 import type { Store } from "../infra/store/store.ts";
-import { exportIndex, hintedIndex, openMirrored, type ProvenIndex } from "../pipelines/mirror/export-index.ts";
+import {
+  exportIndex,
+  openHintedIndex,
+  openMirroredRecord,
+  type ProvenIndex,
+} from "../pipelines/mirror/export-index.ts";
 import {
   GRADE_COLUMNS,
   gradeRows,
@@ -9,7 +14,7 @@ import {
   SAMPLE_COLUMNS,
   sampleRows,
 } from "../pipelines/mirror/export-record.ts";
-import { readPins, readTrusted, refuseStale } from "../pipelines/mirror/state.ts";
+import { checkAge, readPins, readTrusted } from "../pipelines/mirror/state.ts";
 import { findRecordFolder } from "../pipelines/published/open-source.ts";
 import { writeParquet } from "../pipelines/published/parquet-table.ts";
 import { openTreeHead, trustOfPins } from "../pipelines/published/trust.ts";
@@ -35,8 +40,8 @@ async function tableOf(from: string, options: ExportOptions): Promise<Table> {
   const stores = folder && { open: readDirectoryStore(folder.publicDir), state: readDirectoryStore(folder.stateDir) };
   const isMirror = stores !== null && !options.logKey && (await stores.state.head("trusted.json")) !== null;
   if (isMirror) await refuseByPolicy(stores.state, options);
-  const record = isMirror ? await openMirrored(stores.open, stores.state) : await otherRecord(from, options);
-  if (options.what === "index") return indexTable(await hintedIndex(record));
+  const record = isMirror ? await openMirroredRecord(stores.open, stores.state) : await otherRecord(from, options);
+  if (options.what === "index") return indexTable(await openHintedIndex(record));
   const isGrades = options.what === "grades";
   const [columns, rows] = isGrades ? [GRADE_COLUMNS, gradeRows] : [SAMPLE_COLUMNS, sampleRows];
   const { origin, head, asOf } = record;
@@ -56,7 +61,7 @@ async function refuseByPolicy(stateStore: Pick<Store, "get">, options: ExportOpt
   const [pins, trusted] = [await readPins(stateStore), await readTrusted(stateStore)];
   if ((policy === undefined && options.maxAge === undefined) || !pins || !trusted) return;
   const head = openTreeHead(Buffer.from(trusted.head.note), { ...trustOfPins(pins), policy }, systemClock);
-  if (options.maxAge !== undefined) refuseStale(head, systemClock, options.maxAge);
+  if (options.maxAge !== undefined) checkAge(head, systemClock, options.maxAge);
 }
 
 const indexTable = (index: ProvenIndex): Table => ({

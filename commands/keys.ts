@@ -6,14 +6,14 @@ import { originOf, witnessName } from "../infra/tree/checkpoint.ts";
 import { COSIGNATURE, ED25519, formatVkey } from "../infra/tree/note.ts";
 import { DAY_MS } from "../pipelines/record/time.ts";
 import { folders } from "../pipelines/roles/data-folder.ts";
-import { keysFor } from "../pipelines/roles/record-identity.ts";
+import { makeKeysFor } from "../pipelines/roles/record-identity.ts";
 import { requireDataFolder } from "./files.ts";
 import { print } from "./printer.ts";
 import type { OptionsOf } from "./table.ts";
 
 /** `touchstone keygen`: creates keys if there are none, and prints the keys. */
 export async function makeKeysCommand(config: Config, options: OptionsOf<"keygen">): Promise<void> {
-  const made = await keysFor(config, systemClock.now());
+  const made = await makeKeysFor(config, systemClock.now());
   const dir = folders(config.data_dir).keys;
   const keys = loadKeys(dir);
   const kids = Object.fromEntries(PURPOSES.map((name) => [name, keys[name].kid]));

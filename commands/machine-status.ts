@@ -4,7 +4,7 @@ import type { Log } from "../infra/log/log.ts";
 import { configuredNetworks } from "../infra/rails/networks.ts";
 import type { Logger, Metrics } from "../infra/telemetry.ts";
 import type { Ingest } from "../pipelines/2-ingest/ingest.ts";
-import { lagOf } from "../pipelines/roles/lag.ts";
+import { measureLag } from "../pipelines/roles/lag.ts";
 import type { Parts } from "../pipelines/roles/parts.ts";
 import type { HealthReporter } from "../pipelines/roles/pipeline.ts";
 import { MACHINE_WORKS } from "../pipelines/roles/schedule.ts";
@@ -65,7 +65,7 @@ export function watchMachine(
   metrics.gauge("touchstone_publisher_active", 1);
   const all = Array.from({ length: log.partitions }, (_, partition) => partition);
   const ingested = async (): Promise<void> => {
-    const lag = await lagOf(log, await ingest.positions(), all, metrics);
+    const lag = await measureLag(log, await ingest.positions(), all, metrics);
     pulse.setFacts({ partitions: all, lag });
   };
   return {

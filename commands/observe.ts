@@ -8,7 +8,7 @@ import { Followed } from "../pipelines/4-publish/followed.ts";
 import { dayOf, dayStart } from "../pipelines/record/time.ts";
 import { OBSERVERS } from "../pipelines/record/topics.ts";
 import type { Job } from "../pipelines/roles/jobs.ts";
-import { lagOf } from "../pipelines/roles/lag.ts";
+import { measureLag } from "../pipelines/roles/lag.ts";
 import { committedPlan, type ObservingParts, startObserving } from "../pipelines/roles/observing.ts";
 import type { Parts } from "../pipelines/roles/parts.ts";
 import { MACHINE_WORKS, startMachine } from "../pipelines/roles/schedule.ts";
@@ -61,7 +61,7 @@ async function reportShare({ pulse }: Status, { parts, roles }: Roles, ownership
   const { log, metrics } = parts;
   const held = ownership.held();
   const everyPartition = Array.from({ length: log.partitions }, (_, partition) => partition);
-  const lag = await lagOf(log, await roles.ingest.positions(), everyPartition, metrics);
+  const lag = await measureLag(log, await roles.ingest.positions(), everyPartition, metrics);
   pulse.setWaiting("being heard by the group of observers", !ownership.heard);
   pulse.setState(held.length > 0 ? "working" : "spare");
   pulse.setFacts({ partitions: held, generation: ownership.generation, lag });

@@ -4,7 +4,7 @@ import { Recorder } from "../pipelines/1-observe/recorder.ts";
 import { LogHistoryReader } from "../pipelines/corrections/reading.ts";
 import { type Ingesting, openIngest } from "../pipelines/roles/ingesting.ts";
 import { openParts, type Parts } from "../pipelines/roles/parts.ts";
-import { keysFor } from "../pipelines/roles/record-identity.ts";
+import { makeKeysFor } from "../pipelines/roles/record-identity.ts";
 import { requireDataFolder, withOpen } from "./files.ts";
 import { print } from "./printer.ts";
 
@@ -12,7 +12,7 @@ import { print } from "./printer.ts";
 
 /** Opens the parts of one machine, creates keys if there are none, and closes the parts after the work. */
 export async function withParts<T>(config: Config, work: (parts: Parts) => Promise<T>): Promise<T> {
-  await keysFor(config, systemClock.now());
+  await makeKeysFor(config, systemClock.now());
   return withOpen(openParts(config, systemClock), work);
 }
 

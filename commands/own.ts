@@ -7,7 +7,7 @@ import { Followed } from "../pipelines/4-publish/followed.ts";
 import { OWNERS } from "../pipelines/record/topics.ts";
 import { openIngestOf } from "../pipelines/roles/ingesting.ts";
 import { jobsOf, runJobs } from "../pipelines/roles/jobs.ts";
-import { forgetLag, lagOf } from "../pipelines/roles/lag.ts";
+import { forgetLag, measureLag } from "../pipelines/roles/lag.ts";
 import { openOwnerParts } from "../pipelines/roles/parts.ts";
 import { Owner, type OwnerParts } from "../pipelines/roles/protocol/owner.ts";
 import type { Status } from "../serving/status/listener.ts";
@@ -20,7 +20,7 @@ import { type RoleOptions, report } from "./report.ts";
 import type { OptionsOf } from "./table.ts";
 
 type OwnedParts = OwnerParts & {
-  log: Parameters<typeof lagOf>[0];
+  log: Parameters<typeof measureLag>[0];
   owner: Owner;
   ownership: Ownership;
   options: RoleOptions;
@@ -30,7 +30,7 @@ type OwnedParts = OwnerParts & {
 /** One turn of an owner: it ingests and grades, and reports its lag. */
 async function takeTurn({ owner, log, ingest, ownership, metrics, clock, options, status }: OwnedParts): Promise<void> {
   const { held, caps, rows, lines, run } = await owner.grade(clock.now());
-  const lag = await lagOf(log, await ingest.positions(), held, metrics);
+  const lag = await measureLag(log, await ingest.positions(), held, metrics);
   // An owner without partitions has not used the log yet; if the log is down this call throws.
   if (held.length === 0) await log.bounds("observations.paid", 0);
   const { generation } = ownership;

@@ -4,12 +4,12 @@ import type { Config } from "../infra/config.ts";
 import { Failure } from "../infra/errors.ts";
 import { originOf, trustOf } from "../infra/tree/checkpoint.ts";
 import { coveredRoot, dayBytes, drawCalls } from "../pipelines/1-observe/plan/plan.ts";
-import { knownPlan } from "../pipelines/4-publish/day-plan.ts";
+import { readPlan } from "../pipelines/4-publish/day-plan.ts";
 import { RecordReader, readCheckpoint } from "../pipelines/published/reader.ts";
 import type { DayPlan, PlannedCall } from "../pipelines/record/plan.ts";
 import { blockOf, dayStart } from "../pipelines/record/time.ts";
 import { openParts, type Parts } from "../pipelines/roles/parts.ts";
-import { keysFor } from "../pipelines/roles/record-identity.ts";
+import { makeKeysFor } from "../pipelines/roles/record-identity.ts";
 import { requireDataFolder, withOpen } from "./files.ts";
 import { print } from "./printer.ts";
 import type { OptionsOf } from "./table.ts";
@@ -81,9 +81,9 @@ async function committedOf({ config, keys, publicStore }: Parts, day: string): P
  */
 export async function showPlan(config: Config, day: string, options: OptionsOf<"plan show">): Promise<void> {
   requireDataFolder(config);
-  await keysFor(config, systemClock.now());
+  await makeKeysFor(config, systemClock.now());
   return withOpen(openParts(config, systemClock), async (parts) => {
-    const plan = await knownPlan(parts.privateStore, day);
+    const plan = await readPlan(parts.privateStore, day);
     if (!plan) throw new Failure("unknown", `there is no plan of ${day} in ${config.data_dir}`);
     const committed = await committedOf(parts, day);
     if (!committed) throw new Failure("unknown", `no plan of ${day} was published`);

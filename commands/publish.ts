@@ -13,12 +13,12 @@ import { archiveTrust, createArchivePlace } from "../pipelines/5-archive/place.t
 import { Notifier } from "../pipelines/6-notify/notifier.ts";
 import { PublishedTree } from "../pipelines/published/reader.ts";
 import { rfc3339 } from "../pipelines/record/time.ts";
-import { foldsOf } from "../pipelines/roles/data-folder.ts";
+import { foldFolderOf } from "../pipelines/roles/data-folder.ts";
 import { jobsOf, runJobs } from "../pipelines/roles/jobs.ts";
 import { openPublisherParts, type Parts } from "../pipelines/roles/parts.ts";
 import { type Filing, Publishing, type PublishingParts } from "../pipelines/roles/protocol/publishing.ts";
 import { Standby } from "../pipelines/roles/protocol/standby.ts";
-import { keysFor } from "../pipelines/roles/record-identity.ts";
+import { makeKeysFor } from "../pipelines/roles/record-identity.ts";
 import type { Status } from "../serving/status/listener.ts";
 import { checkAtStart } from "./doctor.ts";
 import { untilStopped } from "./exit.ts";
@@ -47,7 +47,7 @@ const ACTIVE_WORKS = ["checkpoint", "tables"];
 async function takeTurn(all: Publishers): Promise<void> {
   const { publishing, publisher, standby, options, logger, metrics, status } = all;
   const before = standby.active;
-  const active = await standby.mine();
+  const active = await standby.mayPublish();
   metrics.gauge("touchstone_publisher_active", active ? 1 : 0);
   status.pulse.setState(active ? "publishing" : "waiting");
   status.pulse.setRequired(...(active ? ACTIVE_WORKS : []));
@@ -96,7 +96,7 @@ const PUBLISHER_JOBS = jobsOf<"publisher", Publishers>("publisher", {
 export async function publish(config: Config, options: OptionsOf<"publish">): Promise<void> {
   await checkAtStart(config, "publish", options);
   // Machines that share a log share keys too: an operator copies them, and no role makes others.
-  if (config.log === null) await keysFor(config, systemClock.now());
+  if (config.log === null) await makeKeysFor(config, systemClock.now());
   const role = { role: "publish" as const, works: ["publish", ...ACTIVE_WORKS], first: "publish" };
   await withOpen(openPublisherParts(config, systemClock), (parts) =>
     withStatus(config, parts, role, options, async (status) => {
@@ -131,7 +131,7 @@ function publisherOf(
   });
   const tree = new PublishedTree(publicStore, archiveTrust(origin, keys));
   const notifier = new Notifier({
-    ...{ log, tree, egress, signers: keys, clock, logger, metrics, folds: foldsOf(config, log, logger) },
+    ...{ log, tree, egress, signers: keys, clock, logger, metrics, folds: foldFolderOf(config, log, logger) },
     perDomainMinute: config.limits.notices_per_minute,
   });
   const common = { log, privateStore, publisher, keys, clock, logger };

@@ -10,9 +10,9 @@ import { watchWallets } from "../infra/rails/wallet-report.ts";
 import { createLocalWallets, requireLocalChain } from "../infra/rails/wallets.ts";
 import { dayOf, dayStart } from "../pipelines/record/time.ts";
 import { type Assembled, assemble } from "../pipelines/roles/assemble.ts";
-import { walletsAt } from "../pipelines/roles/data-folder.ts";
+import { walletsFolderOf } from "../pipelines/roles/data-folder.ts";
 import { openObserverParts, openParts, type Parts } from "../pipelines/roles/parts.ts";
-import { keysFor } from "../pipelines/roles/record-identity.ts";
+import { makeKeysFor } from "../pipelines/roles/record-identity.ts";
 import { withOpen } from "./files.ts";
 import { repeat, report } from "./report.ts";
 import type { OptionsOf } from "./table.ts";
@@ -34,7 +34,7 @@ async function openWallets(
     metrics.count("touchstone_known_wallet_short_total", { network }, 0);
   }
   if (!config.wallets.mint) {
-    const folder = new WalletFolder(walletsAt(config));
+    const folder = new WalletFolder(walletsFolderOf(config));
     if (!folder.read().known)
       logger.warn({ dir: folder.dir }, "there are no wallets, so nothing is paid: touchstone wallets new");
     return { wallets: createFundedWallets({ folder, rail: railOn(networks), secret, logger, metrics }), folder };
@@ -72,7 +72,7 @@ export async function withRoles<T>(
   const networks = paidNetworks(config);
   const unasked = await requireNetworks(networks);
   // Machines that share a log share keys too: an operator copies them, and no role makes others.
-  if (!ownershipOf) await keysFor(config, systemClock.now());
+  if (!ownershipOf) await makeKeysFor(config, systemClock.now());
   return withOpen((ownershipOf ? openObserverParts : openParts)(config, systemClock), async (parts) => {
     for (const { name, says, todo } of unasked) parts.logger.warn({ check: name, todo }, says);
     const opened = await openWallets(parts, networks);

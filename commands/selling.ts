@@ -35,7 +35,7 @@ import { createPayerNames, PublishingCalls } from "../pipelines/orders/publishin
 import { Recovery, type RunningRecovery, startRecovery } from "../pipelines/orders/recovery.ts";
 import type { SellerTools } from "../pipelines/orders/seller.ts";
 import { truthsOf } from "../pipelines/roles/classes.ts";
-import { foldsOf, walletsAt } from "../pipelines/roles/data-folder.ts";
+import { foldFolderOf, walletsFolderOf } from "../pipelines/roles/data-folder.ts";
 import { openOrdersStore } from "../pipelines/roles/parts.ts";
 import type { Sales } from "../serving/buy/checkout.ts";
 import { SALE_POLICY } from "../serving/buy/eligible.ts";
@@ -107,7 +107,7 @@ export function openSales(parts: SellingParts, clock: Clock, money: SellingMoney
     control: new Control(withRequestFields(egress, { pool: PRICES }), config.control_urls),
   };
   const replica = randomBytes(9).toString("base64url");
-  const orders = new OrderLog(log, clock, replica, foldsOf(config, log, logger), { staleMs: money.staleMs });
+  const orders = new OrderLog(log, clock, replica, foldFolderOf(config, log, logger), { staleMs: money.staleMs });
   const objects = new OrderObjects(ordersStore, metrics);
   const { answers_kept_days: keepDays, answers_kept_mb: mib } = config.sell;
   const swept = { orders, store: ordersStore, clock, keepDays, maxBytes: mib * 2 ** 20, logger, metrics };
@@ -184,7 +184,7 @@ export async function configuredSales(
   const network = soldNetwork(config);
   const without = (unsold: string) => ({ unsold, close: async () => undefined });
   if (!network || !secret) return without("Nothing is sold here: the setting sell.network names no network.");
-  const held = new WalletFolder(walletsAt(config)).read();
+  const held = new WalletFolder(walletsFolderOf(config)).read();
   const { till, float, gas } = held;
   if (!till || !float || !gas) {
     const missing = (["till", "float", "gas"] as const).filter((role) => !held[role]).join(", ");

@@ -19,7 +19,7 @@ import type { RunningRecovery } from "../pipelines/orders/recovery.ts";
 import { PublishedTree } from "../pipelines/published/reader.ts";
 import { registerPath } from "../pipelines/register/import.ts";
 import { Register } from "../pipelines/register/register.ts";
-import { foldsOf } from "../pipelines/roles/data-folder.ts";
+import { foldFolderOf } from "../pipelines/roles/data-folder.ts";
 import type { Parts } from "../pipelines/roles/parts.ts";
 import { createAskQueue } from "../serving/answers/asks.ts";
 import { Demand } from "../serving/answers/demand.ts";
@@ -153,7 +153,7 @@ async function openTier(parts: ServingParts, clock: Clock, status: Status): Prom
     ...(parts.sales ? { sales: parts.sales, workshop } : {}),
     ...(parts.unsold === undefined ? {} : { unsold: parts.unsold }),
     receivers: { egress, log, plain: config.allow_loopback },
-    ...(parts.log ? { folds: foldsOf(config, log, logger) } : {}),
+    ...(parts.log ? { folds: foldFolderOf(config, log, logger) } : {}),
     jwks,
     ...(parts.pages ? { pages: parts.pages } : {}),
     clock,

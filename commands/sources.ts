@@ -2,7 +2,7 @@ import { systemClock } from "../infra/clock.ts";
 import type { Config } from "../infra/config.ts";
 import type { Checkpoint } from "../infra/tree/checkpoint.ts";
 import { readPolicy } from "../infra/tree/policy.ts";
-import { refuseStale } from "../pipelines/mirror/state.ts";
+import { checkAge } from "../pipelines/mirror/state.ts";
 import { openSource } from "../pipelines/published/open-source.ts";
 import type { Source } from "../pipelines/published/source.ts";
 import { type GivenKeys, openSourceTreeHead } from "../pipelines/published/trust.ts";
@@ -46,7 +46,7 @@ export async function openRecord(name: string, options: RecordOptions): Promise<
   const source = await openSource(name, systemClock, options.settings);
   try {
     const head = await openSourceTreeHead(source, await keysOf(options), say, systemClock);
-    if (options.maxAge !== undefined) refuseStale(head, systemClock, options.maxAge);
+    if (options.maxAge !== undefined) checkAge(head, systemClock, options.maxAge);
     return { source, head, close: () => source.close() };
   } catch (error) {
     await source.close();

@@ -12,7 +12,7 @@ import { DAY_MS, dayOf, dayStart } from "../pipelines/record/time.ts";
 import { type Assembled, assemble } from "../pipelines/roles/assemble.ts";
 import { folders } from "../pipelines/roles/data-folder.ts";
 import { openOrdersStore, openParts, type Parts } from "../pipelines/roles/parts.ts";
-import { keysFor } from "../pipelines/roles/record-identity.ts";
+import { makeKeysFor } from "../pipelines/roles/record-identity.ts";
 import { MACHINE_WORKS, startMachine } from "../pipelines/roles/schedule.ts";
 import { onStopSignal } from "./exit.ts";
 import { letterLines, lettersOf, type MarketLetters } from "./letters.ts";
@@ -180,7 +180,7 @@ export async function start(given: Config, options: StartOptions): Promise<void>
   const days = Math.max(1, options.days);
   const present = presentOf(options);
   const first = dayStart(daysOfPast(dayOf(present), days)[0]!);
-  await keysFor(given, new Date(first.getTime() - DAY_MS));
+  await makeKeysFor(given, new Date(first.getTime() - DAY_MS));
   progress.say("booting the market: two local chains and the sellers");
   const world = await openWorld(folders(given.data_dir).market, options.worldScript);
   const clock = new SwitchedClock(new SimulatedClock(first));

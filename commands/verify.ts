@@ -1,6 +1,6 @@
 import { systemClock } from "../infra/clock.ts";
 import { Failure } from "../infra/errors.ts";
-import { refuseStale } from "../pipelines/mirror/state.ts";
+import { checkAge } from "../pipelines/mirror/state.ts";
 import { CardBundle, proveCardBundle, sourceOf } from "../pipelines/published/card-bundle.ts";
 import { openSourceTreeHead } from "../pipelines/published/trust.ts";
 import { faultsOf } from "../pipelines/record/faults.ts";
@@ -28,7 +28,7 @@ export async function verifyCommand(file: string, options: OptionsOf<"verify"> &
     );
   }
   const head = await openSourceTreeHead(sourceOf(file, bundle), await keysOf(options), say, systemClock);
-  if (options.maxAge !== undefined) refuseStale(head, systemClock, options.maxAge);
+  if (options.maxAge !== undefined) checkAge(head, systemClock, options.maxAge);
   const leaf = proveCardBundle(bundle, head);
   const { card, why } = leaf;
   const { origin, size } = head;

@@ -11,7 +11,7 @@ import { createSender } from "../infra/rails/sender.ts";
 import { WalletFolder } from "../infra/rails/wallet-folder.ts";
 import { type WalletBalances, type WalletReport, walletFindings, walletReport } from "../infra/rails/wallet-report.ts";
 import { dayOf } from "../pipelines/record/time.ts";
-import { walletsAt } from "../pipelines/roles/data-folder.ts";
+import { walletsFolderOf } from "../pipelines/roles/data-folder.ts";
 import { print } from "./printer.ts";
 import type { OptionsOf } from "./table.ts";
 
@@ -20,7 +20,7 @@ import type { OptionsOf } from "./table.ts";
  * blind ones until there are so many that were never used. A second run makes nothing. Prints what to send to each.
  */
 export function newWallets(config: Config, options: OptionsOf<"wallets new">): void {
-  const folder = new WalletFolder(walletsAt(config));
+  const folder = new WalletFolder(walletsFolderOf(config));
   const had = folder.read();
   const used = new Set(had.uses.map(({ address }) => address));
   const unused = had.blind.filter(({ address }) => !used.has(address));
@@ -58,7 +58,7 @@ export function newWallets(config: Config, options: OptionsOf<"wallets new">): v
 
 /** The folder of the wallets. @throws NoWallet where it holds none */
 function wallets(config: Config): WalletFolder {
-  const folder = new WalletFolder(walletsAt(config));
+  const folder = new WalletFolder(walletsFolderOf(config));
   if (!folder.read().known) throw new NoWallet(`there are no wallets in ${folder.dir}: touchstone wallets new`);
   return folder;
 }

@@ -7,7 +7,7 @@ import { checkNetwork } from "../../infra/rails/network-checks.ts";
 import { configuredNetworks, type Network, railOn } from "../../infra/rails/networks.ts";
 import { WalletFolder, type WalletsHeld } from "../../infra/rails/wallet-folder.ts";
 import { walletFindings as lowOnes, walletReport } from "../../infra/rails/wallet-report.ts";
-import { walletsAt } from "../../pipelines/roles/data-folder.ts";
+import { walletsFolderOf } from "../../pipelines/roles/data-folder.ts";
 
 /** Name of the finding that too few nodes of a network answer. */
 const networkName = (id: string): string => `network ${id}`;
@@ -45,7 +45,7 @@ export async function walletFindings(config: Config, nodes: readonly Finding[] =
   const { wallets } = config;
   if (wallets.mint)
     return [warn("wallets", "they mint, which only a local chain allows", "wallets.mint is for a chain of your own")];
-  const folder = new WalletFolder(walletsAt(config));
+  const folder = new WalletFolder(walletsFolderOf(config));
   const held = folder.read();
   if (!held.known) return [broken("wallets", `none in ${folder.dir}, so nothing is paid`, "touchstone wallets new")];
   const signers = await signerFindings(held);

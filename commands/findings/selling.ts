@@ -9,7 +9,7 @@ import type { Rail } from "../../infra/rails/rails.ts";
 import { chainRead, createReader, type Reader } from "../../infra/rails/rpc.ts";
 import { settlesOn } from "../../infra/rails/till.ts";
 import { WalletFolder } from "../../infra/rails/wallet-folder.ts";
-import { walletsAt } from "../../pipelines/roles/data-folder.ts";
+import { walletsFolderOf } from "../../pipelines/roles/data-folder.ts";
 
 /**
  * Number of transactions for which there must be gas. With less nothing is sold, since an answer that cannot be charged
@@ -69,7 +69,7 @@ export async function sellingFindings(config: Config): Promise<Finding[]> {
 }
 
 async function walletsOf(config: Config, network: Network, rail: Pick<Rail, "balance">): Promise<Finding[]> {
-  const { till, float, gas } = new WalletFolder(walletsAt(config)).read();
+  const { till, float, gas } = new WalletFolder(walletsFolderOf(config)).read();
   if (!till || !float || !gas)
     return [broken("sell wallets", "till, float or gas is missing", "touchstone wallets new")];
   const { symbol, decimals } = network.assets[0]!;

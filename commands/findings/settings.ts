@@ -2,7 +2,7 @@ import { networkInterfaces } from "node:os";
 import type { Config } from "../../infra/config.ts";
 import { broken, type Finding, ok, warn } from "../../infra/finding.ts";
 import { parseMoney } from "../../pipelines/record/money.ts";
-import { wrongSources } from "../../pipelines/roles/parts.ts";
+import { findSourceProblems } from "../../pipelines/roles/parts.ts";
 
 /** Host names that only this machine can reach. */
 const LOCAL = /^(?:localhost|127\.\d+\.\d+\.\d+|\[::1\])$/;
@@ -15,7 +15,9 @@ export async function settingsFindings(config: Config): Promise<Finding[]> {
     ...addressFindings(config),
     ...storeFindings(config),
     ...spendFindings(config),
-    ...(await wrongSources(config)).map(([name, says]) => broken(name, says, `one of ${ownAddresses().join(", ")}`)),
+    ...(await findSourceProblems(config)).map(([name, says]) =>
+      broken(name, says, `one of ${ownAddresses().join(", ")}`),
+    ),
   ];
   const from = config.file ?? "the environment and the defaults";
   return [ok("settings", `read from ${from}`), ...found];

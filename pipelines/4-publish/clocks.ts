@@ -29,7 +29,7 @@ export class ClockRefused extends Failure {
   }
 }
 
-const MAX_APART_MS = 30_000;
+const MAX_CLOCK_DIFFERENCE_MS = 30_000;
 
 export interface Clocks {
   clock: Clock;
@@ -54,7 +54,7 @@ export async function compareWithChain({ clock, chainTime }: Clocks, at: Date): 
   const chain = clock.simulated || !chainTime ? null : await chainTime();
   if (!chain) return;
   const ahead = chain.newest.getTime() - at.getTime();
-  if (ahead > MAX_APART_MS || (chain.fixedBlockTime && -ahead > MAX_APART_MS)) {
+  if (ahead > MAX_CLOCK_DIFFERENCE_MS || (chain.fixedBlockTime && -ahead > MAX_CLOCK_DIFFERENCE_MS)) {
     const where = ahead > 0 ? "ahead of" : "behind";
     throw new ClockRefused(`the chain's newest block is ${Math.round(Math.abs(ahead) / 1000)} s ${where} our clock`);
   }

@@ -1,15 +1,15 @@
 import { PublishedFold } from "../published/fold.ts";
 import { compareWithChain, publicationTime } from "./clocks.ts";
-import { type Generation, highestGeneration, mergePositions, stage, winGeneration } from "./generation.ts";
+import { type Generation, highestGeneration, mergePositions, stageLeaves, winGeneration } from "./generation.ts";
 import { type BadLeaf, type Group, sealGroups } from "./leaves.ts";
-import { grow } from "./live.ts";
+import { growTree } from "./live.ts";
 import {
   type CommitterOptions,
-  finish,
-  follow,
-  type Hinted,
+  finishGeneration,
+  followCheckpoint,
+  type HintedLeaves,
   type Live,
-  MAX_LOST,
+  MAX_LOST_GENERATIONS,
   recover,
   treeHeadOf,
   treeHeadText,
@@ -17,25 +17,28 @@ import {
 } from "./recover.ts";
 import { publishCheckpoint } from "./tree-head.ts";
 
-/** A run that was taken whole: recorded in the generation with the root that it led to. */
-export interface Taken {
+/** A run (one result of grading) that was taken whole. The generation records it with the root that it led to. */
+export interface TakenRun {
   run: number;
   log: string;
   positions: Generation["positions"];
 }
-/** The state that a planner decides on. It is asked again after every lost race, so it may use nothing else. */
-export interface Before {
+/**
+ * The published state that a planner decides on. A planner may use nothing else, since it is called again after a lost
+ * race.
+ */
+export interface PublishedState {
   fold: PublishedFold;
   generation: Generation | null;
   at: Date;
 }
 export interface Plan {
   groups: readonly Group[];
-  taken?: Taken;
+  taken?: TakenRun;
 }
-/** Asked inside the publisher's turn: nothing is published by this process until it has answered. */
-export type Planner = (before: Before) => Plan | Promise<Plan>;
-export interface Committed {
+/** Decides which leaves to publish. This process publishes nothing else until the planner has returned. */
+export type Planner = (before: PublishedState) => Plan | Promise<Plan>;
+export interface CommitResult {
   /** Leaves that were published by this call. */
   leaves: number;
   /** Groups that can never be published, with the reason. */
@@ -43,56 +46,59 @@ export interface Committed {
 }
 
 /**
- * The one place that extends the log, in the order of publication.md: stage, win the generation, tiles, checkpoint,
- * hints. After any error it forgets what it held, and the next call starts from the highest generation in the store:
- * the same as a start after a crash.
+ * The only code that extends the log, in the order of publication.md: stage the leaves, win the generation, write
+ * tiles, checkpoint and hints. After any error it drops its state in memory, and the next call starts from the highest
+ * generation in the store, as after a crash.
  */
 export class Committer {
   #fold = new PublishedFold();
   #live: Live | null = null;
   #known = -1;
-  readonly #hinted: Hinted = new Map();
+  readonly #hintedLeaves: HintedLeaves = new Map();
   #queue: Promise<unknown> = Promise.resolve();
 
   constructor(private readonly options: CommitterOptions) {}
 
-  /** What is published. Read it between calls; it changes in place. */
+  /** The state of everything published. Read it between calls; it changes in place. */
   get fold(): PublishedFold {
     return this.#fold;
   }
 
-  /** Returns what all publishers have published up to now. Finishes the highest generation first, where that is open. */
-  before(): Promise<Before> {
-    return this.#alone(async () => {
+  /** Returns what all publishers have published up to now. If the highest generation is unfinished, finishes it first. */
+  before(): Promise<PublishedState> {
+    return this.#runExclusive(async () => {
       await this.#forgetIfBehind();
       const { generation } = await this.#current();
       return { fold: this.#fold, generation, at: this.options.clock.now() };
     });
   }
 
-  /** Publish what `plan` wants, in one generation; `plan` is asked again, with the new state, after a lost race. */
-  commit(plan: Planner): Promise<Committed> {
-    return this.#alone(async () => {
-      for (let lost = 0; lost < MAX_LOST; lost++) {
+  /**
+   * Publishes the leaves that `plan` returns, in one generation. After a lost race `plan` is called again with the new
+   * state.
+   */
+  commit(plan: Planner): Promise<CommitResult> {
+    return this.#runExclusive(async () => {
+      for (let lost = 0; lost < MAX_LOST_GENERATIONS; lost++) {
         const live = await this.#current();
         const at = publicationTime(this.options, live.generation);
         const { groups, taken } = await plan({ fold: this.#fold, generation: live.generation, at });
         if (groups.length === 0) return { leaves: 0, refused: [] };
         await compareWithChain(this.options, at);
-        const committed = await this.#step(live, groups, taken, at);
+        const committed = await this.#commitGroups(live, groups, taken, at);
         if (committed) return committed;
         this.options.metrics.count("touchstone_generations_lost_total");
       }
-      throw new Error(`lost ${MAX_LOST} generations in a row to other publishers`);
+      throw new Error(`lost ${MAX_LOST_GENERATIONS} generations in a row to other publishers`);
     });
   }
 
-  /** Sign the same head again, so that everybody sees that the log is alive. Nothing when the log is empty. */
+  /** Signs the newest head again, so that readers see that the log is alive. Does nothing for an empty log. */
   refresh(): Promise<void> {
-    return this.#alone(async () => {
+    return this.#runExclusive(async () => {
       const behind = await this.#forgetIfBehind();
       const { generation } = await this.#current();
-      // The checkpoint is fresh: the winner of that generation has just signed it, or our recovery has.
+      // The checkpoint is new already: the winner of that generation or our recovery has just signed it.
       if (behind || !generation) return;
       const at = publicationTime(this.options, generation);
       await compareWithChain(this.options, at);
@@ -116,14 +122,14 @@ export class Committer {
    * it takes over. The consistency of the tree is checked then.
    */
   follow(): Promise<void> {
-    return this.#alone(async () => {
+    return this.#runExclusive(async () => {
       await this.#forgetIfBehind();
-      if (!this.#live) await follow(this.options, this.#fold);
+      if (!this.#live) await followCheckpoint(this.options, this.#fold);
     });
   }
 
   /** Runs one piece of work at a time. After an error the state in memory is dropped and read from the stores again. */
-  #alone<T>(work: () => Promise<T>): Promise<T> {
+  #runExclusive<T>(work: () => Promise<T>): Promise<T> {
     const turn = this.#queue.then(async () => {
       try {
         return await work();
@@ -136,21 +142,26 @@ export class Committer {
     return turn;
   }
 
-  async #step(live: Live, groups: readonly Group[], taken: Taken | undefined, at: Date): Promise<Committed | null> {
+  async #commitGroups(
+    live: Live,
+    groups: readonly Group[],
+    taken: TakenRun | undefined,
+    at: Date,
+  ): Promise<CommitResult | null> {
     const { privateStore, writer, metrics } = this.options;
     const { entries, kept, refused } = await sealGroups(groups, live.tree.size, this.#fold.nextSeq, at.toISOString());
     for (const error of refused) this.options.logger.error({ err: error }, "a leaf was refused");
     metrics.count("touchstone_leaves_refused_total", {}, refused.length);
     if (entries.length === 0) return { leaves: 0, refused };
     const bytes = entries.map((entry) => entry.bytes);
-    const growth = grow(live, bytes);
+    const growth = growTree(live, bytes);
     const previous = live.generation;
     const generation: Generation = {
       v: 1,
       n: (previous?.n ?? -1) + 1,
       old: treeHeadText(live.tree),
       new: treeHeadText(growth.live.tree),
-      staging: await stage(privateStore, bytes),
+      staging: await stageLeaves(privateStore, bytes),
       run: taken ? Math.max(taken.run, previous?.run ?? 0) : (previous?.run ?? null),
       log: taken?.log ?? previous?.log ?? null,
       positions: taken ? mergePositions(previous?.positions ?? {}, taken.positions) : (previous?.positions ?? {}),
@@ -167,10 +178,10 @@ export class Committer {
       metrics.count("touchstone_leaves_published_total", { kind });
       kinds[kind] = (kinds[kind] ?? 0) + 1;
     }
-    if (await finish(this.options, generation, growth)) {
+    if (await finishGeneration(this.options, generation, growth)) {
       for (const entry of entries) this.#fold.apply(entry.leaf, entry.bytes);
       this.#live = { ...growth.live, generation };
-      await writeHints(this.options.publicStore, this.#fold, this.#hinted);
+      await writeHints(this.options.publicStore, this.#fold, this.#hintedLeaves);
     } else {
       // Another publisher has finished this generation and extended the log: our leaves are in it.
       this.#live = null;
@@ -183,7 +194,7 @@ export class Committer {
 
   async #current(): Promise<Live> {
     if (!this.#live) {
-      this.#live = await recover(this.options, { fold: this.#fold, hinted: this.#hinted, known: this.#known });
+      this.#live = await recover(this.options, { fold: this.#fold, hinted: this.#hintedLeaves, known: this.#known });
       this.#known = this.#live.generation?.n ?? -1;
       this.#setGauges(this.#live);
     }

@@ -24,11 +24,11 @@ export async function saltOf(privateStore: Store, day: string): Promise<Buffer> 
   return Buffer.from(other.bytes);
 }
 
-/** What is published before the day: sha256 of the salt, hex. */
+/** The commitment to a day's salt that is published before the day: its sha256, hex. */
 export const saltHash = (salt: Uint8Array): string => sha256hex(salt);
 
-/** The salt of a day that is over, as the next schedule leaf opens it; null when that day was never planned. */
-async function openedSalt(privateStore: Store, day: string): Promise<{ day: string; salt: string } | null> {
+/** The salt of a day that is over, for the schedule leaf that reveals it; null when that day was never planned. */
+async function saltToOpen(privateStore: Store, day: string): Promise<{ day: string; salt: string } | null> {
   const known = await privateStore.get(saltKey(day), { maxBytes: 32 });
   return known && { day, salt: Buffer.from(known.bytes).toString("hex") };
 }
@@ -38,16 +38,16 @@ export const planKey = (day: string): string => `plans/${day}.json`;
 
 const Lines = DayPlan.extend({ lines: z.array(z.unknown()) });
 
-/** Lines that are checked between two turns of others: a few milliseconds. */
-const LINES_A_TURN = 64;
+/** Lines that are checked (in a few milliseconds) before other work of the process gets its turn. */
+const LINES_PER_TURN = 64;
 
-/** The plan of a day as it was drawn, or null when it was not yet. @throws ZodError when it is none */
-export async function knownPlan(privateStore: Pick<Store, "get">, day: string): Promise<DayPlan | null> {
+/** Reads the stored plan of a day; null before it was drawn. @throws ZodError when the object is not a plan */
+export async function readPlan(privateStore: Pick<Store, "get">, day: string): Promise<DayPlan | null> {
   const known = await privateStore.get(planKey(day));
   if (!known) return null;
   const plan = Lines.parse(JSON.parse(Buffer.from(known.bytes).toString("utf8")));
   const lines: PlanLine[] = [];
-  await forEachYielding(plan.lines, LINES_A_TURN, (line) => lines.push(PlanLine.parse(line)));
+  await forEachYielding(plan.lines, LINES_PER_TURN, (line) => lines.push(PlanLine.parse(line)));
   return { ...plan, lines };
 }
 
@@ -57,25 +57,25 @@ export interface PlanPublishing {
   now: Date;
 }
 
-/** Publishes the commitment to a plan, and the salts of days that are over, as far as the log lacks them. */
+/** Publishes the commitment to a plan, and reveals the salts of days that are over, unless the log has them already. */
 export async function publishPlan({ privateStore, publisher, now }: PlanPublishing, plan: DayPlan): Promise<void> {
   const { day, salt_hash, covered_root } = plan;
   const covered = plan.lines.filter((line) => line.covered).length;
   const leaf = { day, salt_hash, covered_root, covered };
-  // A plan that is committed the evening before opens nothing, since its eve is not over: it is published again, with
-  // the opening, on its day.
-  const opens = now < dayStart(day) ? [] : await openings(privateStore, publisher, day);
+  // A plan that is committed the evening before reveals no salt, since the day before it is not over. It is published again
+  // on its own day, with the salt.
+  const opens = now < dayStart(day) ? [] : await saltsToOpen(privateStore, publisher, day);
   if (opens.length === 0) await publisher.publishSchedule(leaf);
   for (const opened of opens) await publisher.publishSchedule({ ...leaf, opens: opened });
 }
 
-/** Salts of days that are over and were not opened yet: also of a day after which nobody ran. */
-async function openings(
+/** The salts of past days that were not revealed yet, which includes days after which no publisher ran. */
+async function saltsToOpen(
   privateStore: Store,
   publisher: Publisher,
   day: string,
 ): Promise<{ day: string; salt: string }[]> {
   const closed = [...publisher.fold.schedules].flatMap(([of, { salt }]) => (of < day && !salt ? [of] : []));
-  const opened = await Promise.all(closed.sort().map((of) => openedSalt(privateStore, of)));
+  const opened = await Promise.all(closed.sort().map((of) => saltToOpen(privateStore, of)));
   return opened.filter((one) => one !== null);
 }

@@ -2,43 +2,43 @@ import { headlineOf, type PublishedCap } from "../published/caps.ts";
 import type { PublishedFold } from "../published/fold.ts";
 import { addDays } from "../record/time.ts";
 import { holdOf } from "./letters.ts";
-import { Moments } from "./moments.ts";
+import { MomentIndex } from "./moments.ts";
 
 /** Days after which a card is signed again although nothing changed (verification-method.md section 6). */
 const WEEKLY_DAYS = 7;
 
-/** First UTC day on which this card may rise because its hold ends, or null when nothing holds it. */
-export function heldUntil(cap: PublishedCap, today: string): string | null {
+/** First UTC day on which the headline letter may rise because its hold ends; null when no hold applies. */
+export function holdEndOf(cap: PublishedCap, today: string): string | null {
   const headline = headlineOf(cap);
   if (!headline || headline.band === headline.raw_band) return null;
-  // What held it yesterday may have left the window today: then the hold is over.
+  // The letter that caused the hold may have left the window today; then the hold is over.
   return holdOf(cap, cap.corrections, today, headline.raw_band).heldUntil ?? today;
 }
 
-/** Is the endpoint to be looked at on this UTC day although no record came in? */
+/** Must the endpoint be graded on this UTC day although no new record came in? */
 function isDue(cap: PublishedCap, today: string): boolean {
   if (cap.cards.length === 0) return false;
   if (addDays(cap.day, WEEKLY_DAYS) <= today) return true;
-  const until = heldUntil(cap, today);
+  const until = holdEndOf(cap, today);
   return until !== null && until <= today;
 }
 
-/** First day, from `today` on, on which {@link isDue} holds if nothing is published before; null without a card. */
-function nextLook(cap: PublishedCap, today: string): string | null {
+/** First day, from `today` on, on which {@link isDue} is true if nothing is published until then; null without a card. */
+function nextDueDay(cap: PublishedCap, today: string): string | null {
   if (cap.cards.length === 0) return null;
   const weekly = addDays(cap.day, WEEKLY_DAYS);
-  const until = heldUntil(cap, today);
+  const until = holdEndOf(cap, today);
   return until !== null && until < weekly ? until : weekly;
 }
 
 /**
- * Endpoints to look at on a UTC day although no record came in: the weekly card and the end of a hold. `due_at` moments
- * of the runs themselves, and changes that wait because a card was published that day, are the grader's. Follows one
- * fold, so that a day costs by what is due and by what was published since it was last asked, not by what there is.
+ * Finds the endpoints that must be graded on a UTC day although no record came in: for the weekly card, or because a hold
+ * ends. The grader itself handles `due_at` times of runs, and changes that wait because a card was published that day. The
+ * cost of a call grows with the due endpoints and with those published since the last call, not with all endpoints.
  */
 export class DueDays {
   readonly #fold: PublishedFold;
-  readonly #days = new Moments();
+  readonly #days = new MomentIndex();
   #changed: Set<string>;
 
   constructor(fold: PublishedFold) {
@@ -50,15 +50,15 @@ export class DueDays {
   due(today: string): string[] {
     for (const name of this.#changed) {
       const cap = this.#fold.caps.get(name)!;
-      // From its own day on: the clock may be asked for a day before one that was asked for already.
-      this.#days.set(name, nextLook(cap, cap.day));
+      // Counted from the card's own day, since a caller may ask for an earlier day than before.
+      this.#days.set(name, nextDueDay(cap, cap.day));
     }
     this.#changed.clear();
     const due: string[] = [];
     for (const name of this.#days.due(today)) {
       const cap = this.#fold.caps.get(name)!;
       if (isDue(cap, today)) due.push(name);
-      else this.#days.set(name, nextLook(cap, today));
+      else this.#days.set(name, nextDueDay(cap, today));
     }
     return due;
   }

@@ -1,22 +1,22 @@
 import type { ArchiveSubject } from "../record/vocabulary.ts";
-import type { Before, Plan } from "./committer.ts";
+import type { Plan, PublishedState } from "./committer.ts";
 import type { Draft } from "./leaves.ts";
 
 export type EvidenceDraft = Draft & { kind: "evidence" };
 
-/** The files of one closing of a UTC day: neighbours in the log, all or none. */
+/** The evidence files of one close of a UTC day. They become neighbours in the log; all are published or none. */
 export interface DayClose {
   day: string;
-  /** 0 the first time; what came later is a further one. */
+  /** 0 for the first close of the day; records that came late make a further close. */
   close: number;
   drafts: readonly EvidenceDraft[];
 }
 
 /**
- * Returns the leaves of these closes, or none when another publisher has closed one of the days since: its files hold
- * rows that ours would repeat.
+ * Returns the leaves of these closes, or none when another publisher has closed one of the days meanwhile: its files
+ * hold the same rows as ours.
  */
-export function planDayCloses({ fold }: Before, closes: readonly DayClose[]): Plan {
+export function planDayCloses({ fold }: PublishedState, closes: readonly DayClose[]): Plan {
   const { evidence } = fold;
   let last = evidence.newest;
   for (const { day, close } of closes) {
@@ -29,11 +29,11 @@ export function planDayCloses({ fold }: Before, closes: readonly DayClose[]): Pl
 
 export type ArchiveDraft = Draft & { kind: "archive" };
 
-/** Files of one subject and UTC day that are to be published. */
+/** Archive files of one subject and UTC day to be published. */
 export interface Filing {
   subject: ArchiveSubject;
   day: string;
-  /** Files of this subject and day that were published when these were made. */
+  /** How many files of this subject and day were already published when `drafts` were made. */
   known: number;
   drafts: readonly ArchiveDraft[];
 }
@@ -42,7 +42,7 @@ export interface Filing {
  * Returns the leaves of these files. A subject and day that another publisher has filed since the files were made are left
  * out: both may hold the same rows, and no reader may see a row twice.
  */
-export function planFilings({ fold }: Before, filings: readonly Filing[]): Plan {
+export function planFilings({ fold }: PublishedState, filings: readonly Filing[]): Plan {
   const fresh = filings.filter(({ subject, day, known }) => fold.archive.filesOf(subject, day).length === known);
   return { groups: fresh.map(({ drafts }) => drafts).filter((drafts) => drafts.length > 0) };
 }

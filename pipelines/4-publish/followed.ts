@@ -3,17 +3,17 @@ import type { CheckpointTrust } from "../../infra/tree/checkpoint.ts";
 import { PublishedFold } from "../published/fold.ts";
 import { PublishedTree } from "../published/reader.ts";
 
-/** What is published, as a grader reads it: from the publisher itself, or from a follower of the public store. */
+/** The published state for a grader: held by the publisher itself, or followed from the public store. */
 export interface PublishedRecord {
-  /** Changes in place with every publication that is seen. */
+  /** The state as of the newest publication that was read. It changes in place. */
   readonly fold: PublishedFold;
-  /** The same, caught up. */
+  /** Reads all new publications, then returns {@link fold}. */
   current(): Promise<PublishedFold>;
 }
 
 /**
- * What is published, followed from the public store by a process that publishes nothing: it holds no key and writes
- * nothing. It may be some seconds old, so the publisher compares everything that was decided on it once more.
+ * The published state, followed from the public store by a process that publishes nothing and holds no signing key. It
+ * may be some seconds old, so the publisher checks every decision that was based on it again.
  */
 export class Followed implements PublishedRecord {
   readonly fold = new PublishedFold();
@@ -27,7 +27,7 @@ export class Followed implements PublishedRecord {
     this.#tree = new PublishedTree(store, trust());
   }
 
-  /** Catch up with the newest checkpoint. @throws BadNote, MissingObject, Tampered, HistoryChanged */
+  /** Reads up to the newest checkpoint. @throws BadNote, MissingObject, Tampered, HistoryChanged */
   async current(): Promise<PublishedFold> {
     this.#tree.trust(this.trust());
     const snapshot = await this.#tree.newest();

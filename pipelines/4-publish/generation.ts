@@ -8,8 +8,9 @@ import type { Store } from "../../infra/store/store.ts";
 import { decodeEntries, encodeEntries } from "../../infra/tree/bundle.ts";
 
 /**
- * A generation: one step of the log, won by creating the private object `generation/<20-digit n>`. Root and input
- * positions are in it together, so a replay neither loses nor repeats. Numbers are dense from 0 and never removed.
+ * A generation is one extension of the log. A publisher wins generation n by creating the private object
+ * `generation/<20-digit n>`. It holds the new root together with the positions of the input, so that a replay neither
+ * loses nor repeats input. Numbers start at 0 without gaps, and generations are never deleted.
  */
 const TreeHead = z.strictObject({ size: z.int().min(0), root: Sha256Hex });
 const Positions = z.record(z.string(), z.record(z.string(), z.int()));
@@ -20,33 +21,33 @@ export const Generation = z.strictObject({
   new: TreeHead,
   /** Private object with exactly the new leaves. */
   staging: z.string(),
-  /** Newest run that was taken whole, null before the first; the next one to look at is one more. */
+  /** Number of the newest run that was taken whole, null before the first. The next run to take has the next number. */
   run: z.int().nullable(),
-  /** Id of the log that the positions speak of, null before the first run. */
+  /** Id of the event log that `positions` refers to, null before the first run. */
   log: z.string().nullable(),
   /** {topic: {partition: next offset}} of the runs that were taken whole. */
   positions: Positions,
   writer: z.string(),
   at: z.string(),
   /**
-   * sha256 of the RFC 8785 bytes of all other members. Nothing else vouches for the positions: a flipped bit in them
-   * would make input look taken that never was. Generations from before it was kept have none.
+   * sha256 of the RFC 8785 bytes of all other members. It protects the positions, in which a flipped bit would make the
+   * publisher skip input. Generations from before this member was introduced lack it.
    */
   sha256: z.string().optional(),
 });
-/** A generation as its writer makes it; the digest is added where it is written. */
+/** A generation without its digest, which {@link generationBytes} adds. */
 export type Generation = Omit<z.infer<typeof Generation>, "sha256">;
 
 export const generationKey = (n: number): string => numberedKey("generation", n);
 
-/** A private object that is gone or is not what its name or its reader expects. Nothing can be published over it. */
+/** A private object is missing or damaged. Publishing stops until it is repaired. */
 export class BadPrivate extends Failure {
   constructor(key: string, reason: string) {
     super("record", `private object ${key}: ${reason}`);
   }
 }
 
-/** @throws BadPrivate */
+/** Reads generation n. @throws BadPrivate when it is missing or damaged */
 export async function readGeneration(store: Pick<Store, "get">, n: number): Promise<Generation> {
   const key = generationKey(n);
   const object = await store.get(key);
@@ -70,7 +71,7 @@ function parseGeneration(key: string, bytes: Uint8Array): Generation {
 
 const digestOf = (generation: Generation): string => sha256hex(canonicalBytes(generation));
 
-/** Bytes of a generation, its digest among them. */
+/** The bytes of a generation's object, with its digest. */
 export const generationBytes = (generation: Generation): Buffer =>
   canonicalBytes({ ...generation, sha256: digestOf(generation) });
 
@@ -79,7 +80,7 @@ export const highestGeneration = (store: Pick<Store, "head">, known: number): Pr
   highestNumbered(store, "generation", known);
 
 /**
- * Creates the object of `generation`. Where the store's answer was lost the object is read back: with our bytes in it we
+ * Creates the object of `generation`. If the store's answer is lost, reads the object back: if it holds our bytes, we
  * have won.
  * @returns false when another writer has this number
  * @throws what the store throws when the outcome is not known; the next recovery reads it
@@ -98,17 +99,17 @@ export async function winGeneration(store: Store, generation: Generation): Promi
   return found !== null && Buffer.compare(found.bytes, bytes) === 0;
 }
 
-/** Write the new leaves of a generation to come, or adopt them; returns the key, which is made of their bytes. */
-export async function stage(store: Store, entries: readonly Uint8Array[]): Promise<string> {
+/** Writes the leaves of the next generation as one private object. @returns its key, which is derived from the bytes */
+export async function stageLeaves(store: Store, entries: readonly Uint8Array[]): Promise<string> {
   const bytes = encodeEntries(entries);
   const key = `staging/${sha256hex(bytes)}`;
   const { result } = await store.create(key, compress(bytes, { compressionLevel: 3 }));
-  if (result === "exists") await staged(store, key);
+  if (result === "exists") await readStagedLeaves(store, key);
   return key;
 }
 
-/** The new leaves of a generation. @throws BadPrivate when they are gone or not what their name says */
-export async function staged(store: Store, key: string): Promise<Buffer[]> {
+/** Reads the staged leaves of a generation. @throws BadPrivate when they are missing or do not match their key */
+export async function readStagedLeaves(store: Store, key: string): Promise<Buffer[]> {
   const object = await store.get(key);
   if (!object) throw new BadPrivate(key, "missing");
   const bytes = decompress(object.bytes);

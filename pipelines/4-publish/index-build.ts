@@ -10,29 +10,28 @@ import { indexTable } from "../published/index-table.ts";
 import { indexKey, indexTableKey, shardKey } from "../published/objects.ts";
 import type { IndexLeaf } from "../record/leaf.ts";
 import type { Draft } from "./leaves.ts";
-import { contentOf, PublicConflict, putPublic } from "./writes.ts";
+import { contentHashOf, PublicConflict, putPublic } from "./writes.ts";
 
-/** Shards on their way at once: so many are in memory, however large the index. */
+/** Shards that are written at the same time, which bounds the memory for an index of any size. */
 const SHARDS_AT_ONCE = 8;
-/** Endpoints that are counted, or put in their shard, between two turns of others: a few milliseconds. */
-const COUNTED_AT_ONCE = 1_024;
-/** Lines that are printed between two turns of others: a few milliseconds. */
-const LINES_AT_ONCE = 256;
+/** Endpoints that are counted or assigned to shards (in a few milliseconds) before other work gets its turn. */
+const ENDPOINTS_PER_TURN = 1_024;
+/** Lines that are printed (in a few milliseconds) before other work of the process gets its turn. */
+const LINES_PER_TURN = 256;
 
 /** A shard as the list names it. */
-interface Named {
+interface NamedShard {
   sha256: string;
   lines: number;
   bytes: number;
 }
 
 /**
- * Write the index of the fold as it is now: shards that are new, the signed list `index/<tree_size>.json`, then its lines as
- * one Parquet file.
- * Everything in both follows from the log below `tree_size`. All endpoints are gone through, so it is made hourly, and in
- * turns, so that publications and answers of the same process go on meanwhile.
- * @param giveTurn asked before each piece of work, which takes a few milliseconds however large the index
- * @returns the leaf that names it, to ride along with the next publication; null when the newest index has this size.
+ * Writes the market index of the present published state: new shards, then the signed list `index/<tree_size>.json`,
+ * then the lines as one Parquet file. All bytes are determined by the leaves below `tree_size`. The work visits every
+ * endpoint, so it is done hourly, in small pieces between which publications and answers of the same process go on.
+ * @param giveTurn awaited before each piece of a few milliseconds
+ * @returns the leaf that names the index, for the next publication; null when the newest index has this size already
  * @throws PublicConflict when a shard that is there is not what its name says
  */
 export async function writeIndex(
@@ -42,11 +41,11 @@ export async function writeIndex(
   giveTurn: YieldToOthers = createYielder(),
 ): Promise<Draft | null> {
   if (fold.size === 0 || fold.index?.tree_size === fold.size) return null;
-  // Read before the first turn: the log may go on below.
+  // Read before the first pause, since the fold may change during pauses.
   const { size: tree_size, newest } = fold;
-  const moment = new IndexMoment(fold);
+  const moment = new IndexSnapshot(fold);
   try {
-    const { bits, lines, members } = await membersOfShards(moment, giveTurn);
+    const { bits, lines, members } = await groupByShard(moment, giveTurn);
     const shards = await writeShards(store, moment, members, giveTurn);
     // A signature is verified at the time of the newest leaf below (publication.md, Exact forms).
     const list = { schema: "svc.index.v1", tree_size, computed_at: newest, lines, bits, shards };
@@ -60,47 +59,47 @@ export async function writeIndex(
   }
 }
 
-/** Sorts endpoints by shard. They are counted first, since the number of shards follows from theirs. */
-async function membersOfShards(
-  moment: IndexMoment,
+/** Groups the listed endpoints by shard. They are counted first, since the number of shards depends on their number. */
+async function groupByShard(
+  moment: IndexSnapshot,
   giveTurn: YieldToOthers,
 ): Promise<{ bits: number; lines: number; members: PublishedCap[][] }> {
   let lines = 0;
   const count = (cap: PublishedCap): void => {
     if (moment.entryOf(cap)) lines++;
   };
-  await forEachYielding(moment.caps(), COUNTED_AT_ONCE, count, giveTurn);
+  await forEachYielding(moment.caps(), ENDPOINTS_PER_TURN, count, giveTurn);
   const bits = shardBits(lines);
   const members: PublishedCap[][] = Array.from({ length: 2 ** bits }, () => []);
   const place = (cap: PublishedCap): void => {
     const entry = moment.entryOf(cap);
     if (entry) members[shardOf(entry.listing.url, bits)]!.push(cap);
   };
-  await forEachYielding(moment.caps(), COUNTED_AT_ONCE, place, giveTurn);
+  await forEachYielding(moment.caps(), ENDPOINTS_PER_TURN, place, giveTurn);
   return { bits, lines, members };
 }
 
-/** After a failure no further shard is begun, and nothing is under way any more when this throws. */
+/** Writes the shards. After a failure no further shard is begun, and all writes have ended when this throws. */
 async function writeShards(
   store: Store,
-  moment: IndexMoment,
+  moment: IndexSnapshot,
   members: readonly (readonly PublishedCap[])[],
   giveTurn: YieldToOthers,
-): Promise<Named[]> {
-  const shards: Named[] = [];
-  const pages: Page[] = [];
+): Promise<NamedShard[]> {
+  const shards: NamedShard[] = [];
+  const pages: TextBuffer[] = [];
   await forEachConcurrent(members.entries(), SHARDS_AT_ONCE, async ([n, caps]) => {
-    const page = pages.pop() ?? new Page();
+    const page = pages.pop() ?? new TextBuffer();
     shards[n] = await writeShard(store, moment, caps, page, giveTurn);
     pages.push(page);
   });
   return shards;
 }
 
-/** The lines as one Parquet file, in the order of the shards. @returns as the leaf of the index names it */
+/** Writes the lines as one Parquet file, in the order of the shards. @returns key, hash and size for the index's leaf */
 async function writeTable(
   store: Store,
-  moment: IndexMoment,
+  moment: IndexSnapshot,
   members: readonly (readonly PublishedCap[])[],
   index: { tree_size: number; computed_at: string },
   giveTurn: YieldToOthers,
@@ -117,18 +116,18 @@ async function writeTable(
 
 async function writeShard(
   store: Store,
-  moment: IndexMoment,
+  moment: IndexSnapshot,
   caps: readonly PublishedCap[],
-  page: Page,
+  page: TextBuffer,
   giveTurn: YieldToOthers,
-): Promise<Named> {
+): Promise<NamedShard> {
   const entries = sortEntries(caps.map((cap) => moment.entryOf(cap)!));
   page.clear();
-  await forEachYielding(entries, LINES_AT_ONCE, (entry) => page.add(`${lineText(entry)}\n`), giveTurn);
+  await forEachYielding(entries, LINES_PER_TURN, (entry) => page.add(`${lineText(entry)}\n`), giveTurn);
   const sha256 = sha256hex(page.bytes);
   const key = shardKey(sha256);
   // The key is the hash of the unpacked bytes: compressors differ between versions.
-  const same = async (theirs: Uint8Array): Promise<boolean> => (await contentOf(theirs)) === sha256;
+  const same = async (theirs: Uint8Array): Promise<boolean> => (await contentHashOf(theirs)) === sha256;
   const theirs = await store.get(key);
   await giveTurn();
   if (!theirs) await putPublic(store, key, compress(page.bytes, { compressionLevel: 3 }), same);
@@ -137,12 +136,12 @@ async function writeShard(
 }
 
 /**
- * The entries of the index at one moment, while the fold goes on. Only entries that change meanwhile are kept as they
- * were, so nothing has to be copied at the beginning.
+ * A snapshot of the index entries while the fold changes. It copies an entry just before the entry changes, so nothing
+ * has to be copied at the beginning.
  */
-class IndexMoment {
+class IndexSnapshot {
   readonly #changed = new Map<string, IndexEntry | null>();
-  /** No longer keeps what changes; nothing may be asked after it. */
+  /** Ends the snapshot; no other member may be used afterwards. */
   readonly end: () => void;
 
   constructor(private readonly fold: PublishedFold) {
@@ -153,30 +152,31 @@ class IndexMoment {
     });
   }
 
-  /** Endpoints that may be listed, those that came later among them: they have no entry. */
+  /** All endpoints of the fold. Those that were added after the snapshot have no entry. */
   caps(): Iterable<PublishedCap> {
     return this.fold.caps.values();
   }
 
-  /** The entry of an endpoint at the moment; null when it was not listed then. */
+  /** The entry of an endpoint in the snapshot; null when it was not listed then. */
   entryOf(cap: PublishedCap): IndexEntry | null {
     const before = this.#changed.get(cap.cap);
     return before === undefined ? indexEntryOf(cap) : before;
   }
 }
 
-/** Text that a page has room for at first. */
+/** Initial size of a buffer, bytes. */
 const FIRST_BYTES = 512 * 1024;
 
 /**
- * Text of one object after another in the same memory. V8 counts what lies outside its heap: fresh buffers of a large
- * index, hundreds of KiB each, made it mark the whole fold every few dozen shards, which stalled the process for seconds.
+ * A text buffer that is reused from one object to the next. Fresh buffers of hundreds of KiB for each shard of a large
+ * index count as external memory and made V8 run a full garbage collection every few dozen shards, which stalled the
+ * process for seconds.
  */
-export class Page {
+export class TextBuffer {
   #memory = Buffer.allocUnsafeSlow(FIRST_BYTES);
   #length = 0;
 
-  /** What was added since the last {@link clear}; the same memory, so it is read before the next. */
+  /** The text added since the last {@link clear}. The memory is reused, so it must be read before the next `clear`. */
   get bytes(): Buffer {
     return this.#memory.subarray(0, this.#length);
   }

@@ -12,15 +12,18 @@ import { keysKey } from "../published/objects.ts";
 import type { Draft } from "./leaves.ts";
 import { putPublic } from "./writes.ts";
 
-/** The newest published document, or null before the first. @throws when it is not what its leaf says */
-export async function newestKeys(store: Store, { keys }: PublishedFold): Promise<KeysDocument | null> {
+/** Reads the newest published keys document; null before the first. @throws when it does not match its leaf */
+export async function readNewestKeys(store: Store, { keys }: PublishedFold): Promise<KeysDocument | null> {
   if (!keys) return null;
   const document = await readKeys(store, keys);
   if (!document) throw new Error(`${keys.key} is missing or is not what its leaf says`);
   return document;
 }
 
-/** Keys in use: cards signs cards and index lists, log and witness the checkpoint; and those that they replaced. */
+/**
+ * The signing keys. `cards` signs cards and index lists; `log` and `witness` sign the checkpoint; `retired` were
+ * replaced.
+ */
 export interface PublisherSigners {
   cards: Signer;
   log: Signer;
@@ -28,17 +31,17 @@ export interface PublisherSigners {
   retired?: readonly RetiredKey[];
 }
 
-/** The cards key that the newest document names and that we hold: after a rotation that is the one it replaced. */
-export function vouching(before: KeysDocument | null, { cards, retired = [] }: PublisherSigners): Signer {
+/** The cards key of ours that the newest document names; after a rotation this is the replaced key. */
+export function previousSignerOf(before: KeysDocument | null, { cards, retired = [] }: PublisherSigners): Signer {
   const held = [cards, ...retired.flatMap(({ signer }) => (signer.purpose === "cards" ? [signer] : []))];
   return held.find(({ kid }) => before?.keys.some((key) => key.kid === kid)) ?? cards;
 }
 
 /**
- * A key that was published stays, and an end that was set for it is never put off.
- * @throws Failure for the keyring of a process that was paused during a rotation: it would take published keys back
+ * Checks that no published key is removed and that no published retirement is postponed.
+ * @throws Failure for an older keyring, as that of a process that was paused during a rotation
  */
-function refuseOlder(before: KeysDocument, jwks: Jwks): void {
+function checkNotOlder(before: KeysDocument, jwks: Jwks): void {
   const old = (kid: string, why: string) =>
     new Failure("failed", `keys document ${before.n} is newer than this keyring: key ${kid} ${why}`);
   for (const { kid, retired_at } of before.keys) {
@@ -50,8 +53,8 @@ function refuseOlder(before: KeysDocument, jwks: Jwks): void {
 }
 
 /**
- * Write the next keys document when the keys differ from the newest published ones.
- * @param signer the cards key of document n - 1 (of document 0: its own), so that one document vouches for the next.
+ * Writes the next keys document if the keys differ from the newest published document.
+ * @param signer the cards key of document n - 1 (for document 0 its own), so that each document certifies the next
  * @returns the leaf to publish, or null when nothing changed.
  */
 export async function writeKeys(
@@ -61,9 +64,9 @@ export async function writeKeys(
   signer: Signer,
   at: Date,
 ): Promise<Draft | null> {
-  const before = await newestKeys(store, fold);
+  const before = await readNewestKeys(store, fold);
   if (before && Buffer.compare(canonicalBytes(before.keys), canonicalBytes(jwks.keys)) === 0) return null;
-  if (before) refuseOlder(before, jwks);
+  if (before) checkNotOlder(before, jwks);
   if (before && !before.keys.some((key) => key.kid === signer.kid)) {
     throw new Error(`keys document ${before.n + 1} must be signed by a key of document ${before.n}, not ${signer.kid}`);
   }

@@ -10,11 +10,11 @@ import { partitionOf } from "../record/ids.ts";
 import { BadLeaf, type Draft } from "./leaves.ts";
 
 /**
- * Returns the drafts whose content the log does not hold yet. So a caller may publish one fact again, after a crash or
- * from a second machine, and the log holds it once.
+ * Returns the drafts (leaves without a position) whose content the log does not hold yet. Therefore a caller may
+ * publish a fact again, after a crash or from a second machine, and the log holds it once.
  */
-export function unknownDrafts(fold: PublishedFold, drafts: readonly Draft[]): Draft[] {
-  // Of several drafts about one thing in one call the last one counts, in its place.
+export function newDraftsOf(fold: PublishedFold, drafts: readonly Draft[]): Draft[] {
+  // If one call has several drafts about one subject, only the last is kept.
   const byThing = new Map<unknown, Draft>();
   for (const draft of drafts) {
     const thing = subjectOf(draft) ?? draft;
@@ -30,7 +30,7 @@ export const listingDrafts = (listed: readonly ListingFacts[], unlisted: readonl
   ...unlisted.map((cap): Draft => ({ kind: "delisting", capability_id: cap })),
 ];
 
-/** Name of the subject of a draft, by which drafts replace each other; null for a draft that replaces none. */
+/** Names the subject of a draft: of drafts with one name only the last is published. null: the draft replaces no other. */
 function subjectOf(draft: Draft): string | null {
   switch (draft.kind) {
     case "listing":
@@ -51,7 +51,7 @@ function subjectOf(draft: Draft): string | null {
   }
 }
 
-/** A correction or dispute by its own id, a reinstatement by the correction that it takes back. */
+/** Identifies a correction or dispute by its own id, and a reinstatement by the id of the correction that it revokes. */
 export const correctionId = (body: Record<string, unknown>): string => String(body.id ?? body.correction);
 
 function isKnown(fold: PublishedFold, draft: Draft): boolean {
@@ -69,8 +69,8 @@ function isKnown(fold: PublishedFold, draft: Draft): boolean {
         .get(draft.capability_id)
         ?.corrections.some((one) => one.kind === draft.kind && correctionId(one.body) === correctionId(draft.body));
     case "schedule":
-      refuseWrongSalt(fold, draft);
-      // A day that was committed the evening before stands there already when the salt of its eve can be opened.
+      checkSalt(fold, draft);
+      // A day that was committed the evening before is published again when the salt of the day before it can be revealed.
       return fold.schedules.has(draft.day) && fold.schedules.get(draft.opens?.day ?? "")?.salt !== null;
     case "commitment":
       return fold.commitments.has(draft.sha256);
@@ -85,24 +85,28 @@ function isKnown(fold: PublishedFold, draft: Draft): boolean {
   }
 }
 
-/** An older leaf without `offers` is not told again only because nothing is offered. */
+/** Compares listings. An older leaf without `offers` equals one with an empty list, so it is not published again. */
 const isSameListing = (a: ListingFacts, b: ListingFacts): boolean =>
   canonicalText({ ...a, offers: a.offers ?? [] }) === canonicalText({ ...b, offers: b.offers ?? [] });
 
-/** A salt that does not open its day would stand in the log for good as proof against us. @throws BadLeaf */
-function refuseWrongSalt(fold: PublishedFold, draft: Draft & { kind: "schedule" }): void {
+/**
+ * Checks that a revealed salt matches its published hash: a wrong salt could never be removed from the log. @throws
+ * BadLeaf
+ */
+function checkSalt(fold: PublishedFold, draft: Draft & { kind: "schedule" }): void {
   const opened = draft.opens && fold.schedules.get(draft.opens.day);
   if (!opened || sha256hex(Buffer.from(draft.opens!.salt, "hex")) === opened.salt_hash) return;
   throw new BadLeaf(draft, `the salt does not open ${draft.opens!.day}`);
 }
 
-/** Rows of one `kin` leaf, at most: forty of the longest payees and domains stay below {@link MAX_LEAF_BYTES}. */
-const ROWS_A_LEAF = 40;
+/** Most rows of one `kin` leaf. Forty rows with the longest payees and domains stay below {@link MAX_LEAF_BYTES}. */
+const ROWS_PER_LEAF = 40;
 
 /**
- * Returns the leaves by which a run changes the table of related parties. In the partitions that the run has read, the
- * table becomes the run's thieves, except for rows that a run of a later moment has changed.
- * @returns none when the table is this one already
+ * Returns the leaves by which a run changes the table of related parties (payees and domains that took money). In the
+ * partitions that the run has read, the run's rows (`thieves`) replace the table's, except rows that a later run has
+ * changed.
+ * @returns no leaves when the table does not change
  */
 export function relatedPartyDrafts(
   { relatedParties }: Pick<PublishedFold, "relatedParties">,
@@ -122,12 +126,12 @@ export function relatedPartyDrafts(
   for (const thief of add) table.set(thief.cap, thief);
   const { sha256 } = new RelatedParties([...table.values()]);
   const drafts: (Draft & { kind: "kin" })[] = [];
-  for (let at = 0; at < rows.length; at += ROWS_A_LEAF) {
-    const some = rows.slice(at, at + ROWS_A_LEAF);
+  for (let at = 0; at < rows.length; at += ROWS_PER_LEAF) {
+    const some = rows.slice(at, at + ROWS_PER_LEAF);
     drafts.push({
       kind: "kin",
       computed_at: run.now,
-      kin: at + ROWS_A_LEAF < rows.length ? null : sha256,
+      kin: at + ROWS_PER_LEAF < rows.length ? null : sha256,
       add: some.filter((row) => typeof row !== "string").map((thief) => ({ ...thief })),
       remove: some.filter((row) => typeof row === "string"),
     });
@@ -146,12 +150,12 @@ interface Row {
 }
 
 /**
- * Commitments of the lake that the tree does not hold and whose hour is over, by hour and then by hash: the order of the
- * log, or a moment finer than the hour, would lead to the payment on the chain. What the tree holds leaves the lake's
- * short list here, so a turn costs what is new; a lake that was rebuilt looks at all of them once.
+ * Returns the lake's commitments that are not published yet and whose hour is over, sorted by hour and then by hash.
+ * The order of the log or a more precise time could identify the payment on the chain. Published commitments are
+ * removed from the lake's list, so a call costs only what is new; after a rebuild of the lake all are read once.
  * @param fold what is published, as far as this process has followed it
  */
-export async function openCommitments(
+export async function unpublishedCommitments(
   lake: Pick<Statements, "all" | "run">,
   fold: PublishedFold,
   now: Date,
@@ -167,18 +171,18 @@ export async function openCommitments(
 
 export type ReceiptDraft = Draft & { kind: "receipt" };
 
-/** Receipts that one run carries at most; the others wait for the next one. */
-const RECEIPTS_A_RUN = 10_000;
+/** Most receipts in one run; further receipts wait for the next run. */
+const RECEIPTS_PER_RUN = 10_000;
 
 /**
- * Receipts of the lake that the tree does not hold. Like commitments, those that the tree holds leave the lake's list here.
+ * Returns the lake's receipts that are not published yet. Published receipts are removed from the lake's list.
  * @param fold what is published, as far as this process has followed it
  */
-export async function openReceipts(
+export async function unpublishedReceipts(
   lake: Pick<Statements, "all" | "run">,
   fold: PublishedFold,
 ): Promise<ReceiptDraft[]> {
-  const rows = await lake.all<Pick<Row, "sha256">>(sql("queries/receipts:open"), { most: RECEIPTS_A_RUN });
+  const rows = await lake.all<Pick<Row, "sha256">>(sql("queries/receipts:open"), { most: RECEIPTS_PER_RUN });
   const known = rows.map(({ sha256 }) => sha256).filter((sha256) => fold.receipts.has(sha256));
   if (known.length > 0) await lake.run(sql("queries/receipts:published"), { known: JSON.stringify(known) });
   return rows.filter(({ sha256 }) => !fold.receipts.has(sha256)).map(({ sha256 }) => ({ kind: "receipt", sha256 }));

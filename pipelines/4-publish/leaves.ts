@@ -6,28 +6,31 @@ import { publishableAt } from "../record/commitment.ts";
 import { Leaf, MAX_LEAF_BYTES } from "../record/leaf.ts";
 
 type Position = "index" | "seq" | "at";
-/** The known members of a leaf, without those that say where it stands. (Omit would lose them to the index signature.) */
-type Without<T> = T extends Leaf
+/** The known members of a leaf, without its position. (`Omit` would lose them, because leaves have an index signature.) */
+type WithoutPosition<T> = T extends Leaf
   ? { [K in keyof T as string extends K ? never : K extends Position ? never : K]: T[K] }
   : never;
 /**
- * Under this symbol a grade's draft carries the RFC 8785 text of its card, from whoever signed that: it is not printed a
- * second time. A symbol, so that no printer takes it for a member of the leaf.
+ * Under this symbol the draft of a grade carries the RFC 8785 text of its card, so that the card need not be serialized
+ * twice. It is a symbol, so that serializers do not treat it as a member of the leaf.
  */
 export const CARD_TEXT = Symbol("RFC 8785 text of the card");
 /** A leaf before it has its position in the log. */
-export type Draft = Without<Leaf> & { readonly [CARD_TEXT]?: string };
-/** Drafts that are published together or not at all, as neighbours: the cards of one endpoint, a correction and its card. */
+export type Draft = WithoutPosition<Leaf> & { readonly [CARD_TEXT]?: string };
+/**
+ * Drafts that are published together or not at all, as neighbours: the cards of one endpoint, a correction and its
+ * card.
+ */
 export type Group = readonly Draft[];
 
-/** A draft that can never become a leaf: not of its shape, not canonical, or too long. Our fault or a listing's. */
+/** A draft can never become a leaf: it does not match its schema, is not canonical, or is too long. */
 export class BadLeaf extends Failure {
   constructor(draft: Draft, reason: string) {
     super("failed", `${draft.kind} leaf of ${"capability_id" in draft ? draft.capability_id : "the log"}: ${reason}`);
   }
 }
 
-/** A leaf at its position, as the fold takes it and as it is published. */
+/** A leaf at its position, parsed and as the published bytes. */
 export interface Entry {
   leaf: Leaf;
   bytes: Buffer;
@@ -43,7 +46,7 @@ export function sealLeaf(draft: Draft, index: number, seq: number, at: string): 
       const issue = checked.error.issues[0]!;
       throw new TypeError(`${issue.path.join("/") || "value"}: ${issue.message}`);
     }
-    // Another machine's clock may be ahead of ours. The draft is left out now and comes again with a later run.
+    // Another machine's clock may be ahead of ours. The draft is left out now; a later run brings it again.
     if (draft.kind === "commitment" && at < publishableAt(draft.moment).toISOString())
       throw new TypeError(`moment: the hour of ${draft.moment} is not over at ${at}`);
     bytes = bytesOf(leaf, draft[CARD_TEXT]);
@@ -51,7 +54,7 @@ export function sealLeaf(draft: Draft, index: number, seq: number, at: string): 
     throw new BadLeaf(draft, (error as Error).message);
   }
   if (bytes.length > MAX_LEAF_BYTES) throw new BadLeaf(draft, `${bytes.length} bytes, at most ${MAX_LEAF_BYTES}`);
-  // The caller gives a card's leaf away. Any other object may still be changed by the caller, so the bytes are parsed.
+  // The caller does not use a grade's leaf any more. Other objects may still be changed by it, so they are parsed anew.
   return { leaf: leaf.kind === "grade" ? leaf : (JSON.parse(bytes.toString("utf8")) as Leaf), bytes };
 }
 
@@ -60,27 +63,27 @@ function bytesOf(leaf: object, cardText: string | undefined): Buffer {
   return Buffer.from(joinHalves(canonicalHalves(leaf, "card", { published: true }), `"card":${cardText}`));
 }
 
-/** Groups at their positions, and what could not be one. */
-export interface Sealed {
+/** The leaves made from groups, the groups that were kept, and the drafts that were refused. */
+export interface SealedGroups {
   entries: Entry[];
   kept: Group[];
   refused: BadLeaf[];
 }
 
-/** Groups that are sealed between two turns of others: a few milliseconds. */
-const GROUPS_A_TURN = 32;
+/** Groups that are turned into leaves (in a few milliseconds) before other work of the process gets its turn. */
+const GROUPS_PER_TURN = 32;
 
 /**
- * Leaves for groups that follow a log of `size` leaves. `nextSeq` is the next number of each kind (0 when missing).
- * A group with a bad draft is left out whole, with the reason, and costs nobody else a position.
+ * Makes the leaves that follow a log of `size` leaves. `nextSeq` is the next number of each kind (0 when missing). A
+ * group with a bad draft is left out whole, with the reason; the other groups take its positions.
  */
 export async function sealGroups(
   groups: readonly Group[],
   size: number,
   nextSeq: ReadonlyMap<string, number>,
   at: string,
-): Promise<Sealed> {
-  const sealed: Sealed = { entries: [], kept: [], refused: [] };
+): Promise<SealedGroups> {
+  const sealed: SealedGroups = { entries: [], kept: [], refused: [] };
   const seqs = new Map(nextSeq);
   const seal = (group: Group): void => {
     const ahead = new Map(seqs);
@@ -98,6 +101,6 @@ export async function sealGroups(
       sealed.refused.push(error);
     }
   };
-  await forEachYielding(groups, GROUPS_A_TURN, seal);
+  await forEachYielding(groups, GROUPS_PER_TURN, seal);
   return sealed;
 }

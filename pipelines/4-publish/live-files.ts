@@ -1,22 +1,22 @@
-/** One written file of rows, and for how many of them it is the newest. */
+/** A written file of rows of endpoints. `live` counts those of its rows that no newer file replaces. */
 interface LiveFile {
   key: string;
   caps: readonly string[];
   live: number;
 }
 
-/** Files that a table may have beside those that its rows fill; more are joined. */
-const MAX_SMALL = 16;
-/** Of them, how many of the smallest are joined at once: a row is written again about once a factor of that. */
-const JOINED = 8;
-/** Rows below which a table is not searched for rows that newer files replace. */
-const MIN_DEAD = 4_096;
+/** How many files a table may have beyond the number that its rows fill; above it small files are joined. */
+const MAX_EXTRA_FILES = 16;
+/** How many of the smallest files are joined at a time. */
+const FILES_JOINED_AT_ONCE = 8;
+/** A table with fewer rows is not searched for replaced rows. */
+const MIN_ROWS_TO_SEARCH = 4_096;
 
 /**
- * Which rows of a table lie in which of its files, in the order they were written: the newest row of an endpoint counts.
- * A base is only the files that were written first. A file leaves the list when newer ones have all of its rows; what a
- * reader has to read at its start stays below one and a half times the rows, in a bounded number of files, because some
- * rows are written again with the touched ones. Pure bookkeeping: it writes and reads nothing.
+ * Records which rows of a table are in which of its files, in the order of writing; the newest row of an endpoint
+ * counts. A file is dropped when newer files hold all of its rows. Some old rows are written again with each new file,
+ * so that a reader has to read at most one and a half times the rows, in a bounded number of files. This class does no
+ * I/O.
  */
 export class LiveFiles {
   readonly #newest = new Map<string, LiveFile>();
@@ -26,7 +26,7 @@ export class LiveFiles {
   /** @param fileRows rows of a full file */
   constructor(private readonly fileRows: number) {}
 
-  /** Names for the view, oldest first. */
+  /** Keys of the files for the view, oldest first. */
   get keys(): string[] {
     return this.#files.map(({ key }) => key);
   }
@@ -40,7 +40,7 @@ export class LiveFiles {
     return this.#newest.has(cap);
   }
 
-  /** A file was written with the rows of these endpoints as they are now. */
+  /** Records that a file with the present rows of these endpoints was written. */
   add(key: string, caps: readonly string[]): void {
     const file = { key, caps, live: caps.length };
     for (const cap of caps) {
@@ -53,20 +53,20 @@ export class LiveFiles {
   }
 
   /**
-   * Endpoints whose rows should be written once more with the next file, so that older ones can go: about one full file at a
-   * time, so that no turn pays for all of it.
+   * Endpoints whose rows should be written again with the next file, so that older files can be dropped: about one full
+   * file of rows at a time, to spread the cost.
    */
   toRewrite(): string[] {
     const full = Math.ceil((2 * this.rows) / this.fileRows);
-    if (this.#files.length > MAX_SMALL + full) {
-      return this.#liveIn([...this.#files].sort((a, b) => a.live - b.live).slice(0, JOINED));
+    if (this.#files.length > MAX_EXTRA_FILES + full) {
+      return this.#liveRowsOf([...this.#files].sort((a, b) => a.live - b.live).slice(0, FILES_JOINED_AT_ONCE));
     }
-    if (this.#written - this.rows <= Math.max(MIN_DEAD, this.rows / 2)) return [];
-    return this.#liveIn([...this.#files].sort((a, b) => a.live / a.caps.length - b.live / b.caps.length));
+    if (this.#written - this.rows <= Math.max(MIN_ROWS_TO_SEARCH, this.rows / 2)) return [];
+    return this.#liveRowsOf([...this.#files].sort((a, b) => a.live / a.caps.length - b.live / b.caps.length));
   }
 
-  /** What these files hold alone, of the first ones in whole files, up to the rows of a full one. */
-  #liveIn(files: readonly LiveFile[]): string[] {
+  /** Endpoints whose newest row is in these files, file by file, up to the rows of a full file. */
+  #liveRowsOf(files: readonly LiveFile[]): string[] {
     const caps: string[] = [];
     for (const file of files) {
       if (caps.length > 0 && caps.length + file.live > this.fileRows) break;

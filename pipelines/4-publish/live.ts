@@ -4,7 +4,7 @@ import { edgeOf, TILE_WIDTH } from "../../infra/tree/path.ts";
 import { TreeState } from "../../infra/tree/tiles.ts";
 import { createObjectFetch, RecordReader } from "../published/reader.ts";
 
-/** The log as its writer holds it: the tree, and the entries after the last full bundle. */
+/** The log as its writer keeps it in memory: the tree's right edge, and the entries after the last full bundle. */
 export interface LiveTree {
   tree: TreeState;
   tail: readonly Buffer[];
@@ -13,8 +13,8 @@ export interface LiveTree {
 /** A log without leaves. */
 export const EMPTY_LIVE: LiveTree = { tree: TreeState.empty, tail: [] };
 
-/** Add entries in memory, and name what has to be written. Nothing is written yet. */
-export function grow(live: LiveTree, entries: readonly Buffer[]) {
+/** Appends entries in memory. @returns the new log, with the tiles and bundles that have to be written */
+export function growTree(live: LiveTree, entries: readonly Buffer[]) {
   const { state, tiles } = live.tree.append(entries.map(leafHash));
   const bundles: { n: number; entries: Buffer[] }[] = [];
   const all = [...live.tail, ...entries];
@@ -26,9 +26,9 @@ export function grow(live: LiveTree, entries: readonly Buffer[]) {
   const tail = rest.length < TILE_WIDTH ? rest : [];
   return { live: { tree: state, tail } satisfies LiveTree, tiles, bundles, from: live.tree.size };
 }
-export type Growth = ReturnType<typeof grow>;
+export type Growth = ReturnType<typeof growTree>;
 
-/** The log at a size that is published, as a writer goes on from it. */
+/** Loads the published log of this size, so that a writer can extend it. */
 export async function loadLive(store: Store, head: { size: number; root: Buffer }): Promise<LiveTree> {
   const tree = await TreeState.load(head.size, head.root, createObjectFetch(store));
   const { full, width } = edgeOf(head.size, 0);

@@ -7,12 +7,12 @@ import type { PublishedFold } from "../published/fold.ts";
 import type { HistoryNames } from "../record/history.ts";
 import type { View } from "../record/volatile.ts";
 import type { ChainTime } from "./clocks.ts";
-import { type Committed, Committer } from "./committer.ts";
+import { type CommitResult, Committer } from "./committer.ts";
 import { type DayClose, type Filing, planDayCloses, planFilings } from "./filings.ts";
 import type { PublishedRecord } from "./followed.ts";
 import { writeIndex } from "./index-build.ts";
-import { newestKeys, type PublisherSigners, vouching, writeKeys } from "./keys.ts";
-import { unknownDrafts } from "./known.ts";
+import { type PublisherSigners, previousSignerOf, readNewestKeys, writeKeys } from "./keys.ts";
+import { newDraftsOf } from "./known.ts";
 import type { Draft } from "./leaves.ts";
 import { checkLine, type Run } from "./runs.ts";
 import { type OnRefused, type RunResult, RunTaker } from "./take-run.ts";
@@ -32,26 +32,29 @@ export interface PublisherOptions {
   partitions: number;
   logger: Logger;
   metrics: Metrics;
-  /** Newest block of the chain we pay on; null when it cannot be asked. Not called while time is simulated. */
+  /** Reads the newest block of the payment chain; null when no node answers. Not called in simulated time. */
   chainTime?: () => Promise<ChainTime | null>;
   /** Names this process in the generations it wins (default: random). */
   writer?: string;
-  /** The record's time is made up, and every checkpoint says so. */
+  /** True: the record is made in simulated time, which every checkpoint states. */
   simulatedTime?: boolean;
   /** Witnesses that are not ours (default: none). */
   witnesses?: Witnesses | undefined;
 }
 
 /**
- * The publisher: the only writer of the tree. Calls run one after the other, and each recovers first where that is needed.
- * Leaves that the log holds already are left out, so any call may be made again after a failure.
+ * The only writer of the published tree. Calls run one after the other; each first finishes what a crashed publisher left.
+ * Leaves that the log holds already are left out, so any call may be repeated after a failure.
  * Errors: ClockRefused, Fork, PublicConflict, BadPrivate, MissingObject, Tampered, and what a store throws.
  */
 export class Publisher implements PublishedRecord {
   readonly #options: PublisherOptions;
   readonly #committer: Committer;
   readonly #runs: RunTaker;
-  /** Rides along with the next leaves; an index alone is no reason to publish. */
+  /**
+   * Leaf of a new index. It is published together with the next leaves, since an index alone does not cause a
+   * publication.
+   */
   #index: Draft | null = null;
 
   constructor(options: PublisherOptions) {
@@ -93,7 +96,7 @@ export class Publisher implements PublishedRecord {
     return this.#committer.follow();
   }
 
-  /** What is published, folded. Changes in place with every publication. */
+  /** The state of everything published. It changes in place with every publication. */
   get fold(): PublishedFold {
     return this.#committer.fold;
   }
@@ -103,38 +106,41 @@ export class Publisher implements PublishedRecord {
     return (await this.#committer.before()).fold;
   }
 
-  /** Write a zstd file that a leaf is to name, or adopt the one that unpacks to the same. @returns the bytes there now */
+  /**
+   * Writes a zstd file that a leaf will name, or adopts a file with the same unpacked content. @returns the stored
+   * bytes
+   */
   putEvidence(key: string, bytes: Uint8Array): Promise<Uint8Array> {
     return putPacked(this.#options.publicStore, key, bytes);
   }
 
-  /** Closings of days, whole and in order; nothing when another publisher was quicker with one of them. */
-  publishDayCloses(closes: readonly DayClose[]): Promise<Committed> {
+  /** Publishes closes of days, in order; publishes none if another publisher has closed one of the days first. */
+  publishDayCloses(closes: readonly DayClose[]): Promise<CommitResult> {
     return this.#commit((before) => planDayCloses(before, closes));
   }
 
-  /** Files of the archive, all in one generation; none of a day that another publisher filed meanwhile. */
-  publishFilings(filings: readonly Filing[]): Promise<Committed> {
+  /** Publishes archive files in one generation, without those of a day that another publisher filed meanwhile. */
+  publishFilings(filings: readonly Filing[]): Promise<CommitResult> {
     return this.#commit((before) => planFilings(before, filings));
   }
 
-  /** Leaves as they are; those that the log has already are left out. */
-  publishLeaves(drafts: readonly Draft[]): Promise<Committed> {
-    return this.#commit(({ fold }) => ({ groups: unknownDrafts(fold, drafts).map((draft) => [draft]) }));
+  /** Publishes leaves, except those that the log has already. */
+  publishLeaves(drafts: readonly Draft[]): Promise<CommitResult> {
+    return this.#commit(({ fold }) => ({ groups: newDraftsOf(fold, drafts).map((draft) => [draft]) }));
   }
 
-  /** The commitment to a day's plan, once a day; `opens` carries the salt (hex) of a day that is over. */
-  publishSchedule(schedule: Omit<Draft & { kind: "schedule" }, "kind">): Promise<Committed> {
+  /** Publishes the commitment to a day's plan, once a day; `opens` reveals the salt (hex) of a day that is over. */
+  publishSchedule(schedule: Omit<Draft & { kind: "schedule" }, "kind">): Promise<CommitResult> {
     return this.publishLeaves([{ kind: "schedule", ...schedule }]);
   }
 
-  /** The keys document, when it changed, signed by the cards key of ours that the one before names. The first leaf. */
+  /** Publishes the keys document if it changed. It is signed by a cards key of ours in the document before it. */
   async publishKeys(jwks: Jwks): Promise<void> {
     const { publicStore, signers, clock } = this.#options;
-    // Twice at most: a writer that died may have left document n, and ours is n + 1 then.
+    // If a publisher died after writing keys document n, the first round publishes n and the second ours as n + 1.
     for (let round = 0; round < 2; round++) {
       const { fold } = await this.#committer.before();
-      const by = vouching(await newestKeys(publicStore, fold), signers);
+      const by = previousSignerOf(await readNewestKeys(publicStore, fold), signers);
       const draft = await writeKeys(publicStore, fold, jwks, by, clock.now());
       if (!draft) return;
       await this.publishLeaves([draft]);
@@ -142,20 +148,20 @@ export class Publisher implements PublishedRecord {
   }
 
   /**
-   * Publishes what a run changed against what is published now, its corrections with the cards that follow from them. The run
-   * need not be in the store, so its lines are checked here as `readRun` checks those of the store.
+   * Publishes what a run changed against what is published now, its corrections with the cards that follow from them.
+   * The run need not be in the store, so its lines are checked here as `readRun` checks those of the store.
    * @throws ZodError, or Error naming the endpoint, for a line that is not as it must be
    */
   async takeRun(run: Run): Promise<RunResult> {
     return this.#runs.take({ ...run, lines: run.lines.map(checkLine) });
   }
 
-  /** Take every run that the private store holds after the last one taken, in order. */
+  /** Takes, in order, every run in the private store after the last one taken. */
   takeNewRuns(onRefused?: OnRefused): Promise<RunResult[]> {
     return this.#runs.takeNew(onRefused);
   }
 
-  /** Write the market index of what is published now; its leaf rides along with the next publication. */
+  /** Writes the market index of the present state; its leaf is published with the next leaves. */
   async buildIndex(): Promise<void> {
     const { fold } = await this.#committer.before();
     this.#index = (await writeIndex(this.#options.publicStore, fold, this.#options.signers.cards)) ?? this.#index;
@@ -191,8 +197,8 @@ export class Publisher implements PublishedRecord {
   }
 
   /**
-   * Delete what has had its time: partial tiles and Parquet files of indexes after 48 h, live tables after an hour. @returns how many objects
-   * @param kept live files that are in use although no view names them yet
+   * Deletes expired objects: partial tiles and Parquet files of indexes after 48 h, live tables after an hour.
+   * @param kept live files that are in use although no view names them yet @returns how many objects were deleted
    */
   async collectGarbage(kept: Iterable<string> = []): Promise<number> {
     const { publicStore, clock } = this.#options;
@@ -201,10 +207,10 @@ export class Publisher implements PublishedRecord {
     return tables + (await collectPartials(publicStore, clock)) + (await collectLive(publicStore, clock, kept));
   }
 
-  #commit(plan: Parameters<Committer["commit"]>[0]): Promise<Committed> {
+  #commit(plan: Parameters<Committer["commit"]>[0]): Promise<CommitResult> {
     return this.#committer.commit(async (before) => {
       const planned = await plan(before);
-      const riding = this.#index ? unknownDrafts(before.fold, [this.#index]) : [];
+      const riding = this.#index ? newDraftsOf(before.fold, [this.#index]) : [];
       return planned.groups.length && riding.length ? { ...planned, groups: [...planned.groups, riding] } : planned;
     });
   }

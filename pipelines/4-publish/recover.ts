@@ -13,8 +13,8 @@ import { packSegment } from "../published/leaves.ts";
 import { HINT_INDEX, HINT_KEYS, segmentKey } from "../published/objects.ts";
 import { RecordReader, readCheckpoint, SIMULATED_TIME } from "../published/reader.ts";
 import { type ChainTime, publicationTime } from "./clocks.ts";
-import { BadPrivate, type Generation, highestGeneration, readGeneration, staged } from "./generation.ts";
-import { EMPTY_LIVE, type Growth, grow, type LiveTree, loadLive } from "./live.ts";
+import { BadPrivate, type Generation, highestGeneration, readGeneration, readStagedLeaves } from "./generation.ts";
+import { EMPTY_LIVE, type Growth, growTree, type LiveTree, loadLive } from "./live.ts";
 import { type CheckpointKeys, Fork, ownTrust, publishCheckpoint } from "./tree-head.ts";
 import type { Witnesses } from "./witnesses.ts";
 import { putPacked, putPublic, swapPublic } from "./writes.ts";
@@ -37,20 +37,20 @@ export interface CommitterOptions {
   witnesses?: Witnesses | undefined;
 }
 
-/** The log as its writer goes on from it, and the generation that led there. */
+/** The log from which a writer continues, and the generation that made it. */
 export type Live = LiveTree & { generation: Generation | null };
 
-/** What a process keeps of the log while it forgets the rest. */
-export interface Kept {
+/** The state that survives an error in a process, when the rest is read from the stores again. */
+export interface RecoverState {
   /** Brought up to the log by {@link recover}. */
   fold: PublishedFold;
-  hinted: Hinted;
+  hinted: HintedLeaves;
   /** Number of a generation that exists, -1 for none known. */
   known: number;
 }
 
-/** Generations lost in a row before a publication gives up: others are publishing, so nothing stands still. */
-export const MAX_LOST = 16;
+/** Generations lost in a row after which a publication gives up; other publishers are making progress then. */
+export const MAX_LOST_GENERATIONS = 16;
 
 export const treeHeadText = (tree: TreeState): Generation["new"] => ({
   size: tree.size,
@@ -69,7 +69,11 @@ export const treeHeadOf = (
  * Runs steps 3 and 4 of the publication order for a generation that we won, or a writer that died since.
  * @returns false when another publisher has finished it and extended the log
  */
-export async function finish(options: CommitterOptions, generation: Generation, growth: Growth): Promise<boolean> {
+export async function finishGeneration(
+  options: CommitterOptions,
+  generation: Generation,
+  growth: Growth,
+): Promise<boolean> {
   const { publicStore, keys, clock, witnesses } = options;
   await writeTree(publicStore, growth);
   const at = publicationTime({ clock }, generation);
@@ -77,13 +81,13 @@ export async function finish(options: CommitterOptions, generation: Generation, 
 }
 
 /**
- * The log by the highest generation, which is finished first when its writer did not: a start, a crash and a lost race
- * all come here.
+ * Loads the log of the highest generation, after finishing that generation if its writer did not. Called at a start,
+ * after an error and after a lost race.
  * @throws BadPrivate, Fork, ClockRefused, MissingObject, Tampered
  */
-export async function recover(options: CommitterOptions, kept: Kept): Promise<Live> {
+export async function recover(options: CommitterOptions, kept: RecoverState): Promise<Live> {
   const { privateStore, publicStore, keys } = options;
-  for (let attempt = 0; attempt < MAX_LOST; attempt++) {
+  for (let attempt = 0; attempt < MAX_LOST_GENERATIONS; attempt++) {
     const n = await highestGeneration(privateStore, kept.known);
     const published = await readCheckpoint(publicStore, ownTrust(keys));
     if (n < 0 && !published) return { ...EMPTY_LIVE, generation: null };
@@ -96,7 +100,7 @@ export async function recover(options: CommitterOptions, kept: Kept): Promise<Li
     // A larger checkpoint belongs to a generation that was won since we looked.
     if (published && published.size > generation.new.size) continue;
     const head = treeHeadOf(options, generation.new);
-    if (published?.size !== head.size) await complete(options, generation);
+    if (published?.size !== head.size) await completeGeneration(options, generation);
     else if (!sameHash(published.root, head.root)) throw new Fork(head.size, head.root, published.root);
     await kept.fold.readNewLeaves(await RecordReader.open(publicStore, head));
     await writeHints(publicStore, kept.fold, kept.hinted);
@@ -105,27 +109,27 @@ export async function recover(options: CommitterOptions, kept: Kept): Promise<Li
   throw new BadPrivate("generation/", "the public checkpoint stays ahead of every generation");
 }
 
-/** Fold what the public checkpoint has beyond this fold. @throws BadNote, MissingObject, Tampered */
-export async function follow({ publicStore, keys }: CommitterOptions, fold: PublishedFold): Promise<void> {
+/** Applies the leaves below the public checkpoint that this fold lacks. @throws BadNote, MissingObject, Tampered */
+export async function followCheckpoint({ publicStore, keys }: CommitterOptions, fold: PublishedFold): Promise<void> {
   const head = await readCheckpoint(publicStore, ownTrust(keys));
   if (head && head.size > fold.size) await fold.readNewLeaves(await RecordReader.open(publicStore, head));
 }
 
-async function complete(options: CommitterOptions, generation: Generation): Promise<void> {
+async function completeGeneration(options: CommitterOptions, generation: Generation): Promise<void> {
   const { privateStore, publicStore, logger } = options;
   logger.warn({ generation: generation.n }, "finishing a generation that was not published whole");
-  const entries = await staged(privateStore, generation.staging);
-  const growth = grow(await loadLive(publicStore, treeHeadOf(options, generation.old)), entries);
+  const entries = await readStagedLeaves(privateStore, generation.staging);
+  const growth = growTree(await loadLive(publicStore, treeHeadOf(options, generation.old)), entries);
   const got = treeHeadText(growth.live.tree);
   if (got.size !== generation.new.size || got.root !== generation.new.root) {
     throw new BadPrivate(generation.staging, `leads to ${got.root} at ${got.size}, not to ${generation.new.root}`);
   }
-  await finish(options, generation, growth);
+  await finishGeneration(options, generation, growth);
 }
 
 /**
- * Everything that a checkpoint of the new size commits to: tiles, bundles, and each segment that was completed. All
- * create-only, so doing it again, or after another writer died half way, changes nothing.
+ * Writes everything that a checkpoint of the new size commits to: tiles, bundles, and each completed segment. All
+ * objects are create-only, so repeating this, or continuing after another writer died, changes nothing.
  */
 export async function writeTree(store: Store, { live, tiles, bundles, from }: Growth): Promise<void> {
   const writes: (() => Promise<unknown>)[] = tiles.map(
@@ -140,7 +144,7 @@ export async function writeTree(store: Store, { live, tiles, bundles, from }: Gr
   }
 }
 
-/** Writes under way at once: a large batch must not hold every file handle of the machine. */
+/** Most writes at the same time, so that a large batch does not use up the file handles. */
 const WRITES_AT_ONCE = 16;
 
 async function writeBundle(store: Store, n: number, entries: readonly Buffer[]): Promise<void> {
@@ -152,21 +156,21 @@ async function writeBundle(store: Store, n: number, entries: readonly Buffer[]):
 }
 
 /** Which leaf each hint names, as far as this process knows. */
-export type Hinted = Map<string, number>;
+export type HintedLeaves = Map<string, number>;
 
 /**
- * Name the newest index and keys. Unsigned: a reader proves them by inclusion. Written only when the one that is there
- * is older, so a publication without a new index or new keys writes nothing, and asks nothing.
+ * Writes the hints, which name the newest index and the newest keys document. Hints are unsigned: a reader proves the named
+ * leaf. A hint is written only if the stored one is older.
  */
-export async function writeHints(store: Store, fold: PublishedFold, hinted: Hinted): Promise<void> {
+export async function writeHints(store: Store, fold: PublishedFold, hinted: HintedLeaves): Promise<void> {
   const hint = async (key: string, content: { leaf: number }) => {
     if (hinted.get(key) === content.leaf) return;
-    await swapPublic(store, key, (theirs) => (namedBy(theirs) >= content.leaf ? null : canonicalBytes(content)));
+    await swapPublic(store, key, (theirs) => (leafOfHint(theirs) >= content.leaf ? null : canonicalBytes(content)));
     hinted.set(key, content.leaf);
   };
   if (fold.index) await hint(HINT_INDEX, fold.index);
   if (fold.keys) await hint(HINT_KEYS, fold.keys);
 }
 
-const namedBy = (hint: { bytes: Uint8Array } | null): number =>
+const leafOfHint = (hint: { bytes: Uint8Array } | null): number =>
   hint ? (JSON.parse(Buffer.from(hint.bytes).toString("utf8")) as { leaf: number }).leaf : -1;

@@ -8,7 +8,7 @@ import { TIERS } from "../record/vocabulary.ts";
 import { BadPrivate } from "./generation.ts";
 import type { Draft } from "./leaves.ts";
 
-/** A grade run (records.md): what a grader found changed, and the log positions that it had read. */
+/** A grade run (records.md): the changed cards that a grader found, and the log positions up to which it had read. */
 export interface Run {
   header: RunHeader;
   lines: readonly RunLine[];
@@ -50,19 +50,20 @@ export function checkLine(value: unknown): RunLine {
   return line;
 }
 
-/** With a checksum of the content: a run is private, so no root and no signature vouch for its bytes. */
-const FRAME = { compressionLevel: 3, checksumFlag: true } as const;
+/** A run is private and neither hashed nor signed, so the zstd frame carries a checksum. */
+const ZSTD_OPTIONS = { compressionLevel: 3, checksumFlag: true } as const;
 
-/** Lines that are checked between two turns of others: a few milliseconds. */
-const LINES_A_TURN = 64;
+/** Lines that are checked (in a few milliseconds) before other work of the process gets its turn. */
+const LINES_PER_TURN = 64;
 
 /** Races for a number before a writer gives up. */
 const MAX_RACES = 64;
 
 /**
- * Write a run under the next free number: header line, cards, drafts of other leaves, NDJSON in one zstd frame. Create-only.
- * @param header without `n`, which the store decides. @param known number of a run that exists, to look on from.
- * @throws when the run is not of its shape: nothing is written then.
+ * Writes a run under the next free number: a header line, lines with cards, lines with drafts of other leaves, as
+ * NDJSON in one zstd frame.
+ * @param header without `n`, the number @param known number of an existing run, from which the search begins
+ * @throws when the run does not match its schema; nothing is written then
  */
 export async function writeRun(
   store: Store,
@@ -72,12 +73,12 @@ export async function writeRun(
   drafts: RunDrafts = [],
 ): Promise<number> {
   const body: string[] = [];
-  await forEachYielding(lines, LINES_A_TURN, (line) => body.push(`${JSON.stringify(checkLine(line))}\n`));
-  await forEachYielding(drafts, LINES_A_TURN, (draft) => body.push(draftLine(draft)));
+  await forEachYielding(lines, LINES_PER_TURN, (line) => body.push(`${JSON.stringify(checkLine(line))}\n`));
+  await forEachYielding(drafts, LINES_PER_TURN, (draft) => body.push(draftLine(draft)));
   let n = (await highestNumbered(store, "runs", known)) + 1;
   for (let race = 0; race < MAX_RACES; race++, n++) {
     const text = `${JSON.stringify(RunHeader.parse({ ...header, n }))}\n${body.join("")}`;
-    const { result } = await store.create(runKey(n), compress(Buffer.from(text), FRAME));
+    const { result } = await store.create(runKey(n), compress(Buffer.from(text), ZSTD_OPTIONS));
     if (result === "created") return n;
   }
   throw new Error(`no free number for a run after ${MAX_RACES} tries`);
@@ -93,7 +94,7 @@ export async function readRun(store: Store, n: number): Promise<Run | null> {
     if (header.n !== n) throw new Error(`its header says ${header.n}`);
     const lines: RunLine[] = [];
     const drafts: RunDrafts[number][] = [];
-    await forEachYielding(rest, LINES_A_TURN, (text) => {
+    await forEachYielding(rest, LINES_PER_TURN, (text) => {
       const value = JSON.parse(text) as object;
       if ("cap" in value) lines.push(checkLine(value));
       else drafts.push(DraftLine.parse(value).draft as unknown as RunDrafts[number]);

@@ -13,40 +13,40 @@ import type { RunCard, RunHeader, RunLine, SignedCard, UnsignedCard } from "../r
 import { partitionOf } from "../record/ids.ts";
 import { dayOf, dayStart } from "../record/time.ts";
 import { BANDS, type Band, FLAGS, type Flag } from "../record/vocabulary.ts";
-import type { Before } from "./committer.ts";
-import { unknownDrafts } from "./known.ts";
+import type { PublishedState } from "./committer.ts";
+import { newDraftsOf } from "./known.ts";
 import { CARD_TEXT, type Draft, type Group } from "./leaves.ts";
 import { holdOf } from "./letters.ts";
 
 export type GradeDraft = Draft & { kind: "grade" };
 export type CorrectionDraft = Draft & { kind: "correction" | "dispute" | "reinstated" };
 
-/** What some lines of a run come to, held against what is published. */
+/** The leaves that some lines of a run add to what is published. */
 export interface TakeResult {
   groups: Group[];
   cards: number;
   /** Lines that are not newer than what is published for their endpoint. */
   stale: number;
   /**
-   * Of these the endpoints that were stale by the run's moment alone, and of which it said something new: the grader's
-   * clock was not past that of the published cards. What it said of them is lost, so it has to look again.
+   * Endpoints among the stale ones for which only the run's time was too early, while the cards had changed: the grader's
+   * clock was behind that of the published cards. These cards are lost, so the owner has to grade the endpoints again.
    */
   early: string[];
 }
 
 export interface TakeContext {
-  /** Partitions of the event log: which positions a card stood on. */
+  /** Number of partitions of the event log. */
   partitions: number;
   cards: Signer;
   /** Called for every card that is signed. */
   onSigned: () => void;
 }
 
-/** Lines that are held against what is published between two turns of others: a few milliseconds, signatures included. */
-const LINES_A_TURN = 32;
+/** Lines that are evaluated and signed (in a few milliseconds) before other work of the process gets its turn. */
+const LINES_PER_TURN = 32;
 
-/** A correction that is published with this group: it withdraws every letter that is in the log now. */
-const pending = (drafts: readonly CorrectionDraft[]): PublishedCorrection[] =>
+/** Corrections of this group as if published: each withdraws letters that are in the log now. */
+const asPublished = (drafts: readonly CorrectionDraft[]): PublishedCorrection[] =>
   drafts.map(({ kind, body, position = null }) => ({ leaf: Number.MAX_SAFE_INTEGER, kind, position, body }));
 
 /**
@@ -54,14 +54,14 @@ const pending = (drafts: readonly CorrectionDraft[]): PublishedCorrection[] =>
  * cards, the deepest tier first. An endpoint whose card changes nothing gets no group.
  */
 export async function takeLines(
-  { fold }: Before,
+  { fold }: PublishedState,
   header: RunHeader,
   lines: readonly RunLine[],
   corrections: readonly CorrectionDraft[],
   context: TakeContext,
 ): Promise<TakeResult> {
   const taken = { groups: [] as Promise<Group>[], cards: 0, stale: 0, early: [] as string[] };
-  const fresh = unknownDrafts(fold, corrections) as CorrectionDraft[];
+  const fresh = newDraftsOf(fold, corrections) as CorrectionDraft[];
   const offsets = offsetsOf(header, context.partitions);
   const take = (line: RunLine): void => {
     const own = fresh.filter((draft) => draft.capability_id === line.cap);
@@ -76,43 +76,43 @@ export async function takeLines(
     }
     const { cards, verdict } = evaluate(known, header.now, line, own);
     const now = verdict.publish === "now" ? cards : [];
-    const drafts = now.map((card) => draftOf(card, header, line, positions, context));
+    const drafts = now.map((card) => signDraft(card, header, line, positions, context));
     taken.cards += drafts.length;
-    // While other cores sign these the next lines are evaluated.
+    // The next lines are evaluated while the thread pool signs these.
     const group = Promise.all([...own, ...drafts]);
     // Whatever fails is thrown below; until then a failure is not an unhandled one.
     group.catch(() => undefined);
     if (own.length + drafts.length) taken.groups.push(group);
   };
-  await forEachYielding(lines, LINES_A_TURN, take);
+  await forEachYielding(lines, LINES_PER_TURN, take);
   return { ...taken, groups: await Promise.all(taken.groups) };
 }
 
-/** The cards of a line as they would be published, and whether they are. */
+/** Computes the cards that a line would publish, and decides whether they are published. */
 function evaluate(
   known: PublishedCap | undefined,
   now: string,
   line: Pick<RunLine, "cards">,
   own: readonly CorrectionDraft[],
 ): { cards: NextCard[]; verdict: PublicationDecision } {
-  const cards = cardsOf(known, { now }, line, own);
+  const cards = nextCardsOf(known, { now }, line, own);
   const corrected = own.some((draft) => draft.kind !== "dispute") || correctedSinceCards(known);
-  return { cards, verdict: decidePublication(factsOf(known), cards.map(nextFacts), new Date(now), corrected) };
+  return { cards, verdict: decidePublication(publishedFactsOf(known), cards.map(nextFacts), new Date(now), corrected) };
 }
 
 /**
- * Would nothing of this line be published, held against what is published now? A grader beside the publisher leaves it
- * out of its run. Not to be asked of an endpoint with a correction that is not published yet.
+ * Would this line change nothing that is published? A grader leaves such lines out of its run. Must not be called for an
+ * endpoint with an unpublished correction.
  */
-export const saysNothingNew = (known: PublishedCap | undefined, now: string, line: Pick<RunLine, "cards">): boolean =>
+export const changesNothing = (known: PublishedCap | undefined, now: string, line: Pick<RunLine, "cards">): boolean =>
   known !== undefined && now >= known.computedAt && evaluate(known, now, line, []).verdict.publish === "no";
 
-/** Was a correction published alone after the newest cards? Their consequence is due then. */
+/** Was a correction published after the newest cards? Then new cards have to be published. */
 const correctedSinceCards = (known: PublishedCap | undefined): boolean =>
   !!known && known.cards.length > 0 && wasCorrectedBetween(known, known.cards.at(-1)!.leaf);
 
-/** What is published of an endpoint, as the publish rule compares it. Leaves carry no caps, so neither side has them. */
-const factsOf = (known: PublishedCap | undefined): PublishedFacts | null =>
+/** The published cards of an endpoint in the form that the publish rule compares. */
+const publishedFactsOf = (known: PublishedCap | undefined): PublishedFacts | null =>
   known && known.cards.length > 0
     ? {
         cards: known.cards.map(({ text, raw_band, headline }) => {
@@ -133,34 +133,33 @@ const offsetsOf = ({ positions }: RunHeader, partitions: number): Record<string,
   });
 
 /**
- * A grader that was paused must not put an old card over a new one: no position may lie behind, and it must have read every
- * correction that is published already, also one that was published without a card. Nor may its moment lie at or before
- * the published one: cards of one endpoint are told apart by it, and readers take neighbours of one moment for one
- * group.
+ * Is a run older than what is published for an endpoint? A paused grader must not replace a new card by an old one. So
+ * no position of the run may be behind the published one, the run must have read every published correction, and its
+ * time must be later: readers tell groups of cards apart by their time.
  */
 const isBehind = (positions: Record<string, number>, known: PublishedCap): boolean =>
   Object.entries(known.positions).some(([topic, next]) => (positions[topic] ?? 0) < next) ||
   known.corrections.some(({ position }) => position !== null && (positions.corrections ?? 0) <= position);
 
-/** A card as it would be published: after hold and clamp, before its signature. */
+/** A card to be published, after the hold and the clamp to the headline's letter, before it is signed. */
 export interface NextCard {
   run: RunCard;
   card: UnsignedCard;
   why: string;
 }
 
-/** A run's cards as they are published on this day: with the hold that the raw letters in the log put on them. */
-export function cardsOf(
+/** Computes the cards to publish from a run's line: applies the hold that follows from the raw letters in the log. */
+export function nextCardsOf(
   known: Pick<PublishedCap, "letters" | "corrections"> | undefined,
   header: Pick<RunHeader, "now">,
   line: Pick<RunLine, "cards">,
   corrections: readonly CorrectionDraft[],
 ): NextCard[] {
   const { raw_band } = line.cards.find((card) => card.headline)!;
-  const all = [...(known?.corrections ?? []), ...pending(corrections)];
+  const all = [...(known?.corrections ?? []), ...asPublished(corrections)];
   const held = holdOf(known, all, dayOf(new Date(header.now)), raw_band);
   return line.cards.map((run) => {
-    const band = run.headline ? held.band : clamp(run.raw_band, held.band);
+    const band = run.headline ? held.band : clampToHeadline(run.raw_band, held.band);
     const heldUntil = band !== run.raw_band && band === held.band ? held.heldUntil : null;
     const flags = heldUntil ? withFlag(run.card.flags, "held_14d") : run.card.flags;
     const why = whyText({ band, rawBand: run.raw_band, parts: run.why, heldUntil });
@@ -168,18 +167,18 @@ export function cardsOf(
   });
 }
 
-/** Flags with one more, in the order in which they are published. */
+/** Adds a flag, in the order of publication. */
 const withFlag = (flags: readonly Flag[], more: Flag): Flag[] =>
   FLAGS.filter((flag) => flag === more || flags.includes(flag));
 
 /**
- * Another tier's letter beside the headline's: never better. Beside an UNRATED headline it stays: UNRATED is no letter
- * to be better than, and what leaves a headline UNRATED leaves every tier so, but for the early F.
+ * Limits the letter of another tier to the headline's: it is never better. Beside an UNRATED headline it does not
+ * change, since UNRATED is not a letter.
  */
-const clamp = (raw: Band, headline: Band): Band =>
+const clampToHeadline = (raw: Band, headline: Band): Band =>
   raw !== "UNRATED" && headline !== "UNRATED" && BANDS.indexOf(headline) > BANDS.indexOf(raw) ? headline : raw;
 
-async function draftOf(
+async function signDraft(
   { run, card, why }: NextCard,
   header: RunHeader,
   line: RunLine,

@@ -2,17 +2,17 @@ import type { Signer } from "../../infra/keys/signer.ts";
 import type { Store } from "../../infra/store/store.ts";
 import type { Logger, Metrics } from "../../infra/telemetry.ts";
 import type { RunHeader, RunLine } from "../record/card.ts";
-import type { Before, Committed, Planner, Taken } from "./committer.ts";
+import type { CommitResult, Planner, PublishedState, TakenRun } from "./committer.ts";
 import { BadPrivate, mergePositions } from "./generation.ts";
-import { relatedPartyDrafts, unknownDrafts } from "./known.ts";
+import { newDraftsOf, relatedPartyDrafts } from "./known.ts";
 import { type Run, type RunDrafts, readRun } from "./runs.ts";
 import { type CorrectionDraft, type TakeResult, takeLines } from "./take-lines.ts";
 
 export interface RunResult {
   n: number;
   /**
-   * False when the run is behind what was taken, belongs to another log or cannot be read. Nothing of it is published
-   * then, and what it said is lost: the grader has to look at everything again.
+   * False when the run is older than what was taken, belongs to another log or cannot be read. Nothing of it is published
+   * then, and its cards are lost, so the owner has to grade everything again.
    */
   taken: boolean;
   reason: string | null;
@@ -27,42 +27,42 @@ export type OnRefused = (result: RunResult) => Promise<unknown>;
 
 export interface RunTakerOptions {
   privateStore: Store;
-  commit: (plan: Planner) => Promise<Committed>;
-  before: () => Promise<Before>;
+  commit: (plan: Planner) => Promise<CommitResult>;
+  before: () => Promise<PublishedState>;
   partitions: number;
   cards: Signer;
   logger: Logger;
   metrics: Metrics;
 }
 
-/** Times that an unreadable run is read before it is left out: a bit that was flipped on the way is not so again. */
-const READINGS = 3;
+/** How often an unreadable run is read before it is refused, since a bit may have been flipped in transfer. */
+const MAX_READS = 3;
 
-/** Lines that go into one generation: what is in memory at once, however large the run. */
+/** Lines of a run that go into one generation, which bounds the memory for runs of any size. */
 const SLICE_LINES = 1_000;
 
-/** Takes runs in order and remembers how far it got, also past runs that changed nothing. */
+/** Takes runs into the tree in the order of their numbers, and remembers the next number. */
 export class RunTaker {
-  /** Newest run taken by this process; the generation may know a newer one of another's. */
-  #taken: Taken | null = null;
-  /** Next number to look at: past runs that were refused or unreadable, too. */
+  /** Newest run taken by this process; the generation may name a newer run that another publisher took. */
+  #taken: TakenRun | null = null;
+  /** Number of the next run to read, also after refused and unreadable runs. */
   #next = 0;
 
   constructor(private readonly options: RunTakerOptions) {}
 
-  /** @param onRefused told of lines that are not taken, before the generation that takes the run */
+  /** Takes one run. @param onRefused called for lines that are refused, before the generation that takes the run */
   async take(run: Run, onRefused: OnRefused = async () => undefined): Promise<RunResult> {
     const { header } = run;
-    const result = untaken(header.n, null);
-    result.reason = this.#behind(header, await this.options.before());
+    const result = refusedResult(header.n, null);
+    result.reason = this.#refusalOf(header, await this.options.before());
     if (result.reason) {
       this.options.logger.warn({ run: header.n, reason: result.reason }, "a run was not taken");
       this.options.metrics.count("touchstone_runs_refused_total");
       return result;
     }
-    const { alone, corrections } = sortedDrafts(run.drafts ?? []);
+    const { alone, corrections } = splitDrafts(run.drafts ?? []);
     if (alone.length > 0)
-      await this.options.commit(({ fold }) => ({ groups: unknownDrafts(fold, alone).map((draft) => [draft]) }));
+      await this.options.commit(({ fold }) => ({ groups: newDraftsOf(fold, alone).map((draft) => [draft]) }));
     const rest = new Set(corrections);
     for (let at = 0; at === 0 || at < run.lines.length; at += SLICE_LINES) {
       const lines = run.lines.slice(at, at + SLICE_LINES);
@@ -70,14 +70,14 @@ export class RunTaker {
       const caps = new Set(lines.map((line) => line.cap));
       const own = [...rest].filter((draft) => caps.has(draft.capability_id));
       for (const draft of own) rest.delete(draft);
-      await this.#slice(run, { lines, own, alone: last ? [...rest] : [], last }, result, onRefused);
+      await this.#takeSlice(run, { lines, own, alone: last ? [...rest] : [], last }, result, onRefused);
     }
-    this.#taken = { ...takenOf(header), positions: mergePositions(this.#taken?.positions ?? {}, header.positions) };
+    this.#taken = { ...takenRunOf(header), positions: mergePositions(this.#taken?.positions ?? {}, header.positions) };
     this.#next = Math.max(this.#next, header.n + 1);
     return { ...result, taken: true };
   }
 
-  async #slice(
+  async #takeSlice(
     { header }: Run,
     { lines, own, alone, last }: Slice,
     result: RunResult,
@@ -89,11 +89,11 @@ export class RunTaker {
       const onSigned = () => metrics.count("touchstone_cards_signed_total");
       planned = await takeLines(before, header, lines, own, { partitions, cards, onSigned });
       if (planned.early.length > 0) await this.#refuseEarly(result, planned.early, onRefused);
-      // A correction without a line changed no card: the run had read it, as its positions show.
-      const groups = [...planned.groups, ...unknownDrafts(before.fold, alone).map((draft) => [draft])];
+      // A correction without a line changed no card: the run had read the correction.
+      const groups = [...planned.groups, ...newDraftsOf(before.fold, alone).map((draft) => [draft])];
       if (!last) return { groups };
       const changes = relatedPartyDrafts(before.fold, header, partitions);
-      return { groups: changes.length > 0 ? [...groups, changes] : groups, taken: takenOf(header) };
+      return { groups: changes.length > 0 ? [...groups, changes] : groups, taken: takenRunOf(header) };
     });
     const { cards: published, stale } = planned!;
     result.cards += published;
@@ -101,7 +101,10 @@ export class RunTaker {
     result.stale += stale;
   }
 
-  /** Told before the generation that takes the run: a publisher that dies in between looks at it once more, or has told. */
+  /**
+   * Reports lines with a too early time, before the generation that takes the run, so that a crash cannot lose the
+   * report.
+   */
   async #refuseEarly(result: RunResult, early: readonly string[], onRefused: OnRefused): Promise<void> {
     const reason = `its moment is not past that of published cards, of ${early.length} endpoints such as ${early[0]}`;
     this.options.logger.warn({ run: result.n, reason }, "lines of a run were not taken");
@@ -109,28 +112,28 @@ export class RunTaker {
     await onRefused({ ...result, reason });
   }
 
-  /** @param onRefused told of each run that is not taken, or not whole, before a later one is looked at */
+  /** Takes all new runs. @param onRefused called for each run that is not taken whole, before the next run is read */
   async takeNew(onRefused: OnRefused = async () => undefined): Promise<RunResult[]> {
     const results: RunResult[] = [];
     const { generation } = await this.options.before();
     for (let n = Math.max(this.#next, (generation?.run ?? -1) + 1); ; n++) {
       const run = await this.#read(n);
       if (!run) return results;
-      const result = run instanceof BadPrivate ? untaken(n, run.message) : await this.take(run, onRefused);
+      const result = run instanceof BadPrivate ? refusedResult(n, run.message) : await this.take(run, onRefused);
       if (!result.taken) await onRefused(result);
       results.push(result);
       this.#next = n + 1;
     }
   }
 
-  /** Run n, null when there is none yet, or why it cannot be read: not for good before it was read anew. */
+  /** Reads run n; null when there is none yet. Returns the error of an unreadable run after {@link MAX_READS} attempts. */
   async #read(n: number): Promise<Awaited<ReturnType<typeof readRun>> | BadPrivate> {
     for (let reading = 1; ; reading++) {
       try {
         return await readRun(this.options.privateStore, n);
       } catch (error) {
         if (!(error instanceof BadPrivate)) throw error;
-        if (reading < READINGS) continue;
+        if (reading < MAX_READS) continue;
         this.options.logger.error({ err: error }, "a run cannot be read and is left out");
         this.options.metrics.count("touchstone_runs_unreadable_total");
         return error;
@@ -139,13 +142,16 @@ export class RunTaker {
   }
 
   /**
-   * Why a run is not taken, or null: it names an unknown table of related parties, read another log, or read less of a partition
-   * than a run that was taken. Partitions that it does not name are not compared, since each grader grades its own alone.
+   * Why a run is not taken, or null: it names an unknown table of related parties, read another log, or read less of a
+   * partition than a run that was taken. Partitions that it does not name are not compared, since each grader grades
+   * its own alone.
    */
-  #behind(header: RunHeader, { generation, fold }: Before): string | null {
+  #refusalOf(header: RunHeader, { generation, fold }: PublishedState): string | null {
     if (!fold.relatedParties.has(header.kin_sha256))
       return `the tree names no table of related parties ${header.kin_sha256}`;
-    const known = [this.#taken, generation?.log ? takenBy(generation) : null].filter((taken) => taken !== null);
+    const known = [this.#taken, generation?.log ? takenRunOfGeneration(generation) : null].filter(
+      (taken) => taken !== null,
+    );
     const partitions = new Set(Object.values(header.positions).flatMap((offsets) => Object.keys(offsets)));
     for (const { log, positions } of known) {
       if (log !== header.log) return `it read log ${header.log}, the last one read ${log}`;
@@ -160,7 +166,7 @@ export class RunTaker {
   }
 }
 
-const untaken = (n: number, reason: string | null): RunResult => ({
+const refusedResult = (n: number, reason: string | null): RunResult => ({
   n,
   taken: false,
   reason,
@@ -169,7 +175,7 @@ const untaken = (n: number, reason: string | null): RunResult => ({
   stale: 0,
 });
 
-/** Some lines of a run, their corrections, and with the last ones the corrections of endpoints without a line. */
+/** Some lines of a run with their corrections (`own`). The last slice also has corrections of endpoints without a line. */
 interface Slice {
   lines: readonly RunLine[];
   own: readonly CorrectionDraft[];
@@ -177,8 +183,8 @@ interface Slice {
   last: boolean;
 }
 
-/** What stands alone, and what is published with the cards that follow from it. */
-function sortedDrafts(all: RunDrafts) {
+/** Splits drafts into those published alone, and corrections that are published with the cards that they change. */
+function splitDrafts(all: RunDrafts) {
   const standsAlone = ({ kind }: RunDrafts[number]): boolean =>
     kind === "listing" || kind === "delisting" || kind === "commitment" || kind === "receipt";
   return {
@@ -187,9 +193,9 @@ function sortedDrafts(all: RunDrafts) {
   };
 }
 
-const takenOf = (header: RunHeader): Taken => ({ run: header.n, log: header.log, positions: header.positions });
+const takenRunOf = (header: RunHeader): TakenRun => ({ run: header.n, log: header.log, positions: header.positions });
 
-const takenBy = (generation: NonNullable<Before["generation"]>): Taken => ({
+const takenRunOfGeneration = (generation: NonNullable<PublishedState["generation"]>): TakenRun => ({
   run: generation.run ?? -1,
   log: generation.log!,
   positions: generation.positions,

@@ -17,7 +17,7 @@ import { isSimulated, readCheckpoint, SIMULATED_TIME } from "../published/reader
 import type { Witnesses } from "./witnesses.ts";
 import { swapPublic } from "./writes.ts";
 
-/** Two roots for one size, both signed by our key. Publishing stops: a fork cannot be mended. */
+/** Our key has signed two roots for one size. Publishing stops, since a fork cannot be repaired. */
 export class Fork extends Failure {
   constructor(size: number, ours: Uint8Array, theirs: Uint8Array) {
     const hex = (bytes: Uint8Array) => Buffer.from(bytes).toString("hex");
@@ -28,11 +28,11 @@ export class Fork extends Failure {
 export interface CheckpointKeys {
   log: NoteSigner;
   witness: NoteSigner;
-  /** Keys that were replaced: they sign beside the new ones until they retire, and what they signed is still ours. */
+  /** Replaced keys. They sign beside the new keys until they retire, and their signatures are accepted for ever. */
   replaced?: readonly { role: "log" | "witness"; signer: NoteSigner; until: Date }[];
 }
 
-/** The checkpoint's keys under their names: the log's is the origin, the witness's stands below it. */
+/** Names the checkpoint's keys: the log's key has the origin as name, the witness's key a name below it. */
 export function checkpointKeys(
   origin: string,
   signers: { log: Signer; witness: Signer; retired?: readonly RetiredKey[] },
@@ -50,26 +50,32 @@ export function checkpointKeys(
   return { log: named(origin, signers.log), witness: named(witnessName(origin), signers.witness), replaced };
 }
 
-const replacedAs = (keys: CheckpointKeys, role: "log" | "witness", at?: Date): NoteSigner[] =>
+const replacedKeysOf = (keys: CheckpointKeys, role: "log" | "witness", at?: Date): NoteSigner[] =>
   (keys.replaced ?? []).flatMap((one) => (one.role === role && (!at || one.until > at) ? [one.signer] : []));
 
-/** The keys under which our own checkpoints are accepted: those in use, and all that they replaced. */
+/** The keys under which our own checkpoints are accepted: the present keys and all replaced ones. */
 export const ownTrust = (keys: CheckpointKeys): CheckpointTrust => ({
   ...keys,
-  logs: replacedAs(keys, "log"),
-  witnesses: replacedAs(keys, "witness"),
+  logs: replacedKeysOf(keys, "log"),
+  witnesses: replacedKeysOf(keys, "witness"),
 });
 
-/** What is done with the checkpoint that is there. */
-interface Swap {
+/** How the stored checkpoint is to be replaced. */
+interface CheckpointSwap {
   head: TreeHead;
   keys: CheckpointKeys;
   at: Date;
   refresh: boolean;
 }
 
-/** The head to sign, or why none is: a larger checkpoint, or one of this head that is new enough. @throws Fork */
-function toSign({ head, keys, at, refresh }: Swap, bytes: Uint8Array | null): TreeHead | "larger" | "there" {
+/**
+ * The head to sign; `larger` if a larger checkpoint is stored, `there` if this head's is and is new enough. @throws
+ * Fork
+ */
+function headToSign(
+  { head, keys, at, refresh }: CheckpointSwap,
+  bytes: Uint8Array | null,
+): TreeHead | "larger" | "there" {
   const theirs = bytes && openCheckpoint(bytes, ownTrust(keys));
   if (!theirs) return head;
   if (theirs.size === head.size && !sameHash(theirs.root, head.root)) {
@@ -81,11 +87,11 @@ function toSign({ head, keys, at, refresh }: Swap, bytes: Uint8Array | null): Tr
 }
 
 /**
- * Publish the checkpoint of this head, or a fresher one of the same head when `refresh`. A larger one stays: a
- * publisher that was paused never takes the checkpoint back. Once a checkpoint has the extension line of simulated time,
- * every later one has it too. Witnesses are asked before it is published, since its root is decided: whatever ends this
- * process meanwhile, no other root of this size can follow.
- * @returns false when a larger one is there.
+ * Publishes the checkpoint of this head; with `refresh` also when the stored one has the same head. A larger checkpoint
+ * is never replaced, so a paused publisher cannot take the log back. Once a checkpoint has the extension line of
+ * simulated time, every later one has it too. Witnesses are asked before the checkpoint is published: the generation
+ * has fixed the root, so no other root of this size can follow even if this process dies.
+ * @returns false when a larger checkpoint is stored
  * @throws Fork; BelowQuorum where the settings hold a checkpoint back
  */
 export async function publishCheckpoint(
@@ -95,28 +101,28 @@ export async function publishCheckpoint(
   at: Date,
   { refresh = false, witnesses }: { refresh?: boolean; witnesses?: Witnesses | undefined } = {},
 ): Promise<boolean> {
-  const swap: Swap = { head, keys, at, refresh };
-  const cosigned = witnesses ? await cosignedBy(witnesses, store, swap) : null;
+  const swap: CheckpointSwap = { head, keys, at, refresh };
+  const cosigned = witnesses ? await collectCosignatures(witnesses, store, swap) : null;
   let superseded = false;
   await swapPublic(store, CHECKPOINT, (object) => {
-    const signed = toSign(swap, object?.bytes ?? null);
+    const signed = headToSign(swap, object?.bytes ?? null);
     superseded = signed === "larger";
     if (typeof signed === "string") return null;
-    const retiring = { logs: replacedAs(keys, "log", at), witnesses: replacedAs(keys, "witness", at) };
+    const retiring = { logs: replacedKeysOf(keys, "log", at), witnesses: replacedKeysOf(keys, "witness", at) };
     const others = cosigned?.text === bodyOf(signed) ? cosigned.lines : [];
     return signCheckpoint(signed, keys.log, keys.witness, at, retiring, others);
   });
   return !superseded;
 }
 
-/** Cosignatures of the text that is to be published; null when none is. */
-async function cosignedBy(witnesses: Witnesses, publicStore: Store, swap: Swap) {
+/** Collects the witnesses' cosignatures of the text to be published; null when nothing is to be published. */
+async function collectCosignatures(witnesses: Witnesses, publicStore: Store, swap: CheckpointSwap) {
   const theirs = await readCheckpoint(publicStore, ownTrust(swap.keys));
-  const signed = toSign(swap, theirs?.bytes ?? null);
+  const signed = headToSign(swap, theirs?.bytes ?? null);
   if (typeof signed === "string") return null;
   const text = bodyOf(signed);
-  // A witness knows the log by one key for a long time, so those that are being retired sign too.
-  const lines = [swap.keys.log, ...replacedAs(swap.keys, "log", swap.at)].map((key) =>
+  // A witness may know only the log's older key, so keys that are being retired sign too.
+  const lines = [swap.keys.log, ...replacedKeysOf(swap.keys, "log", swap.at)].map((key) =>
     signatureLine(key, ED25519, key.sign(Buffer.from(text))),
   );
   const note = Buffer.from(`${text}\n${lines.join("")}`);

@@ -11,7 +11,7 @@ import { TileReader } from "../../infra/tree/tiles.ts";
 import { createObjectFetch } from "../published/reader.ts";
 import { parseVerifierKey } from "../published/trust.ts";
 
-/** A witness that is not ours (c2sp.org/tlog-witness). */
+/** Address and key of a witness that others run (c2sp.org/tlog-witness). */
 export interface WitnessAddress {
   /** Names it in metrics and on the status page. */
   name: string;
@@ -24,16 +24,16 @@ export interface WitnessesOptions {
   witnesses: readonly WitnessAddress[];
   /** How many have to cosign a checkpoint. */
   quorum: number;
-  /** Longest wait for all of them together, ms. */
+  /** Longest wait for all witnesses together, ms. */
   patienceMs: number;
-  /** Below the quorum a checkpoint is published with what came, or held until enough have cosigned it. */
+  /** With fewer cosignatures than the quorum: publish the checkpoint anyway, or hold it until enough witnesses cosigned. */
   belowQuorum: "publish" | "hold";
   clock: Clock;
   logger: Logger;
   metrics: Metrics;
 }
 
-/** Too few witnesses cosigned, and the settings hold such a checkpoint back. The next publication asks them again. */
+/** Too few witnesses cosigned, and the settings hold the checkpoint back. The next publication asks the witnesses again. */
 class BelowQuorum extends Failure {
   constructor(size: number, got: number, quorum: number) {
     super("unwitnessed", `the checkpoint of ${size} leaves has ${got} of ${quorum} cosignatures and is held back`, {
@@ -42,15 +42,15 @@ class BelowQuorum extends Failure {
   }
 }
 
-const COSIGNED = "touchstone_witness_cosigned_seconds";
+const COSIGNED_GAUGE = "touchstone_witness_cosigned_seconds";
 
 /** How one submission ended. */
-type Result = "cosigned" | "late" | "down" | "refused" | "ahead" | "garbage" | "failed";
+type SubmissionResult = "cosigned" | "late" | "down" | "refused" | "ahead" | "garbage" | "failed";
 
-/** A submission that brought no cosignature. */
+/** A submission to a witness ended without a cosignature. */
 class NotCosigned extends Error {
   constructor(
-    readonly result: Exclude<Result, "cosigned">,
+    readonly result: Exclude<SubmissionResult, "cosigned">,
     says: string,
   ) {
     super(says);
@@ -58,18 +58,21 @@ class NotCosigned extends Error {
 }
 
 /** What this process knows of a witness. */
-interface Known extends WitnessAddress {
-  /** Size of the tree that it cosigned last; 0 until it says otherwise. */
+interface WitnessState extends WitnessAddress {
+  /** Size of the tree that the witness cosigned last; 0 while unknown. */
   size: number;
-  /** Submissions in a row that brought nothing. */
+  /** Failed submissions in a row. */
   failures: number;
-  /** Steady time before which it is not asked. */
+  /** Monotonic time (ms) before which the witness is not asked. */
   notBefore: number;
 }
 
 /** Answers to a submission are a few lines. */
 const MAX_ANSWER_BYTES = 16 * 1024;
-/** Requests of one submission: with the size known here, then with the one that the witness names, and once more for a race. */
+/**
+ * Most requests of one submission: with the size known here, with the size that the witness names, and once after a
+ * race.
+ */
 const MAX_REQUESTS = 3;
 /** Failures in a row after which a witness is asked less often, and the longest pause, ms. */
 const PATIENT_FAILURES = 3;
@@ -85,36 +88,37 @@ export interface Submission {
 }
 
 /**
- * The witnesses of the settings. Each checkpoint is submitted to all at once, each with the consistency proof from the size
- * that it has. A witness that was down for days costs a publication nothing: after some failures it is asked seldom.
+ * Submits checkpoints to the configured witnesses, to all at the same time, each with a consistency proof from the size
+ * that the witness has. After some failures in a row a witness is asked less often, so that it does not delay
+ * publications.
  */
 export class Witnesses {
-  readonly #known: Known[];
+  readonly #witnesses: WitnessState[];
 
   constructor(private readonly options: WitnessesOptions) {
-    this.#known = options.witnesses.map((one) => ({ ...one, size: 0, failures: 0, notBefore: 0 }));
-    for (const { name: witness } of this.#known) options.metrics.gauge(COSIGNED, 0, { witness });
+    this.#witnesses = options.witnesses.map((one) => ({ ...one, size: 0, failures: 0, notBefore: 0 }));
+    for (const { name: witness } of this.#witnesses) options.metrics.gauge(COSIGNED_GAUGE, 0, { witness });
   }
 
   /**
-   * Cosignature lines that came within the patience, each verified. Takes no longer than the patience.
+   * Collects the verified cosignature lines that arrive within `patienceMs`.
    * @throws BelowQuorum where the settings say so
    */
   async collect(submission: Submission): Promise<string[]> {
     const { clock, patienceMs, quorum, belowQuorum, metrics, logger } = this.options;
     const now = clock.monotonic();
     const signal = AbortSignal.timeout(patienceMs);
-    const proofFrom = this.#proofs(submission);
-    const asked = this.#known.filter(({ notBefore }) => notBefore <= now);
-    const late = ended(signal).then((): never => {
+    const proofFrom = this.#createProver(submission);
+    const asked = this.#witnesses.filter(({ notBefore }) => notBefore <= now);
+    const late = waitForAbort(signal).then((): never => {
       throw new NotCosigned("late", `no answer within ${patienceMs} ms`);
     });
     late.catch(() => undefined);
     const lines = await Promise.all(
       asked.map((one) =>
         Promise.race([this.#submit(one, submission, proofFrom, signal), late]).then(
-          (line) => this.#note(one, submission.head.size, line),
-          (error: unknown) => this.#noteFailure(one, error, signal),
+          (line) => this.#recordCosignature(one, submission.head.size, line),
+          (error: unknown) => this.#recordFailure(one, error, signal),
         ),
       ),
     );
@@ -127,15 +131,15 @@ export class Witnesses {
     return got;
   }
 
-  #note(one: Known, size: number, line: string): string {
+  #recordCosignature(one: WitnessState, size: number, line: string): string {
     const { clock, metrics } = this.options;
     Object.assign(one, { size, failures: 0, notBefore: 0 });
     metrics.count("touchstone_witness_submissions_total", { witness: one.name, result: "cosigned" });
-    metrics.gauge(COSIGNED, clock.now().getTime() / 1000, { witness: one.name });
+    metrics.gauge(COSIGNED_GAUGE, clock.now().getTime() / 1000, { witness: one.name });
     return line;
   }
 
-  #noteFailure(one: Known, error: unknown, signal: AbortSignal): null {
+  #recordFailure(one: WitnessState, error: unknown, signal: AbortSignal): null {
     const { clock, logger, metrics } = this.options;
     one.failures++;
     const pauses = one.failures - PATIENT_FAILURES;
@@ -147,8 +151,8 @@ export class Witnesses {
     return null;
   }
 
-  /** Proofs up to the submission's head; its tiles are opened once, and only where a witness needs a proof. */
-  #proofs({ head, publicStore }: Submission): (old: number) => Promise<Uint8Array[]> {
+  /** Returns a function that makes consistency proofs up to the submission's head. Tiles are opened at the first proof. */
+  #createProver({ head, publicStore }: Submission): (old: number) => Promise<Uint8Array[]> {
     let tiles: Promise<TileReader> | null = null;
     return async (old) => {
       if (old === 0 || old === head.size) return [];
@@ -158,22 +162,22 @@ export class Witnesses {
   }
 
   async #submit(
-    one: Known,
+    one: WitnessState,
     { note, head }: Submission,
     proofFrom: (old: number) => Promise<Uint8Array[]>,
     signal: AbortSignal,
   ): Promise<string> {
-    // A larger size than ours was another publisher's, or a lie: the witness is asked again.
+    // A larger size than ours came from another publisher or is wrong, so the witness is asked for its size again.
     let old = one.size > head.size ? 0 : one.size;
     for (let request = 0; request < MAX_REQUESTS; request++) {
       const body = formatAddCheckpoint({ old, proof: await proofFrom(old), checkpoint: note });
       const answer = await post(`${one.url.replace(/\/+$/, "")}/add-checkpoint`, body, signal);
-      if (answer.status === 200) return this.#verified(one, note, answer.bytes);
+      if (answer.status === 200) return this.#ownLineOf(one, note, answer.bytes);
       if (answer.status !== 409) {
         const result = answer.status >= 500 || answer.status === 429 ? "down" : "refused";
         throw new NotCosigned(result, `status ${answer.status}`);
       }
-      const size = sizeIn(answer);
+      const size = parseSize(answer);
       if (size === null || size === old) throw new NotCosigned("garbage", "status 409 without another size");
       if (size > head.size) throw new NotCosigned("ahead", `it has ${size} leaves, this checkpoint ${head.size}`);
       old = size;
@@ -182,8 +186,8 @@ export class Witnesses {
     throw new NotCosigned("garbage", `another size in each of ${MAX_REQUESTS} answers`);
   }
 
-  /** The witness's own line of its answer. Lines of other keys are ignored. @throws NotCosigned */
-  #verified({ key }: Known, note: Uint8Array, answer: Uint8Array): string {
+  /** Finds and verifies the witness's cosignature line in its answer; ignores lines of other keys. @throws NotCosigned */
+  #ownLineOf({ key }: WitnessState, note: Uint8Array, answer: Uint8Array): string {
     try {
       const opened = parseNote(Buffer.concat([note, answer]));
       const at = cosignatureTime(opened, key);
@@ -200,7 +204,10 @@ export class Witnesses {
   }
 }
 
-/** The witnesses of the settings; undefined where there are none. @throws Failure `usage` for a key that is none, or a quorum out of reach */
+/**
+ * The witnesses of the settings; undefined where there are none. @throws Failure `usage` for a key that is none, or a
+ * quorum out of reach
+ */
 export function witnessesOf(
   { witnesses, witnessing }: Pick<Config, "witnesses" | "witnessing">,
   parts: Pick<WitnessesOptions, "clock" | "logger" | "metrics">,
@@ -214,7 +221,7 @@ export function witnessesOf(
   return new Witnesses({ witnesses: addresses, quorum, patienceMs, belowQuorum, ...parts });
 }
 
-const ended = (signal: AbortSignal): Promise<void> =>
+const waitForAbort = (signal: AbortSignal): Promise<void> =>
   new Promise((resolve) => signal.addEventListener("abort", () => resolve(), { once: true }));
 
 interface Answer {
@@ -244,8 +251,8 @@ async function post(url: string, body: Uint8Array, signal: AbortSignal): Promise
   }
 }
 
-/** The size in a 409, or null. */
-function sizeIn({ type, bytes }: Answer): number | null {
+/** Reads the tree size in the body of a 409 answer; null when it is malformed. */
+function parseSize({ type, bytes }: Answer): number | null {
   const text = bytes.toString("latin1");
   const size = Number(text);
   const isSize = type.split(";", 1)[0]!.trim() === SIZE_TYPE && /^(0|[1-9]\d{0,15})\n$/.test(text);

@@ -27,7 +27,7 @@ interface Wanted {
   last: number;
 }
 
-const nameOf = (subject: ArchiveSubject, day: string): string => `${subject} ${day}`;
+const subjectDayKey = (subject: ArchiveSubject, day: string): string => `${subject} ${day}`;
 
 /**
  * Checks that the archive is complete and agrees with what was published before the rows moved: files against leaves
@@ -49,18 +49,18 @@ export class ArchiveAudit {
   /** @param fold the archive's leaves so far, including this one @param jwks keys that are valid at this position */
   add(leaf: Leaf, bytes: Buffer, fold: ArchiveFold, jwks: Jwks | null): void {
     if (leaf.kind === "archive") this.#leaves.push({ leaf, jwks });
-    if (leaf.kind === "grade") this.#want(fold.subjectOf(leaf), leaf.day, leaf.index, bytes);
+    if (leaf.kind === "grade") this.#addWanted(fold.subjectOf(leaf), leaf.day, leaf.index, bytes);
   }
 
   /** Adds a line of the evidence file that this leaf names. */
   line({ day, index }: Pick<EvidenceLeaf, "day" | "index">, line: EvidenceLine): void {
     const subject = "obs_id" in line && line.kind === 0 ? SUBJECT_OF[line.topic] : undefined;
-    if (subject) this.#want(subject, day, index, observedRow(line as SampleLine, subject === "mcp_probes"));
+    if (subject) this.#addWanted(subject, day, index, observedRowText(line as SampleLine, subject === "mcp_probes"));
   }
 
   /** An evidence file of this day could not be read, so it is not known which probes the archive must have. */
   unread(day: string): void {
-    for (const subject of Object.values(SUBJECT_OF)) this.#unread.add(nameOf(subject, day));
+    for (const subject of Object.values(SUBJECT_OF)) this.#unread.add(subjectDayKey(subject, day));
   }
 
   /** Leaves could not be read, which may name files and rows. */
@@ -68,8 +68,8 @@ export class ArchiveAudit {
     this.#hasHoles = true;
   }
 
-  #want(subject: ArchiveSubject, day: string, order: number, thing: Buffer | string): void {
-    const name = nameOf(subject, day);
+  #addWanted(subject: ArchiveSubject, day: string, order: number, thing: Buffer | string): void {
+    const name = subjectDayKey(subject, day);
     const wanted = this.#wanted.get(name) ?? { things: new Multiset(), last: -1 };
     wanted.things.add(thing);
     wanted.last = Math.max(wanted.last, order);
@@ -83,16 +83,16 @@ export class ArchiveAudit {
     for (const { leaf, jwks } of this.#leaves) {
       onProgress(`archive: ${leaf.manifest.subject} ${dayOfManifest(leaf.manifest)}`);
       await this.files.look(async () => {
-        if (!this.#hasHoles) refuseWrongLeaf(leaf, seen, replaced);
+        if (!this.#hasHoles) checkLeaf(leaf, seen, replaced);
         await this.#readFile(source, leaf, fold.archive);
-        await sameManifest(source, leaf);
+        await checkManifest(source, leaf);
         verifySignature(`manifest ${leaf.manifest.id}`, jwks, leaf.manifest, leaf.manifest.verified_at);
       });
       seen.set(leaf.manifest.id, leaf);
       if (leaf.supersedes !== null) replaced.add(leaf.supersedes);
     }
-    this.#everyDay(fold);
-    this.#everyRow(fold.archive);
+    this.#checkDays(fold);
+    this.#checkRows(fold.archive);
   }
 
   async #readFile(source: Source, leaf: ArchiveLeaf, fold: ArchiveFold): Promise<void> {
@@ -102,7 +102,7 @@ export class ArchiveAudit {
     const things = new Multiset();
     let wrong: string | null = null;
     let before = "";
-    const name = nameOf(subject, day);
+    const name = subjectDayKey(subject, day);
     const known = this.#unread.has(name);
     this.#unread.add(name);
     await readFile(await fetchFile(source, file), file, (line) => {
@@ -122,7 +122,7 @@ export class ArchiveAudit {
   }
 
   /** Checks that no subject and day is missing from the first day of the evidence to the newest archived day. */
-  #everyDay({ archive, evidence }: PublishedFold): void {
+  #checkDays({ archive, evidence }: PublishedFold): void {
     const newest = this.#leaves
       .map(({ leaf }) => dayOfManifest(leaf.manifest))
       .sort()
@@ -137,7 +137,7 @@ export class ArchiveAudit {
     }
   }
 
-  #everyRow(fold: ArchiveFold): void {
+  #checkRows(fold: ArchiveFold): void {
     for (const subject of ARCHIVE_SUBJECTS) {
       for (const name of new Set([...this.#held.keys(), ...this.#unread])) {
         const held = this.#held.get(name) ?? new Multiset();
@@ -174,7 +174,7 @@ function lineOf(
   const value = parseJson(line) as Record<string, unknown> | undefined;
   if (subject === "liveness_probes" || subject === "mcp_probes") {
     if (!value || String(value.observed_at).slice(0, 10) !== day) return null;
-    const thing = archivedRow(value);
+    const thing = archivedRowText(value);
     return thing === null ? null : { thing, order: `${value.capability_id} ${value.record_id}` };
   }
   const leaf = value as GradeLeaf | undefined;
@@ -183,11 +183,7 @@ function lineOf(
 }
 
 /** @throws Unproven */
-function refuseWrongLeaf(
-  leaf: ArchiveLeaf,
-  seen: ReadonlyMap<string, ArchiveLeaf>,
-  replaced: ReadonlySet<string>,
-): void {
+function checkLeaf(leaf: ArchiveLeaf, seen: ReadonlyMap<string, ArchiveLeaf>, replaced: ReadonlySet<string>): void {
   const { manifest, supersedes, index } = leaf;
   const day = dayOfManifest(manifest);
   const { key } = archiveFileOf(leaf);
@@ -208,7 +204,7 @@ function refuseWrongLeaf(
   }
 }
 
-async function sameManifest(source: Source, { manifest }: ArchiveLeaf): Promise<void> {
+async function checkManifest(source: Source, { manifest }: ArchiveLeaf): Promise<void> {
   const key = archiveManifestKey(manifest.id);
   const bytes = await source.get(key, MAX.keys);
   if (!bytes) throw new MissingObject(key);
@@ -227,7 +223,7 @@ interface Terms {
  * The members of an archive's line as one text, for comparison. The amount is made a number, as evidence has it.
  * @returns null when it is no such line
  */
-function archivedRow({ amount, ...row }: Record<string, unknown>): string | null {
+function archivedRowText({ amount, ...row }: Record<string, unknown>): string | null {
   try {
     return canonicalText({ ...row, amount: amount === null ? null : Number(String(amount).replace(".", "")) / 1e6 });
   } catch {
@@ -236,7 +232,7 @@ function archivedRow({ amount, ...row }: Record<string, unknown>): string | null
 }
 
 /** The same text made from the evidence's line of a probe (records.md, Archive rows). */
-function observedRow(line: SampleLine, isTool: boolean): string {
+function observedRowText(line: SampleLine, isTool: boolean): string {
   const { status, terms, initialize_ms, tool, tool_present } = line as SampleLine & Record<string, unknown>;
   const { sha256 = null, protocols = [], offers = [] } = (terms ?? {}) as Terms;
   const signable = offers.find(({ payable }) => payable);

@@ -31,7 +31,7 @@ export class EndpointEvidence {
     });
     const records = this.#corrections.filter((line) => line.position < (positions[line.topic] ?? 0));
     const { pay_to } = newestTerms(rows);
-    return { cap, pay_to, domain, disputed: isDisputed(records), rows, withdrawn: withdrawnOf(rows, records) };
+    return { cap, pay_to, domain, disputed: isDisputed(records), rows, withdrawn: withdrawnSamples(rows, records) };
   }
 
   #rowAsOf(line: SampleLine, next: number): Row | null {
@@ -71,7 +71,7 @@ function issuedAt(line: AmendmentLine): number {
 }
 
 /** Corrections that no reinstatement took back. */
-function inForce(records: readonly AmendmentLine[]): AmendmentLine[] {
+function correctionsInForce(records: readonly AmendmentLine[]): AmendmentLine[] {
   const back = new Set(records.flatMap((line) => (line.field === "reinstated" ? [bodyOf(line).correction] : [])));
   return records.filter((line) => line.field === "correction" && !back.has(bodyOf(line).id));
 }
@@ -82,8 +82,8 @@ const recordOf = (line: AmendmentLine): unknown => bodyOf(line).record_id ?? nul
  * Rows that corrections in force withdraw. One without a record id withdraws every record observed before it was
  * issued.
  */
-function withdrawnOf(rows: readonly Row[], records: readonly AmendmentLine[]): Set<string> {
-  const corrections = inForce(records).map((line) => ({ record: recordOf(line), before: issuedAt(line) }));
+function withdrawnSamples(rows: readonly Row[], records: readonly AmendmentLine[]): Set<string> {
+  const corrections = correctionsInForce(records).map((line) => ({ record: recordOf(line), before: issuedAt(line) }));
   const taken = ({ obs_id, t }: Row) =>
     corrections.some(({ record, before }) => (record === null ? t.getTime() < before : record === obs_id));
   return new Set(rows.filter(taken).map(({ obs_id }) => obs_id));
@@ -94,7 +94,7 @@ function withdrawnOf(rows: readonly Row[], records: readonly AmendmentLine[]): S
  * (sql/samples/touched, site).
  */
 function isDisputed(records: readonly AmendmentLine[]): boolean {
-  const corrections = inForce(records);
+  const corrections = correctionsInForce(records);
   const settled = (dispute: AmendmentLine) =>
     corrections.some((line) => {
       const record = recordOf(line);

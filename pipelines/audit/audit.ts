@@ -92,22 +92,22 @@ export async function audit(options: AuditOptions): Promise<AuditReport> {
 const kept: Source = { name: "the checkpoint that was kept", get: async () => null, close: async () => undefined };
 
 /** Checks that need a proven tree. */
-const NEED_THE_TREE = ["leaves", "indexes, rebuilt from the log", "evidence files", "cards, recomputed"];
+const CHECKS_OF_PROVEN_TREE = ["leaves", "indexes, rebuilt from the log", "evidence files", "cards, recomputed"];
 
 /** Calls that are fetched at once. */
 const CALLS_AT_ONCE = 8;
 
-type Found = (...findings: Finding[]) => void;
+type AddFindings = (...findings: Finding[]) => void;
 type Progress = (text: string) => void;
 
 /** Reads the log once: each bundle is checked against the tree, and each leaf by every check of the log. */
-async function auditRecord(options: AuditOptions, found: Found, onProgress: Progress): Promise<void> {
+async function auditRecord(options: AuditOptions, found: AddFindings, onProgress: Progress): Promise<void> {
   const { source, head, ask } = options;
   const packing = new Packing(options.packing ?? "strict");
   const log = await readLog(options, packing, found, onProgress);
   if (!log) {
     found(packing.finding);
-    for (const name of NEED_THE_TREE) {
+    for (const name of CHECKS_OF_PROVEN_TREE) {
       const check = new Check(name);
       check.notRun("the tree cannot be proven");
       found(check.finding);
@@ -126,7 +126,7 @@ async function auditRecord(options: AuditOptions, found: Found, onProgress: Prog
 async function readLog(
   { source, head }: AuditOptions,
   packing: Packing,
-  found: Found,
+  found: AddFindings,
   onProgress: Progress,
 ): Promise<LogReading | null> {
   let read = 0;
@@ -153,7 +153,7 @@ async function readLog(
   }
 }
 
-async function auditEvidence(source: Source, log: LogReading, found: Found, onProgress: Progress): Promise<void> {
+async function auditEvidence(source: Source, log: LogReading, found: AddFindings, onProgress: Progress): Promise<void> {
   const files = new Check("evidence files");
   const schedules = new ScheduleAudit(log.rules.fold);
   const calls = new Map<string, NamedCall>();
@@ -239,7 +239,7 @@ async function auditCopies(own: Copy, others: readonly Copy[]): Promise<{ findin
   for (const other of others) {
     await check.look(async () => {
       const [small, large] = own.head.size <= other.head.size ? [own, other] : [other, own];
-      if (await begins(small.head, large)) return;
+      if (await isBeginningOf(small.head, large)) return;
       const says = `${small.source.name} (${small.head.size} leaves) is not the beginning of ${large.source.name} (${large.head.size})`;
       forks.push({ says, ours: own.head.bytes.toString("utf8"), theirs: other.head.bytes.toString("utf8") });
       check.bad({ key: other.source.name, expected: "one history", got: says });
@@ -248,7 +248,7 @@ async function auditCopies(own: Copy, others: readonly Copy[]): Promise<{ findin
   return { finding: check.finding, forks };
 }
 
-async function begins(small: Checkpoint, { source, head }: Copy): Promise<boolean> {
+async function isBeginningOf(small: Checkpoint, { source, head }: Copy): Promise<boolean> {
   if (small.size === head.size) return sameHash(small.root, head.root);
   return (await RecordReader.over(createSourceFetch(source), head)).extends(small);
 }
@@ -257,7 +257,7 @@ async function begins(small: Checkpoint, { source, head }: Copy): Promise<boolea
 export type AskLive = (path: string) => Promise<unknown>;
 
 /** Endpoints that are asked for, spread evenly over all of them. */
-const SAMPLED = 20;
+const ENDPOINTS_SAMPLED = 20;
 
 /**
  * Checks that live answers agree with the log. Each sampled answer must be signed by the answers key, and its card must
@@ -266,8 +266,8 @@ const SAMPLED = 20;
 async function auditLive(ask: AskLive, fold: PublishedFold, jwks: Jwks | null): Promise<Finding> {
   const check = new Check("live answers");
   const caps = [...fold.caps.values()].filter(({ listed }) => listed).sort((a, b) => (a.cap < b.cap ? -1 : 1));
-  const step = Math.max(1, Math.floor(caps.length / SAMPLED));
-  for (const cap of caps.filter((_, i) => i % step === 0).slice(0, SAMPLED)) {
+  const step = Math.max(1, Math.floor(caps.length / ENDPOINTS_SAMPLED));
+  for (const cap of caps.filter((_, i) => i % step === 0).slice(0, ENDPOINTS_SAMPLED)) {
     const key = `/v1/check?url=${cap.cap}`;
     const answer = (await ask(key)) as Record<string, unknown> | null;
     if (!answer) {

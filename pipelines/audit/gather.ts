@@ -19,45 +19,49 @@ import { EvidenceLeaf, GradeLeaf, type Leaf, RelatedPartiesLeaf } from "../recor
 import { normaliseUrl } from "../record/url.ts";
 import { METHODS } from "../record/vocabulary.ts";
 
-/** Which endpoints are looked at: one by its id, those at one url, or all. */
+/** Which endpoints are audited: one by its id, those at one URL, or all. */
 export type Wanted = { cap: string } | { url: string } | "all";
 
-/** Cards that one run published of an endpoint, and what was in the log of it before them. */
+/** The cards of an endpoint that one run published, and the endpoint's letters and corrections in the log before them. */
 export interface CardGroup {
   leaves: readonly GradeLeaf[];
-  before: Pick<Known, "letters" | "corrections">;
+  before: Pick<AuditedEndpoint, "letters" | "corrections">;
 }
 
 export interface Gathered {
-  /** Capability -> its groups of cards in log order; an endpoint that is listed and has no card yet has none. */
+  /** Endpoint id -> its groups of cards in log order; an empty list for a listed endpoint without a card. */
   groups: Map<string, CardGroup[]>;
-  /** Where the capabilities live, as their listings say. */
+  /** Endpoint id -> URL in its listing. */
   urls: Map<string, string>;
   evidence: EvidenceFold;
-  /** Files by bucket, oldest first, and those with payee and domain tables. */
+  /** Evidence files of rows by bucket, oldest first; and the files with tables of related parties (payees and domains). */
   rows: Map<number, EvidenceFile[]>;
   tableFiles: EvidenceFile[];
-  /** Payee and domain tables that the leaves name; none behind a hole. */
+  /** Tables of related parties (payees and domains) that the leaves name, up to the first unreadable leaf. */
   relatedParties: RelatedPartiesFold;
   size: number;
-  /** First leaf that could not be read, null when all could: of what stands behind it nothing bad can be said. */
+  /** First leaf that could not be read, null when all could. A fault in later leaves proves nothing against the record. */
   hole: number | null;
 }
 
-/** An endpoint as the auditor folds it: with the leaves of its newest cards. */
-type Known = Endpoint<GradeLeaf, RawLetter>;
+/** The auditor's state of an endpoint, with the leaves of its newest cards. */
+type AuditedEndpoint = Endpoint<GradeLeaf, RawLetter>;
 
-const GATHERED: Projection<Known> = { createEndpoint: emptyEndpoint, card: (leaf) => leaf, letters: keepRawLetters };
+const AUDITOR_PROJECTION: Projection<AuditedEndpoint> = {
+  createEndpoint: emptyEndpoint,
+  card: (leaf) => leaf,
+  letters: keepRawLetters,
+};
 
-/** Capability ids that a url may have, whatever its method; those with an MCP tool are found by their listing. */
-function capsAt(url: string): Set<string> {
+/** The endpoint ids that a URL may have, one for each HTTP method. Endpoints of MCP tools are found by their listing. */
+function capsOfUrl(url: string): Set<string> {
   const normal = normaliseUrl(url);
   return new Set(METHODS.map((method) => capId(method, normal)));
 }
 
 /**
- * One pass over the log: the cards of the wanted endpoints with every signature verified, the history that their hold
- * follows from, and the evidence that is named. Days must close in order and each close be there whole.
+ * Reads the log once and collects the cards of the wanted endpoints, the letters and corrections before them, and the
+ * evidence files. Verifies every signature, and that days are closed in order and each close is complete.
  * @throws BadUrl, Unproven, MissingObject, Tampered, Oversized, SourceDown
  */
 export async function gather(source: Source, head: { size: number; root: Buffer }, wanted: Wanted): Promise<Gathered> {
@@ -66,23 +70,23 @@ export async function gather(source: Source, head: { size: number; root: Buffer 
   return gathering.found();
 }
 
-/** What {@link gather} gathers, leaf by leaf; an audit that reads the log for other checks too feeds it itself. */
+/** Does the work of {@link gather} leaf by leaf, for an audit that reads the log for other checks too. */
 export class Gathering {
   readonly #found: Gathered;
-  readonly #known = new Map<string, Known>();
+  readonly #known = new Map<string, AuditedEndpoint>();
   readonly #caps: Set<string>;
   readonly #url: string | null;
   #chain: KeyChain | null = null;
-  /** Leaf of the day close that was read last, until its last part came. */
+  /** Leaf of the day close that is being read, null after its last part. */
   #open: EvidenceLeaf | null = null;
-  /** The next leaf of the evidence may be any part of any day's close. */
+  /** True after unreadable leaves: the next evidence leaf may be any part of any day's close. */
   #afterHole = false;
 
   constructor(
     private readonly source: Source,
     private readonly wanted: Wanted,
     size: number,
-    /** False where the caller verifies every signature and every key document itself. */
+    /** False when the caller verifies every signature and every keys document itself. */
     private readonly verifies = true,
   ) {
     this.#found = {
@@ -96,12 +100,12 @@ export class Gathering {
       hole: null,
     };
     this.#url = wanted !== "all" && "url" in wanted ? normaliseUrl(wanted.url) : null;
-    // No leaf has the url of an endpoint that is not listed, and so its domain. Here the caller gave the url.
-    if (this.#url) for (const cap of capsAt(this.#url)) this.#found.urls.set(cap, this.#url);
-    this.#caps = wanted === "all" ? new Set() : "cap" in wanted ? new Set([wanted.cap]) : capsAt(wanted.url);
+    // The URL of an unlisted endpoint is in no leaf. Here the caller gave the URL.
+    if (this.#url) for (const cap of capsOfUrl(this.#url)) this.#found.urls.set(cap, this.#url);
+    this.#caps = wanted === "all" ? new Set() : "cap" in wanted ? new Set([wanted.cap]) : capsOfUrl(wanted.url);
   }
 
-  /** Leaves from `index` on cannot be read: what they name is not known. */
+  /** Notes that leaves from `index` on cannot be read. */
   skip(index: number): void {
     this.#found.hole ??= index;
     this.#open = null;
@@ -133,7 +137,7 @@ export class Gathering {
         if (this.#isWanted(leaf.card.capability_id)) this.#grade(parseLeaf(GradeLeaf, leaf));
         return;
       case "kin":
-        // What the unread leaves changed is not known: tables of cards behind a hole are only in the evidence.
+        // Unread leaves may have changed the table; then tables are taken from the evidence only.
         if (this.#found.hole === null) this.#relatedParties(parseLeaf(RelatedPartiesLeaf, leaf));
         return;
       case "evidence":
@@ -144,9 +148,9 @@ export class Gathering {
   #isWanted = (cap: string): boolean => this.wanted === "all" || this.#caps.has(cap);
 
   /** @returns the endpoint before this leaf, and after it */
-  #fold(cap: string, leaf: Leaf): { before: Known; after: Known } {
-    const before = this.#known.get(cap) ?? GATHERED.createEndpoint(cap);
-    const after = applyLeafToEndpoint(before, leaf, GATHERED);
+  #fold(cap: string, leaf: Leaf): { before: AuditedEndpoint; after: AuditedEndpoint } {
+    const before = this.#known.get(cap) ?? AUDITOR_PROJECTION.createEndpoint(cap);
+    const after = applyLeafToEndpoint(before, leaf, AUDITOR_PROJECTION);
     this.#known.set(cap, after);
     return { before, after };
   }

@@ -29,14 +29,14 @@ import { Check, type Finding, type Packing, problemOf } from "./findings.ts";
 import { type Gathered, Gathering } from "./gather.ts";
 import { LogAudit } from "./log.ts";
 
-/** What one reading of the log is good for: its rules, its indexes, and what the cards are recomputed from. */
+/** Reads the log once for three purposes: checks its rules, rebuilds its indexes, and collects the cards to recompute. */
 export class LogReading {
   readonly rules: LogAudit;
   readonly #indexes: IndexAudit;
   readonly #gathering: Gathering;
-  /** Set by the first leaf that nothing further can stand on. */
+  /** True after a leaf that could not be used, since what is computed from later leaves would be wrong. */
   #unreadable = false;
-  /** Leaves were left out that nothing proves any more. */
+  /** True when leaves were skipped because they cannot be proven any more. */
   hasHoles = false;
   #fault: { error: unknown } | null = null;
 
@@ -51,12 +51,12 @@ export class LogReading {
     this.#gathering = new Gathering(source, "all", size, false);
   }
 
-  /** The next entry. */
+  /** Checks the next entry (bytes of a leaf). */
   async add(entry: Buffer): Promise<void> {
     const leaf = await this.rules.add(entry);
     if (!leaf) this.#unreadable = true;
     if (!leaf || this.#unreadable) return;
-    // An index is made of every leaf below it.
+    // An index depends on every leaf below it, so after skipped leaves it cannot be rebuilt.
     if (!this.hasHoles) await this.#indexes.add(leaf, this.rules.jwks, this.rules.fold);
     else if (leaf.kind === "index") this.#indexes.check.notRun("leaves below them are unread");
     if (this.#fault) return;
@@ -65,22 +65,25 @@ export class LogReading {
     });
   }
 
-  /** So many leaves cannot be read. */
+  /** Skips `count` leaves from `index` on, which cannot be read. */
   skip(index: number, count: number): void {
     this.hasHoles = true;
     this.rules.skip(count);
     this.#gathering.skip(index);
   }
 
-  /** The root over all entries was the signed one. */
+  /** Ends the reading, after the root over all entries was found to be the signed one. */
   async end(head: { size: number; root: Buffer }, onProgress: (text: string) => void): Promise<void> {
     await this.rules.end();
     await this.#indexes.end();
-    if (this.#indexes.late.length > 0 && this.#sound) await this.#again(head, onProgress);
+    if (this.#indexes.late.length > 0 && this.#sound) await this.#readLateIndexes(head, onProgress);
   }
 
-  /** Indexes that were published further behind their leaves than were held: read once more, now in order of their sizes. */
-  async #again(head: { size: number; root: Buffer }, onProgress: (text: string) => void): Promise<void> {
+  /**
+   * Reads the log again for indexes whose leaf came too late to rebuild them in the first reading, in order of their
+   * sizes.
+   */
+  async #readLateIndexes(head: { size: number; root: Buffer }, onProgress: (text: string) => void): Promise<void> {
     const again = new IndexAudit(this.source, this.packing, this.maxHeld, this.#indexes);
     const fold = new PublishedFold();
     const late = this.#indexes.late.sort((a, b) => a.leaf.tree_size - b.leaf.tree_size);
@@ -93,7 +96,7 @@ export class LogReading {
         onProgress(`indexes, once more: ${index} of ${head.size} leaves`);
       }
     } catch (error) {
-      // A tile or segment, and the check of those has told of it.
+      // The fault is in a tile or segment, which another check has reported.
       if (!problemOf(error)) throw error;
       this.#indexes.check.notRun("the leaves below them cannot be read once more", late.length);
     }
@@ -103,59 +106,59 @@ export class LogReading {
     return !this.#unreadable && !this.hasHoles && this.rules.leaves.finding.result === "ok";
   }
 
-  /** Endpoints with their cards and evidence. @throws Unproven for leaves that do not go together */
+  /** The endpoints with their cards and evidence. @throws Unproven for leaves that contradict each other */
   gathered(): Gathered {
     if (this.#fault) throw this.#fault.error;
     return this.#gathering.found();
   }
 
-  /** A log with holes has no index to rebuild. */
+  /** The findings of all checks. Indexes are left out after an unusable leaf; with skipped leaves they count as not run. */
   get findings(): Finding[] {
     return [...this.rules.findings, ...(this.#sound || this.hasHoles ? this.#indexes.findings : [])];
   }
 }
 
-/** An index leaf and the keys that vouch at its position. */
+/** An index leaf and the keys that are valid at its position. */
 interface NamedIndex {
   leaf: IndexLeaf;
   jwks: Jwks | null;
 }
 
-/** What one leaf changed of the index: an endpoint, and its entry then, null when it is not listed. */
-interface Held {
+/** The change that one leaf makes to the index: an endpoint and its new entry, null when it is not listed. */
+interface HeldChange {
   at: string;
   cap: string | null;
   entry: IndexEntry | null;
 }
 
-/** Leaves whose changes are held until an index says how many of them it knows: it is published with what came after it. */
-const MAX_HELD = 1 << 18;
+/** Most leaves whose changes are held back until an index leaf names its tree size, which is smaller than its position. */
+const MAX_HELD_CHANGES = 1 << 18;
 /** Shards that are read at once. */
 const SHARDS_AT_ONCE = 8;
 
-/** Lines that were printed: an entry is replaced, never changed. */
-type Printed = WeakMap<IndexEntry, string>;
+/** Cache of index lines by entry. Entries are immutable. */
+type LineCache = WeakMap<IndexEntry, string>;
 
-function lineOf(entry: IndexEntry, printed: Printed): string {
+function lineOf(entry: IndexEntry, printed: LineCache): string {
   const line = printed.get(entry) ?? `${lineText(entry)}\n`;
   printed.set(entry, line);
   return line;
 }
 
-/** Endpoints by their shard, in the order of its lines. */
-function shardMembers(entries: readonly IndexEntry[]): IndexEntry[][] {
+/** Groups the entries by shard, sorted as the lines of the shard. */
+function groupByShard(entries: readonly IndexEntry[]): IndexEntry[][] {
   const bits = shardBits(entries.length);
   const members = Array.from({ length: 2 ** bits }, (): IndexEntry[] => []);
   for (const entry of entries) members[shardOf(entry.listing.url, bits)]!.push(entry);
   return members.map(sortEntries);
 }
 
-/** The market index of these endpoints: what its list says. */
-export const indexOf = (entries: readonly IndexEntry[], printed: Printed = new WeakMap()) =>
-  listOf(shardMembers(entries), printed);
+/** Computes the list of shards of the market index with these entries. */
+export const indexOf = (entries: readonly IndexEntry[], printed: LineCache = new WeakMap()) =>
+  indexListOf(groupByShard(entries), printed);
 
 /** @param members entries of each shard, in the order of its lines */
-function listOf(members: readonly IndexEntry[][], printed: Printed) {
+function indexListOf(members: readonly IndexEntry[][], printed: LineCache) {
   const shards = members.map((of): ShardLine => {
     const text = Buffer.from(of.map((entry) => lineOf(entry, printed)).join(""));
     return { sha256: sha256hex(text), lines: of.length, bytes: text.length };
@@ -164,31 +167,32 @@ function listOf(members: readonly IndexEntry[][], printed: Printed) {
 }
 
 /**
- * Every index that was published, rebuilt byte for byte from the leaves below it while they go by, and each of its shards
- * read when it is first named. The fold is ahead of the newest index: what the leaves between them changed is held back.
+ * Rebuilds every published index byte for byte from the leaves below it, and reads each of its shards when an index
+ * first names it. An index leaf comes after leaves that its index does not know, so the changes of the newest leaves
+ * are held back.
  */
 class IndexAudit {
   readonly check: Check;
   readonly shards: Check;
   readonly tables: Check;
-  /** Set where the Parquet file of the newest index is gone: those of older ones may be. */
+  /** Set when the Parquet file of the newest index is missing. Files of older indexes may be missing. */
   #goneTable: MissingObject | null = null;
-  /** Indexes of sizes that had gone by: a second reading of the log has to rebuild them. */
+  /** Indexes that a second reading of the log has to rebuild: this reading was past their size when their leaf came. */
   readonly late: NamedIndex[] = [];
-  /** Leaves below the newest index, the moment of the last of them, and the endpoints that they list. */
+  /** The state below the newest index: number of leaves, time of the last leaf, and the entries. */
   #size = 0;
   #newest = "";
   readonly #entries = new Map<string, IndexEntry>();
-  readonly #printed: Printed = new WeakMap();
-  #held: Held[] = [];
-  /** Shards that were read, of the index before the one that is looked at. */
+  readonly #printed: LineCache = new WeakMap();
+  #held: HeldChange[] = [];
+  /** Hashes of the shards of the index before, which were read already. */
   #read = new Set<string>();
 
   constructor(
     private readonly source: Source,
     private readonly packing: Packing,
-    private readonly maxHeld = MAX_HELD,
-    /** The first reading of this log, whose checks go on. */
+    private readonly maxHeld = MAX_HELD_CHANGES,
+    /** For a second reading: the audit of the first reading, whose checks continue. */
     first?: IndexAudit,
   ) {
     this.check = first?.check ?? new Check("indexes, rebuilt from the log");
@@ -196,20 +200,20 @@ class IndexAudit {
     this.tables = first?.tables ?? new Check("index tables (Parquet)");
   }
 
-  /** The next leaf. @param jwks keys that vouch at its position @param fold the leaves up to it, itself included */
+  /** Adds the next leaf. @param jwks keys valid at its position @param fold state after this leaf */
   async add(leaf: Leaf, jwks: Jwks | null, fold: PublishedFold): Promise<void> {
     if (leaf.kind === "index") await this.named({ leaf, jwks });
     this.hold(leaf, fold);
   }
 
-  /** The next leaf, whatever index it names. */
+  /** Adds the change of the next leaf to those held back. */
   hold(leaf: Leaf, fold: PublishedFold): void {
     const cap = endpointOf(leaf);
     this.#held.push({ at: leaf.at, cap, entry: cap === null ? null : indexEntryOf(fold.caps.get(cap)!) });
     if (this.#held.length >= this.maxHeld) this.#advance(this.#size + Math.ceil(this.maxHeld / 2));
   }
 
-  /** Look at an index whose size has not gone by. */
+  /** Checks the index that a leaf names. */
   async named(one: NamedIndex): Promise<void> {
     const { tree_size: size, index, key } = one.leaf;
     if (size < this.#size) {
@@ -219,10 +223,10 @@ class IndexAudit {
     await this.check.look(async () => {
       if (size > index) throw new Unproven(key, `an index of leaves below ${index}`, `tree_size ${size}`);
       this.#advance(size);
-      // What follows from the log does not depend on the list.
-      const members = shardMembers([...this.#entries.values()]);
-      await this.#sameTable(one.leaf, members);
-      await this.#same(one, members);
+      // The rebuilt index is computed from the log alone, not from the published list.
+      const members = groupByShard([...this.#entries.values()]);
+      await this.#compareTable(one.leaf, members);
+      await this.#compareIndex(one, members);
     });
   }
 
@@ -238,14 +242,14 @@ class IndexAudit {
     this.#size = size;
   }
 
-  async #same({ leaf, jwks }: NamedIndex, members: readonly IndexEntry[][]): Promise<void> {
-    const { bits, lines, shards } = listOf(members, this.#printed);
+  async #compareIndex({ leaf, jwks }: NamedIndex, members: readonly IndexEntry[][]): Promise<void> {
+    const { bits, lines, shards } = indexListOf(members, this.#printed);
     const readShards = async () => {
       await this.#readShards(shards.filter(({ sha256 }) => !this.#read.has(sha256)));
       this.#read = new Set(shards.map(({ sha256 }) => sha256));
     };
     const bytes = await fetchNamed(this.source, leaf, "indexList").catch(async (error: unknown) => {
-      // A list that is broken hides no shard: which ones it names follows from the log.
+      // If the list is broken, read the shards that the rebuilt index names.
       if (problemOf(error)) await readShards();
       throw error;
     });
@@ -262,8 +266,8 @@ class IndexAudit {
     verifySignature(leaf.key, jwks, list, read.computed_at);
   }
 
-  /** The Parquet file of an index, made again from its entries; that of an older index may be gone by now. */
-  async #sameTable({ index, table }: IndexLeaf, members: readonly IndexEntry[][]): Promise<void> {
+  /** Makes the Parquet file of an index again and compares it. The file of an older index may have been deleted. */
+  async #compareTable({ index, table }: IndexLeaf, members: readonly IndexEntry[][]): Promise<void> {
     this.#goneTable = null;
     if (!table) return;
     const bytes = await fetchNamed(this.source, { ...table, index }, "indexTable").catch(

@@ -15,8 +15,8 @@ import { type CommitmentLeaf, type EvidenceLeaf, Leaf } from "../record/leaf.ts"
 import { ArchiveAudit } from "./archives.ts";
 import { Check, type Finding, problemOf } from "./findings.ts";
 
-/** Stands for a chain whose newest documents are in a hole of the log. */
-const UNSEEN: KeyChain = { jwks: UNREADABLE_KEYS, sha256: "" };
+/** Stands in for the chain of keys documents when its newest documents may be among skipped leaves. */
+const UNSEEN_CHAIN: KeyChain = { jwks: UNREADABLE_KEYS, sha256: "" };
 
 /**
  * Reads the leaves in order and holds each to the rules of the log: dense positions, times that never go back, RFC 8785
@@ -44,7 +44,7 @@ export class LogAudit {
       const problem = problemOf(error);
       if (!problem) throw error;
       this.#signed--;
-      // A hole may have held the document that names its key.
+      // A skipped leaf may have named the document with this key.
       const isUnread = error instanceof KeysUnread || (this.#skipped > 0 && problem.got === "unknown_key");
       if (isUnread) this.cards.notRun("the keys document of their position could not be read");
       else this.cards.bad(problem);
@@ -61,13 +61,13 @@ export class LogAudit {
     const leaf = this.#read(index, bytes);
     if (!leaf) return null;
     if (leaf.kind === "keys") {
-      const before = this.#skipped > 0 && leaf.n !== this.#keysRead ? UNSEEN : this.#chain;
+      const before = this.#skipped > 0 && leaf.n !== this.#keysRead ? UNSEEN_CHAIN : this.#chain;
       this.#keysRead = leaf.n + 1;
       // The log has the hash even of a document that cannot be read, so the next document must still name that hash.
       this.#chain = { jwks: UNREADABLE_KEYS, sha256: leaf.sha256 };
       await this.keys.look(async () => {
         const bytes = await fetchNamed(this.source, leaf, "keys");
-        if (before === UNSEEN) throw new KeysUnread(`the document before ${leaf.key}`);
+        if (before === UNSEEN_CHAIN) throw new KeysUnread(`the document before ${leaf.key}`);
         this.#chain = verifyKeysDocument(leaf, bytes, before);
       });
     }
@@ -81,17 +81,17 @@ export class LogAudit {
     return leaf;
   }
 
-  /** So many leaves cannot be read: the rules go on behind them. */
+  /** Skips `count` unreadable leaves; the rules apply again to the leaves after them. */
   skip(count: number): void {
     this.#next += count;
     this.#skipped += count;
-    this.#chain ??= UNSEEN;
+    this.#chain ??= UNSEEN_CHAIN;
     this.fold.skip(count);
     this.leaves.notRun("their entry bundle is broken or gone, and no segment has them", count);
     this.archive.skip();
   }
 
-  /** Every leaf was added: wait for the last signatures. */
+  /** Ends the reading: waits until the last signatures are verified. */
   async end(): Promise<void> {
     await this.#signatures.drain();
     this.cards.ok(this.#signed);
@@ -136,7 +136,7 @@ export class LogAudit {
 }
 
 /** Leaves that the source's checkpoint claims now; it may have moved while we read. */
-async function sizeNow(source: Source): Promise<number> {
+async function currentSizeOf(source: Source): Promise<number> {
   const note = await source.get(CHECKPOINT, MAX.note);
   return Number(
     Buffer.from(note ?? [])
@@ -165,7 +165,8 @@ export async function auditHints(source: Source, fold: PublishedFold, hasHoles: 
       if (!bytes) throw new MissingObject(key);
       const text = Buffer.from(bytes).toString("utf8");
       const hint = parseJson(bytes) as { leaf?: unknown } | null | undefined;
-      const isNewer = typeof hint?.leaf === "number" && hint.leaf >= fold.size && hint.leaf < (await sizeNow(source));
+      const isNewer =
+        typeof hint?.leaf === "number" && hint.leaf >= fold.size && hint.leaf < (await currentSizeOf(source));
       if (!isNewer && text !== canonicalText(want)) throw new Unproven(key, canonicalText(want), text.slice(0, 200));
     });
   }

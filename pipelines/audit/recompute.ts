@@ -1,7 +1,7 @@
 import { canonicalText } from "../../infra/canonical.ts";
 import { gradeRows } from "../3-grade/pure.ts";
 import { NO_RELATED_PARTIES, RelatedParties, type Thief } from "../3-grade/related.ts";
-import { cardsOf } from "../4-publish/take-lines.ts";
+import { nextCardsOf } from "../4-publish/take-lines.ts";
 import { parseJson, Unproven } from "../published/errors.ts";
 import { type EvidenceFile, fetchFile, readFile } from "../published/files.ts";
 import type { Source } from "../published/source.ts";
@@ -93,7 +93,7 @@ export async function recomputeGathered(
     const evidence = await evidenceOf(source, gathered, bucket, new Set(caps), past);
     for (const cap of caps) {
       for (const found of verdictsOf(cap, gathered, evidence.get(cap)!, tables)) {
-        const verdict = orNotRun(found, bucket, broken);
+        const verdict = withBrokenInputs(found, bucket, broken);
         counts[verdict.verdict]++;
         told(verdict);
       }
@@ -121,15 +121,15 @@ interface Broken {
   bucket?: number;
 }
 
-type Past = (what: Omit<Broken, "what">) => (error: unknown) => void;
-const refusing: Past = () => (error) => {
+type HandleBroken = (what: Omit<Broken, "what">) => (error: unknown) => void;
+const rethrow: HandleBroken = () => (error) => {
   throw error;
 };
 
 /**
  * A card that differs counts against the record only if everything that it may depend on was read; else it is not run.
  */
-function orNotRun(card: CardVerdict, bucket: number, broken: readonly Broken[]): CardVerdict {
+function withBrokenInputs(card: CardVerdict, bucket: number, broken: readonly Broken[]): CardVerdict {
   if (card.verdict !== "differs") return card;
   const day = card.computed_at?.slice(0, 10);
   const under = broken.find((one) => {
@@ -148,7 +148,7 @@ async function evidenceOf(
   { rows }: Gathered,
   bucket: number,
   caps: ReadonlySet<string>,
-  past: Past,
+  handleBroken: HandleBroken,
 ): Promise<Map<string, EndpointEvidence>> {
   const found = new Map([...caps].map((cap) => [cap, new EndpointEvidence()]));
   for (const file of rows.get(bucket) ?? []) {
@@ -156,7 +156,7 @@ async function evidenceOf(
       (lines) => {
         for (const line of lines) found.get(line.capability_id)!.add(line);
       },
-      past({ day: file.day, bucket }),
+      handleBroken({ day: file.day, bucket }),
     );
   }
   return found;
@@ -167,13 +167,13 @@ async function linesOf(source: Source, file: EvidenceFile, caps: ReadonlySet<str
   await readFile(await fetchFile(source, file), file, (bytes) => {
     const line = evidenceLineOf(parseJson(bytes));
     if (line && caps.has(line.capability_id)) lines.push(line);
-    else if (!line) lines.push(BAD);
+    else if (!line) lines.push(INVALID_LINE);
   });
-  if (lines.includes(BAD)) throw new Unproven(file.key, "samples and amendments", "a line that is neither");
+  if (lines.includes(INVALID_LINE)) throw new Unproven(file.key, "samples and amendments", "a line that is neither");
   return lines;
 }
 
-const BAD = {} as EvidenceLine;
+const INVALID_LINE = {} as EvidenceLine;
 
 function* verdictsOf(
   cap: string,
@@ -236,7 +236,7 @@ function evaluate(
   }
   const rows = evidence.asOf(cap, inputs.positions, domainOf(urls.get(cap)));
   const line = gradeRows(rows, table, now, first.verifier_version ?? FIRST_VERIFIER_VERSION);
-  const cards = cardsOf(before, { now: first.computed_at }, line, []);
+  const cards = nextCardsOf(before, { now: first.computed_at }, line, []);
   const want = cards.map(({ run, card, why }) => ({
     day: dayOf(now),
     inputs: { ...inputs, digest: line.inputs_digest },
@@ -290,7 +290,8 @@ export interface Difference {
 }
 
 const MAX_SHOWN = 200;
-const shown = (value: unknown): string => (value === undefined ? "nothing" : canonicalText(value).slice(0, MAX_SHOWN));
+const shorten = (value: unknown): string =>
+  value === undefined ? "nothing" : canonicalText(value).slice(0, MAX_SHOWN);
 const isObject = (value: unknown): value is Record<string, unknown> => typeof value === "object" && value !== null;
 
 /**
@@ -301,13 +302,13 @@ const isObject = (value: unknown): value is Record<string, unknown> => typeof va
 export function firstDifference(expected: unknown, got: unknown, field = ""): Difference | null {
   if (expected !== undefined && got !== undefined && canonicalText(expected) === canonicalText(got)) return null;
   const inside = isObject(expected) && isObject(got) && Array.isArray(expected) === Array.isArray(got);
-  if (!inside) return { field, expected: shown(expected), got: shown(got) };
+  if (!inside) return { field, expected: shorten(expected), got: shorten(got) };
   for (const name of [...new Set([...Object.keys(expected), ...Object.keys(got)])].sort()) {
     const same = expected[name] === got[name];
     const difference = same ? null : firstDifference(expected[name], got[name], field ? `${field}.${name}` : name);
     if (difference) return difference;
   }
-  return { field, expected: shown(expected), got: shown(got) };
+  return { field, expected: shorten(expected), got: shorten(got) };
 }
 
 /**
@@ -318,14 +319,14 @@ export function firstDifference(expected: unknown, got: unknown, field = ""): Di
 export async function relatedPartyTables(
   source: Source,
   files: readonly EvidenceFile[],
-  past: Past = refusing,
+  past: HandleBroken = rethrow,
 ): Promise<Map<string, RelatedParties>> {
   const tables = new Map<string, RelatedParties>([[NO_RELATED_PARTIES, new RelatedParties([])]]);
-  for (const file of files) await tablesIn(source, file, tables).catch(past({ day: file.day }));
+  for (const file of files) await readTables(source, file, tables).catch(past({ day: file.day }));
   return tables;
 }
 
-async function tablesIn(source: Source, file: EvidenceFile, tables: Map<string, RelatedParties>): Promise<void> {
+async function readTables(source: Source, file: EvidenceFile, tables: Map<string, RelatedParties>): Promise<void> {
   let table = new Map<string, Thief>();
   const lines: string[] = [];
   await readFile(await fetchFile(source, file), file, (line) => lines.push(line.toString("utf8")));

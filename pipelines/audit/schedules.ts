@@ -5,7 +5,7 @@ import type { SampleLine } from "../record/evidence.ts";
 import { blockOf, blockStart, dayOf, dayStart } from "../record/time.ts";
 import { Check, type Finding } from "./findings.ts";
 
-const MINUTES = 360;
+const MINUTES_PER_BLOCK = 360;
 const BLOCKS_PER_DAY = 4;
 const BLIND_BELOW = 64;
 
@@ -46,11 +46,11 @@ export class ScheduleAudit {
     }
     const bytes = createHmac("sha256", salt).update(line.capability_id).digest();
     const b = block - blockOf(dayStart(day));
-    const want = ((bytes[8]! << 8) | bytes[9]!) % MINUTES;
+    const want = ((bytes[8]! << 8) | bytes[9]!) % MINUTES_PER_BLOCK;
     const key = `${line.obs_id} of ${line.capability_id}`;
     if (minute !== want) {
       this.calls.bad({ key, expected: `minute ${want} of ${day}`, got: `minute ${minute}` });
-    } else if (line.kind === 1 && !fits(line, bytes, b)) {
+    } else if (line.kind === 1 && !fitsPlan(line, bytes, b)) {
       const got = `${line.blind ? "a blind" : "a known"} wallet in block ${b}${line.retest ? " (re-test)" : ""}`;
       this.calls.bad({ key, expected: `the wallet and block of ${day}'s plan`, got });
     } else this.calls.ok();
@@ -69,7 +69,7 @@ export class ScheduleAudit {
 /**
  * Does a paid call fit the plan? A re-test is always blind; another call is one of every block, or the one of the day.
  */
-function fits({ blind, retest }: SampleLine, bytes: Buffer, b: number): boolean {
+function fitsPlan({ blind, retest }: SampleLine, bytes: Buffer, b: number): boolean {
   if (retest === true) return blind === true;
   const everyBlock = blind === bytes[2 + b]! < BLIND_BELOW;
   const daily = bytes[0]! % BLOCKS_PER_DAY === b && blind === bytes[1]! < BLIND_BELOW;

@@ -37,7 +37,7 @@ export async function auditTree(
   try {
     const root = await rebuild(source, head.size, { bundles, tiles, segments }, packing, onEntries);
     if (sameHash(root, head.root)) return found(true);
-    // All tiles agree with the entries, so the checkpoint is of another tree.
+    // All tiles agree with the entries, so the checkpoint was signed for a different tree.
     const got = root.toString("hex");
     if (tiles.finding.result === "ok") throw new Tampered("checkpoint", head.root.toString("hex"), got);
     // Some entry is not what was signed. The proven tiles tell which one.
@@ -67,10 +67,10 @@ async function rebuild(
   /** The segment that is being read, packed again as the publisher packs it: one frame of its lines. */
   let segment = new ZstdPacking();
   let tree = TreeState.empty;
-  const sameTile = (tile: Tile) => tiles.look(() => refuseOtherTile(tile, fetch));
+  const sameTile = (tile: Tile) => tiles.look(() => checkTile(tile, fetch));
   const numbers = range(0, Math.ceil(size / TILE_WIDTH));
   const fetched = mapConcurrent(BUNDLES_AHEAD, numbers, (n) =>
-    bundleOf(fetch, n, Math.min(TILE_WIDTH, size - n * TILE_WIDTH)),
+    fetchAndRepackBundle(fetch, n, Math.min(TILE_WIDTH, size - n * TILE_WIDTH)),
   );
   for await (const { key, entries, packed, ours } of fetched) {
     bundles.ok();
@@ -87,20 +87,20 @@ async function rebuild(
     if (tree.size % SEGMENT_LEAVES === 0) {
       const made = segment;
       segment = new ZstdPacking();
-      await segments.look(() => sameSegment(source, tree.size / SEGMENT_LEAVES - 1, made, packing));
+      await segments.look(() => compareSegment(source, tree.size / SEGMENT_LEAVES - 1, made, packing));
     }
   }
   for (const tile of edge.values()) await sameTile(tile);
   return tree.root();
 }
 
-async function refuseOtherTile({ level, n, width, bytes }: Tile, fetch: FetchObject): Promise<void> {
+async function checkTile({ level, n, width, bytes }: Tile, fetch: FetchObject): Promise<void> {
   const theirs = Buffer.concat((await fetchTile(level, n, width, fetch)).slice(0, width));
   if (!theirs.equals(bytes)) throw new Tampered(tilePath(level, n, width), hashOf(bytes), hashOf(theirs));
 }
 
 /** Fetches a bundle: its entries, its packed bytes, and the bytes that our packer makes. */
-async function bundleOf(fetch: FetchObject, n: number, width: number) {
+async function fetchAndRepackBundle(fetch: FetchObject, n: number, width: number) {
   const bundle = await fetchBundle(fetch, n, width);
   const all = await unpackEntries(bundle);
   return { ...bundle, entries: all.slice(0, width), ours: await packBundle(all) };
@@ -108,7 +108,7 @@ async function bundleOf(fetch: FetchObject, n: number, width: number) {
 
 const hashOf = (bytes: Buffer): string => `sha256 ${createHash("sha256").update(bytes).digest("hex")}`;
 
-async function sameSegment(source: Source, n: number, made: ZstdPacking, packing: Packing): Promise<void> {
+async function compareSegment(source: Source, n: number, made: ZstdPacking, packing: Packing): Promise<void> {
   const key = segmentKey(n);
   const want = await made.end();
   const packed = await source.get(key, MAX.named);

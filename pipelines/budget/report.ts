@@ -7,7 +7,7 @@ import { type Caps, payeeOf } from "../1-observe/plan/spend.ts";
 import type { DayLetter } from "../3-grade/hold.ts";
 import { DAY_MS, windowStart } from "../3-grade/params.ts";
 import type { Sample } from "../3-grade/sample.ts";
-import { knownPlan } from "../4-publish/day-plan.ts";
+import { readPlan } from "../4-publish/day-plan.ts";
 import { lettersOf } from "../4-publish/letters.ts";
 import { headlineOf } from "../published/caps.ts";
 import type { PublishedFold } from "../published/fold.ts";
@@ -139,7 +139,7 @@ function compareLines(a: BudgetLine, b: BudgetLine): number {
  */
 export async function budgetReport(parts: BudgetParts, day: string, most: number): Promise<BudgetReport> {
   const { lake, memory, privateStore, caps, now } = parts;
-  const plan = await knownPlan(privateStore, day);
+  const plan = await readPlan(privateStore, day);
   const lines = new Map(plan?.lines.map((line) => [line.cap, line]));
   const listed = await memory.listed();
   const demand = await readDemandBefore(lake, day);
@@ -207,7 +207,7 @@ export async function deriveDayReport(
   store: Pick<Store, "get">,
 ): Promise<BudgetReport | null> {
   if (day > kept.day || day <= addDays(kept.day, -SPENDING_DAYS)) return null;
-  const plan = await knownPlan(store, day);
+  const plan = await readPlan(store, day);
   const lines = new Map(plan?.lines.map((line) => [line.cap, line]));
   const endpoints = kept.endpoints.map((one): BudgetLine => {
     const line = lines.get(one.capability_id);

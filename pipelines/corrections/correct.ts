@@ -59,8 +59,8 @@ export function planCorrections(record: EndpointRecord, order: CorrectionOrder, 
   const common = { grade_at, fault: order.fault, says: checkSays(order.says), issued_at: rfc3339(now) };
   const targets =
     order.records === "all_before_now"
-      ? [everything(record, common.issued_at)]
-      : named(record, order.records, grade_at);
+      ? [targetAllRecords(record, common.issued_at)]
+      : findTargets(record, order.records, grade_at);
   return targets.map(({ record_id, observed_at }) => {
     const { fault, says, issued_at } = common;
     const id = `cor_${idOf([record.cap, record_id ?? "", grade_at ?? "", fault, says, issued_at])}`;
@@ -74,14 +74,14 @@ interface Target {
   observed_at: string | null;
 }
 
-function named(record: EndpointRecord, ids: readonly string[], gradeAt: string | null): Target[] {
+function findTargets(record: EndpointRecord, ids: readonly string[], gradeAt: string | null): Target[] {
   const unique = [...new Set(ids)];
   if (unique.length === 0) throw new Failure("usage", "--record: name a record, or say --all-before-now");
   if (unique.length > MAX_RECORDS) throw new Failure("usage", `--record: at most ${MAX_RECORDS} records at once`);
-  return unique.map((id) => target(record, id, gradeAt));
+  return unique.map((id) => findTarget(record, id, gradeAt));
 }
 
-function target({ cap, records, correctionRecords }: EndpointRecord, id: string, gradeAt: string | null): Target {
+function findTarget({ cap, records, correctionRecords }: EndpointRecord, id: string, gradeAt: string | null): Target {
   const held = records.get(id);
   if (!held) throw new NotInRecord(`${id} is not in the record of ${cap}`);
   if (held.of !== null) throw new Failure("usage", `${id} is a ${held.type}: name its paid.intent, ${held.of}`);
@@ -94,14 +94,14 @@ function target({ cap, records, correctionRecords }: EndpointRecord, id: string,
   return { record_id: id, observed_at: observedAt };
 }
 
-function everything(record: EndpointRecord, now: string): Target {
-  if (standing(record, now) === 0)
+function targetAllRecords(record: EndpointRecord, now: string): Target {
+  if (countNotWithdrawn(record, now) === 0)
     throw new Failure("already", `${record.cap} has no record left that counts before ${now}`);
   return { record_id: null, observed_at: null };
 }
 
 /** Number of samples observed before `before` that no correction withdraws. */
-export const standing = ({ records, correctionRecords }: EndpointRecord, before: string): number =>
+export const countNotWithdrawn = ({ records, correctionRecords }: EndpointRecord, before: string): number =>
   [...records].filter(
     ([id, { of, observedAt }]) => of === null && observedAt < before && !correctionRecords.withdrawing(id, observedAt),
   ).length;

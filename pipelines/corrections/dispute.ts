@@ -13,7 +13,7 @@ import { BadDispute, NotThePayee } from "./errors.ts";
 /** A dispute is accepted this long after it was signed, ms. */
 const MAX_AGE_MS = 7 * 86_400_000;
 /** A seller's clock may be this much ahead of ours, ms. */
-const AHEAD_MS = 300_000;
+const MAX_CLOCK_AHEAD_MS = 300_000;
 const LONE_SURROGATE = /\p{Surrogate}/u;
 
 const HEX_SIGNATURE = /^0x[0-9a-fA-F]{130}$/;
@@ -22,19 +22,19 @@ function isPayee(text: string): boolean {
   return isEvm(text) || fromBase58(text, 32) !== null;
 }
 
-const SAY_PAYEE = "must be 0x and 40 hex digits, or the base58 of 32 bytes";
+const PAYEE_MESSAGE = "must be 0x and 40 hex digits, or the base58 of 32 bytes";
 /** An address that can be paid and can sign: EVM or Solana. */
 export const SigningPayee = z
   .string()
-  .regex(/^(?:0x[0-9a-fA-F]{40}|[1-9A-HJ-NP-Za-km-z]{32,44})$/, SAY_PAYEE)
-  .refine(isPayee, SAY_PAYEE);
+  .regex(/^(?:0x[0-9a-fA-F]{40}|[1-9A-HJ-NP-Za-km-z]{32,44})$/, PAYEE_MESSAGE)
+  .refine(isPayee, PAYEE_MESSAGE);
 
-const SAY_SIGNATURE = "must be 0x and 65 bytes in hex, or the base58 of 64 bytes";
+const SIGNATURE_MESSAGE = "must be 0x and 65 bytes in hex, or the base58 of 64 bytes";
 export const PayeeSignature = z
   .string()
   .max(132)
-  .regex(/^(?:0x[0-9a-fA-F]{130}|[1-9A-HJ-NP-Za-km-z]{64,88})$/, SAY_SIGNATURE)
-  .refine((text) => HEX_SIGNATURE.test(text) || fromBase58(text, 64) !== null, SAY_SIGNATURE);
+  .regex(/^(?:0x[0-9a-fA-F]{130}|[1-9A-HJ-NP-Za-km-z]{64,88})$/, SIGNATURE_MESSAGE)
+  .refine((text) => HEX_SIGNATURE.test(text) || fromBase58(text, 64) !== null, SIGNATURE_MESSAGE);
 /** A time in the record's form. */
 export const SignedAt = z.string().regex(RFC3339, "must look like 2026-11-21T12:00:00.000Z");
 
@@ -80,26 +80,26 @@ export function readDispute(value: unknown, service: string, now: Date): SignedD
   if (!parsed.success) {
     throw new BadDispute(faultsOf(parsed.error).map(({ path, detail }) => ({ pointer: pointerOf(path), detail })));
   }
-  const wrong = [...wrongService(parsed.data, service), ...wrongTime(parsed.data, now)];
+  const wrong = [...findServiceProblem(parsed.data, service), ...findDisputeTimeProblem(parsed.data, now)];
   if (wrong.length > 0) throw new BadDispute(wrong);
   return parsed.data;
 }
 
-const wrongService = (dispute: SignedDispute, service: string) =>
+const findServiceProblem = (dispute: SignedDispute, service: string) =>
   dispute.service === service ? [] : [{ pointer: "/service", detail: `must be ${service}` }];
 
-function wrongTime({ at }: SignedDispute, now: Date) {
-  const detail = wrongMoment(at, now, { ms: MAX_AGE_MS, words: "7 days" });
+function findDisputeTimeProblem({ at }: SignedDispute, now: Date) {
+  const detail = findTimeProblem(at, now, { ms: MAX_AGE_MS, words: "7 days" });
   return detail === null ? [] : [{ pointer: "/at", detail }];
 }
 
 /** What is wrong with the time of a signature, in words, or null. @param oldest how long a signature is accepted */
-export function wrongMoment(text: string, now: Date, oldest: { ms: number; words: string }): string | null {
+export function findTimeProblem(text: string, now: Date, oldest: { ms: number; words: string }): string | null {
   const at = new Date(text);
   if (Number.isNaN(at.getTime()) || rfc3339(at) !== text) return "is no time";
   const age = now.getTime() - at.getTime();
   if (age > oldest.ms) return `was signed more than ${oldest.words} ago: sign it again`;
-  return age < -AHEAD_MS ? "is still to come" : null;
+  return age < -MAX_CLOCK_AHEAD_MS ? "is still to come" : null;
 }
 
 /**

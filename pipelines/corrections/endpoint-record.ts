@@ -1,7 +1,7 @@
 import { Failure } from "../../infra/errors.ts";
 import type { Statements } from "../../infra/lake/duckdb.ts";
 import { sql } from "../../infra/lake/sql.ts";
-import { unknownDrafts } from "../4-publish/known.ts";
+import { newDraftsOf } from "../4-publish/known.ts";
 import type { CorrectionDraft } from "../4-publish/take-lines.ts";
 import type { PublishedFold } from "../published/fold.ts";
 import { capId, isId, partitionOf } from "../record/ids.ts";
@@ -10,7 +10,7 @@ import { BadUrl, normaliseUrl } from "../record/url.ts";
 import { METHODS } from "../record/vocabulary.ts";
 import type { CorrectionRecord } from "../record/volatile.ts";
 import { NotInRecord } from "./errors.ts";
-import type { Fact, LogHistoryReader } from "./reading.ts";
+import type { LogFact, LogHistoryReader } from "./reading.ts";
 
 /** A correction as the log holds it. */
 export interface HeldCorrection {
@@ -29,7 +29,7 @@ export class CorrectionRecords {
   /** Ids of disputes. */
   readonly disputes = new Set<string>();
 
-  add({ type, key, body, observedAt }: Fact): void {
+  add({ type, key, body, observedAt }: LogFact): void {
     if (type === "reinstated") this.reinstated.add(String(body.correction));
     if (type === "dispute") this.disputes.add(String(body.id));
     if (type !== "correction") return;
@@ -50,7 +50,7 @@ export class CorrectionRecords {
 
 /** Types of records that are samples. A paid sample is identified by its intent (records.md, Evidence). */
 const SAMPLES: ReadonlySet<string> = new Set(["handshake", "mcp.probe", "paid.intent"]);
-const OBSERVED = ["observations.free", "observations.paid", "observations.mcp"] as const;
+const OBSERVATION_TOPICS = ["observations.free", "observations.paid", "observations.mcp"] as const;
 
 export interface HeldRecord {
   type: string;
@@ -77,7 +77,7 @@ const memberOf = (value: unknown, name: string): unknown =>
   typeof value === "object" && value !== null ? (value as Record<string, unknown>)[name] : undefined;
 
 /** All addresses that the 402 of this observation named. */
-function payTosOf({ body }: Fact): string[] {
+function payTosOf({ body }: LogFact): string[] {
   const terms = [body.terms, memberOf(body.first_leg, "terms")].flatMap((one) => memberOf(one, "offers") ?? []);
   const named = [body.pay_to, memberOf(body.quote, "pay_to"), ...terms.map((offer) => memberOf(offer, "pay_to"))];
   return named.flatMap((one) => {
@@ -88,17 +88,17 @@ function payTosOf({ body }: Fact): string[] {
 
 /** Reads an endpoint's record. @throws NotInRecord when the record has neither a listing nor an observation of it */
 export async function readEndpoint(reading: LogHistoryReader, cap: string): Promise<EndpointRecord> {
-  const found = await lookFor(reading, cap);
+  const found = await readIfKnown(reading, cap);
   if (!found) throw new NotInRecord(`${cap} is not in the record: no listing, no observation`);
   return found;
 }
 
-async function lookFor(reading: LogHistoryReader, cap: string): Promise<EndpointRecord | null> {
+async function readIfKnown(reading: LogHistoryReader, cap: string): Promise<EndpointRecord | null> {
   const partition = partitionOf(cap, reading.partitions);
   const records = new Map<string, HeldRecord>();
   const payTos = new Set<string>();
   const correctionRecords = new CorrectionRecords();
-  for (const topic of OBSERVED) {
+  for (const topic of OBSERVATION_TOPICS) {
     for await (const fact of reading.facts(topic, partition, cap)) {
       const of = SAMPLES.has(fact.type) ? null : (textOf(fact.body.intent) ?? textOf(fact.body.of));
       records.set(fact.eventId, { type: fact.type, observedAt: fact.observedAt, of });
@@ -125,10 +125,10 @@ export async function findEndpoint(
   method?: string,
 ): Promise<EndpointRecord> {
   if (isId("cap", idOrUrl)) return readEndpoint(reading, idOrUrl);
-  const url = normalised(idOrUrl);
+  const url = normaliseOrFail(idOrUrl);
   const found: EndpointRecord[] = [];
   for (const one of method === undefined ? METHODS : [method]) {
-    const record = await lookFor(reading, capId(one, url));
+    const record = await readIfKnown(reading, capId(one, url));
     if (record) found.push(record);
   }
   if (found.length === 1) return found[0]!;
@@ -139,7 +139,7 @@ export async function findEndpoint(
   );
 }
 
-function normalised(url: string): string {
+function normaliseOrFail(url: string): string {
   try {
     return normaliseUrl(url);
   } catch (error) {
@@ -169,7 +169,7 @@ type Reader = Pick<Statements, "all">;
  * Corrections that a run had read, as drafts of their leaves: a card may be published as the consequence of a
  * correction only if its run knew the correction. @param positions {topic: {partition: next offset}} of the run
  */
-export async function correctionsBelow(
+export async function readCorrectionsBelow(
   lake: Reader,
   positions: Record<string, Record<string, number>>,
 ): Promise<CorrectionDraft[]> {
@@ -183,7 +183,7 @@ export async function correctionsBelow(
  * them before their leaves are published.
  * @param caps only these endpoints (default: all)
  */
-export async function unpublished(
+export async function readUnpublished(
   lake: Reader,
   fold: PublishedFold,
   caps?: ReadonlySet<string>,
@@ -191,7 +191,7 @@ export async function unpublished(
   const rows = await lake.all<Row>(sql("queries/record:corrections"));
   const drafts = rows.filter(({ cap }) => caps?.has(cap) ?? true).map(draftOf);
   const byCap = new Map<string, CorrectionRecord[]>();
-  for (const draft of unknownDrafts(fold, drafts) as CorrectionDraft[]) {
+  for (const draft of newDraftsOf(fold, drafts) as CorrectionDraft[]) {
     const { kind, capability_id: cap, body } = draft;
     byCap.set(cap, [...(byCap.get(cap) ?? []), { kind, body }]);
   }

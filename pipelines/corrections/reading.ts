@@ -11,7 +11,7 @@ import { readRecord } from "../record/envelope.ts";
 import { rfc3339 } from "../record/time.ts";
 
 /** One record of the log, as far as corrections need it. */
-export interface Fact {
+export interface LogFact {
   eventId: string;
   type: string;
   /** The capability, in every topic that is read here. */
@@ -75,16 +75,16 @@ export class LogHistoryReader {
    * All records of one partition with this key, or with any key (null), in log order.
    * @throws DamagedChain, OffsetGone
    */
-  async *facts(topic: string, partition: number, key: string | null): AsyncGenerator<Fact> {
+  async *facts(topic: string, partition: number, key: string | null): AsyncGenerator<LogFact> {
     const seen = new Set<string>();
-    for await (const fact of this.#all(topic, partition, key)) {
+    for await (const fact of this.#readAll(topic, partition, key)) {
       if (seen.has(fact.eventId)) continue;
       seen.add(fact.eventId);
       yield fact;
     }
   }
 
-  async *#all(topic: string, partition: number, key: string | null): AsyncGenerator<Fact> {
+  async *#readAll(topic: string, partition: number, key: string | null): AsyncGenerator<LogFact> {
     const { log, privateStore } = this.parts;
     const chain = openChain(privateStore, { logId: log.id, topic, partition });
     const head = await chain.head();
@@ -115,7 +115,7 @@ export class LogHistoryReader {
 }
 
 /** Rows of a segment were validated before they were committed, so they are not validated again. */
-const factOf = (row: Row): Fact => ({
+const factOf = (row: Row): LogFact => ({
   eventId: row.event_id,
   type: row.type,
   key: row.key,

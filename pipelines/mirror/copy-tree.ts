@@ -7,7 +7,7 @@ import { MAX } from "../published/limits.ts";
 import { segmentKey } from "../published/objects.ts";
 import { MemorySink, type PartFile, type PartFolder } from "../published/sink.ts";
 import { fetchInto, type Source } from "../published/source.ts";
-import { BundleCopier, type ExposedStore, type Tally } from "./copy.ts";
+import { BundleCopier, type CopyCounts, type ExposedStore } from "./copy.ts";
 import type { Walk } from "./walk.ts";
 
 /** Segments that are fetched and proven ahead of the walk: each takes some 100 MB unpacked. */
@@ -16,13 +16,13 @@ const SEGMENTS_AHEAD = 2;
  * If at least so many leaves of a begun segment are missing, the whole segment is fetched; fewer are fetched as
  * bundles.
  */
-const WORTH_LEAVES = SEGMENT_LEAVES / 4;
+const MIN_MISSING_LEAVES = SEGMENT_LEAVES / 4;
 
 export interface TreeCopy {
   source: Source;
   exposed: ExposedStore;
   tiles: TileReader;
-  tally: Tally;
+  tally: CopyCounts;
   parts: PartFolder | null;
   width: number;
   onProgress: (done: number, of: number, what: "leaves" | "bundles") => void;
@@ -38,10 +38,10 @@ export async function copyTree(copy: TreeCopy, walk: Walk, head: { size: number;
   const segments = new SegmentCopier(source, exposed, tiles, tally, parts);
   const packHere = Math.floor(walk.size / SEGMENT_LEAVES);
   const missing = (packHere + 1) * SEGMENT_LEAVES - walk.size;
-  const first = missing > WORTH_LEAVES ? packHere : packHere + 1;
+  const first = missing > MIN_MISSING_LEAVES ? packHere : packHere + 1;
   const end = Math.floor(head.size / SEGMENT_LEAVES);
   // A begun segment of which little is missing: its bundles, before the segments after it.
-  if (first > packHere && end > packHere) await byBundles(copy, walk, first * SEGMENT_LEAVES);
+  if (first > packHere && end > packHere) await copyBundles(copy, walk, first * SEGMENT_LEAVES);
   const unpacked: number[] = [];
   const fetched = mapConcurrent(SEGMENTS_AHEAD, range(first, end), async (n) => ({
     n,
@@ -54,11 +54,11 @@ export async function copyTree(copy: TreeCopy, walk: Walk, head: { size: number;
       await segments.expose(segment);
     } else {
       unpacked.push(n);
-      await byBundles(copy, walk, (n + 1) * SEGMENT_LEAVES);
+      await copyBundles(copy, walk, (n + 1) * SEGMENT_LEAVES);
     }
     onProgress(walk.size, head.size, "leaves");
   }
-  await byBundles(copy, walk, head.size);
+  await copyBundles(copy, walk, head.size);
   await walk.end(head);
   if (first > packHere && end > packHere) unpacked.push(packHere);
   await packSegments(exposed, unpacked);
@@ -73,7 +73,7 @@ async function packSegments(exposed: ExposedStore, numbers: readonly number[]): 
 }
 
 /** Fetches the next leaves up to `size` as bundles, which are fetched and proven ahead of the walk. */
-async function byBundles({ source, exposed, tiles, tally, width, onProgress }: TreeCopy, walk: Walk, size: number) {
+async function copyBundles({ source, exposed, tiles, tally, width, onProgress }: TreeCopy, walk: Walk, size: number) {
   const copier = new BundleCopier(source, exposed, tiles, tally);
   const [first, end] = [Math.floor(walk.size / TILE_WIDTH), Math.ceil(size / TILE_WIDTH)];
   let done = 0;
@@ -98,7 +98,7 @@ class SegmentCopier {
     private readonly source: Source,
     private readonly exposed: ExposedStore,
     private readonly tiles: TileReader,
-    private readonly tally: Tally,
+    private readonly tally: CopyCounts,
     private readonly parts: PartFolder | null,
   ) {}
 
@@ -108,7 +108,7 @@ class SegmentCopier {
    */
   async fetch(n: number): Promise<Segment | null> {
     const key = segmentKey(n);
-    const held = await this.exposed.held(key);
+    const held = await this.exposed.readHeld(key);
     const adopted = held && (await this.#proven(n, held));
     if (adopted && !(adopted instanceof Tampered)) {
       this.tally.adopted++;

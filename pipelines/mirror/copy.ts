@@ -7,7 +7,7 @@ import { bundleWidth, fetchProvenBundle, type ProvenBundle } from "../published/
 import { createSourceFetch, type Source } from "../published/source.ts";
 
 /** Counts of a run. */
-export interface Tally {
+export interface CopyCounts {
   /** Objects that came from the source. */
   fetched: number;
   /** Objects that an earlier run had left here. */
@@ -15,7 +15,7 @@ export interface Tally {
 }
 
 /** An object that a verifying run replaced, and why. */
-export interface Mended {
+export interface MendedObject {
   key: string;
   was: "damaged" | "gone";
 }
@@ -30,18 +30,18 @@ export class ExposedStore {
   constructor(
     readonly store: Store,
     private readonly bulk: Bulk,
-    private readonly mended?: (mended: Mended) => void,
+    private readonly mended?: (mended: MendedObject) => void,
   ) {}
 
   /** An object that an earlier run left, or null. Its bytes are not proven. */
-  async held(key: string): Promise<Uint8Array | null> {
+  async readHeld(key: string): Promise<Uint8Array | null> {
     return (await this.store.get(key))?.bytes ?? null;
   }
 
   /** Writes an object whose bytes were proven. One with other bytes under its name was damaged and is replaced. */
   async put(key: string, bytes: Uint8Array): Promise<void> {
     if (this.mended) {
-      const held = await this.held(key);
+      const held = await this.readHeld(key);
       if (!held || Buffer.compare(held, bytes) !== 0) this.mended({ key, was: held ? "damaged" : "gone" });
     }
     const { contentType, cacheControl } = headersOf(key);
@@ -70,7 +70,7 @@ export class BundleCopier {
     private readonly source: Source,
     private readonly exposed: ExposedStore,
     private readonly tiles: TileReader,
-    private readonly tally: Tally,
+    private readonly tally: CopyCounts,
   ) {}
 
   /**
@@ -80,7 +80,7 @@ export class BundleCopier {
    */
   async copy(n: number): Promise<ProvenBundle> {
     const key = entriesPath(n, bundleWidth(n, this.tiles.size));
-    const held = await this.exposed.held(key);
+    const held = await this.exposed.readHeld(key);
     const own = held && (await this.#proven(n, key, held));
     if (own) {
       this.exposed.adopt(key);

@@ -12,7 +12,14 @@ import { COLUMN, type Columns, type Row, toDate, writeParquet } from "../publish
 import { RecordReader } from "../published/reader.ts";
 import { createSourceFetch, type Source } from "../published/source.ts";
 import { IndexLine, Leaf } from "../record/leaf.ts";
-import { LETTERS, type ReadLeaves, type RecordToRead, readLeaves, type Seen, seenByEndpoint } from "./export-record.ts";
+import {
+  type EndpointSummary,
+  LETTERS,
+  type LeafFacts,
+  type RecordToRead,
+  readLeaves,
+  summarizeByEndpoint,
+} from "./export-record.ts";
 import { readTrusted } from "./state.ts";
 
 /** The newest index of a record, with its lines shard by shard. */
@@ -28,7 +35,7 @@ export interface ProvenIndex extends RecordToRead {
  * The record in a mirror's folder. The run that wrote its head has proven it.
  * @throws Failure `usage` when there is none
  */
-export async function openMirrored(
+export async function openMirroredRecord(
   publicStore: Pick<ReadableStore, "get">,
   stateStore: Pick<ReadableStore, "get">,
 ): Promise<RecordToRead> {
@@ -48,7 +55,7 @@ export async function openMirrored(
  * by the head, the list by the leaf, each shard by the list.
  * @throws Failure `usage` without a hint; MissingObject, Tampered, Unproven
  */
-export async function hintedIndex(record: RecordToRead): Promise<ProvenIndex> {
+export async function openHintedIndex(record: RecordToRead): Promise<ProvenIndex> {
   const bytes = await record.source.get(HINT_INDEX, MAX.hint);
   const leaf = (bytes && (parseJson(bytes) as { leaf?: unknown } | null | undefined))?.leaf;
   if (typeof leaf !== "number" || !(leaf >= 0 && leaf < record.head.size)) {
@@ -70,12 +77,12 @@ async function indexAt(record: RecordToRead, at: number): Promise<ProvenIndex> {
     computedAt: list.computed_at,
     lines: list.shards.reduce((sum, { lines }) => sum + lines, 0),
     async *read() {
-      for (const shard of list.shards) yield* linesOf(source, shard);
+      for (const shard of list.shards) yield* readShardLines(source, shard);
     },
   };
 }
 
-async function* linesOf(source: Source, shard: ShardLine): AsyncGenerator<IndexLine> {
+async function* readShardLines(source: Source, shard: ShardLine): AsyncGenerator<IndexLine> {
   const text = await unpackShard(await fetchShard(source, shard), shard);
   for (const line of text.toString("utf8").split("\n")) if (line) yield IndexLine.parse(JSON.parse(line));
 }
@@ -114,8 +121,8 @@ const INDEX_COLUMNS: Columns = {
 
 interface RowContext {
   asOf: Date | null;
-  leaves: ReadLeaves;
-  seen: ReadonlyMap<string, Seen>;
+  leaves: LeafFacts;
+  seen: ReadonlyMap<string, EndpointSummary>;
 }
 
 /** A row of the file: one line of the index, with what evidence and leaves hold of its endpoint. */
@@ -148,7 +155,7 @@ export async function exportIndex(
   onProgress: (rows: number) => void = () => undefined,
 ): Promise<number> {
   const leaves = await readLeaves(index);
-  const seen = await seenByEndpoint(index, leaves.evidence);
+  const seen = await summarizeByEndpoint(index, leaves.evidence);
   const context = { asOf: toDate(index.computedAt), leaves, seen };
   const rows = async function* () {
     for await (const line of index.read()) yield rowOf(line, context);

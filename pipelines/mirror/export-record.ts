@@ -19,7 +19,7 @@ export interface RecordToRead {
 }
 
 /** What the samples of an endpoint tell, summed up. */
-export interface Seen {
+export interface EndpointSummary {
   price: number | null;
   asset: string | null;
   networks: string[];
@@ -49,16 +49,16 @@ export const LETTERS: readonly Band[] = [...BANDS, "UNRATED"];
 /**
  * What is needed from the leaves: files of the evidence, the raw letter of each card, and where endpoints are listed.
  */
-export interface ReadLeaves {
+export interface LeafFacts {
   evidence: EvidenceFile[];
   /** By log position: index of the raw letter in LETTERS plus one; 0 where the leaf has none. */
   raw: Uint8Array;
   urls: Map<string, { url: string; method: string }>;
 }
 
-/** @throws Tampered, MissingObject, Unproven, SourceDown */
-export async function readLeaves({ source, head }: RecordToRead): Promise<ReadLeaves> {
-  const found: ReadLeaves = { evidence: [], raw: new Uint8Array(head.size), urls: new Map() };
+/** Reads all leaves of the record once and collects their facts. @throws Tampered, MissingObject, Unproven, SourceDown */
+export async function readLeaves({ source, head }: RecordToRead): Promise<LeafFacts> {
+  const found: LeafFacts = { evidence: [], raw: new Uint8Array(head.size), urls: new Map() };
   for await (const { leaf, index } of readProvenLeaves(source, head)) {
     if (leaf.kind === "listing") found.urls.set(leaf.capability_id, { url: leaf.url, method: leaf.method });
     if (leaf.kind === "grade") found.raw[index] = LETTERS.indexOf(leaf.raw_band) + 1;
@@ -86,11 +86,11 @@ async function* evidenceLines(source: Source, files: readonly EvidenceFile[]) {
 const isSampleLine = (line: EvidenceLine): line is SampleLine => "obs_id" in line;
 
 /** Sums up the samples of the evidence by capability id. */
-export async function seenByEndpoint(
+export async function summarizeByEndpoint(
   { source }: RecordToRead,
   files: readonly EvidenceFile[],
-): Promise<Map<string, Seen>> {
-  const seen = new Map<string, Seen>();
+): Promise<Map<string, EndpointSummary>> {
+  const seen = new Map<string, EndpointSummary>();
   const add: AddSample = (line) => {
     const none = { price: null, asset: null, networks: [], payTo: null, paidCalls: 0, termsAt: "" };
     const one = seen.get(line.capability_id) ?? { ...none, first: line.t, last: line.t };
@@ -133,7 +133,7 @@ export const GRADE_COLUMNS: Columns = {
 
 function gradeRow(
   { index, at, day, headline, raw_band, why, card }: GradeLeaf,
-  known: ReadLeaves,
+  known: LeafFacts,
   asOf: Date | null,
 ): Row {
   const listed = known.urls.get(card.capability_id);
@@ -193,7 +193,7 @@ export const SAMPLE_COLUMNS: Columns = {
 const KINDS = ["probe", "paid", "bought"];
 const onlyBoolean = (value: unknown): boolean | null => (typeof value === "boolean" ? value : null);
 
-function sampleRow(line: SampleLine, { key }: EvidenceFile, known: ReadLeaves, asOf: Date | null): Row {
+function sampleRow(line: SampleLine, { key }: EvidenceFile, known: LeafFacts, asOf: Date | null): Row {
   const listed = known.urls.get(line.capability_id);
   const { status, blind, retest } = line as SampleLine & Record<string, unknown>;
   const { fault, delivery, outcome, latency_ms, price, pay_to, input, payer } = line;

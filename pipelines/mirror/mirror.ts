@@ -6,16 +6,16 @@ import { MAX } from "../published/limits.ts";
 import { CHECKPOINT } from "../published/objects.ts";
 import { createSourceFetch } from "../published/source.ts";
 import { openTreeHead, trustOfPins } from "../published/trust.ts";
-import { keysAhead } from "./rotation.ts";
-import { type MirrorOptions, type MirrorSummary, present, Run } from "./run.ts";
+import { findLaterKeys } from "./rotation.ts";
+import { exposeTreeHead, type MirrorOptions, type MirrorSummary, Run } from "./run.ts";
 import {
+  checkAge,
+  checkExtends,
+  checkNotOlder,
   MirrorState,
-  refuseOlder,
-  refuseOther,
-  refuseStale,
   type SavedTreeHead,
-  savedTreeHead,
   type Trusted,
+  toSavedTreeHead,
   trustOf,
 } from "./state.ts";
 
@@ -33,14 +33,14 @@ export async function mirrorOnce(options: MirrorOptions): Promise<MirrorSummary>
   const held = await state.trusted();
   const done = await bringUpToDate(options, state);
   // A first copy has just been proven.
-  return options.verify && held ? verifyHeld(options, state, done) : done;
+  return options.verify && held ? verifyCopy(options, state, done) : done;
 }
 
 /**
  * Proves everything that is held again, from the first leaf on, and fetches what is damaged or gone. The mirror's state
  * stays: its pinned keys, and the tree that no source may fall behind.
  */
-async function verifyHeld(options: MirrorOptions, state: MirrorState, done: MirrorSummary): Promise<MirrorSummary> {
+async function verifyCopy(options: MirrorOptions, state: MirrorState, done: MirrorSummary): Promise<MirrorSummary> {
   const { source, keys = {}, say = () => undefined } = options;
   const trusted = (await state.trusted())!;
   const note = Buffer.from(trusted.head.note);
@@ -48,7 +48,7 @@ async function verifyHeld(options: MirrorOptions, state: MirrorState, done: Mirr
   const missing = await state.missing();
   const tiles = await TileReader.open(head.size, head.root, createSourceFetch(source));
   const run = new Run(options, state, trusted, missing.index ?? trusted.index, missing, true);
-  const verified = await run.grown(head, tiles);
+  const verified = await run.copyNew(head, tiles);
   const fetched = done.fetched + verified.fetched;
   return { ...verified, from: done.from, fetched, mended: [...(done.mended ?? []), ...(verified.mended ?? [])] };
 }
@@ -60,19 +60,19 @@ async function bringUpToDate(options: MirrorOptions, state: MirrorState): Promis
   // asks for, so all of it is proven again.
   const isWhole = known?.only === options.only && (await publicStore.head(CHECKPOINT)) !== null;
   const trusted = known && isWhole ? known : null;
-  if (trusted) await present(publicStore, trusted);
+  if (trusted) await exposeTreeHead(publicStore, trusted);
   const bytes = await source.get(CHECKPOINT, MAX.note);
   if (!bytes) throw new MissingObject(CHECKPOINT);
   const head = await treeHeadOrRotated(options, bytes, state, known, say);
-  refuseStale(head, clock, options.maxAgeSeconds);
+  checkAge(head, clock, options.maxAgeSeconds);
   const seen = [known?.head, pending].filter((one): one is SavedTreeHead => !!one);
-  for (const one of seen) await refuseOlder(head, one, state);
+  for (const one of seen) await checkNotOlder(head, one, state);
   const run = new Run(options, state, trusted, missing.index ?? trusted?.index ?? null, missing);
-  if (trusted && trusted.head.size === head.size) return run.same(head, trusted);
+  if (trusted && trusted.head.size === head.size) return run.refresh(head, trusted);
   const tiles = await TileReader.open(head.size, head.root, createSourceFetch(source));
-  for (const one of seen) await refuseOther(head, one, tiles, state);
-  await state.savePending(savedTreeHead(head));
-  return run.grown(head, tiles);
+  for (const one of seen) await checkExtends(head, one, tiles, state);
+  await state.savePending(toSavedTreeHead(head));
+  return run.copyNew(head, tiles);
 }
 
 /**
@@ -92,7 +92,7 @@ async function treeHeadOrRotated(
   } catch (error) {
     const pins = await state.pins();
     if (!(error instanceof Unproven) || !known?.keys || !pins) throw error;
-    const ahead = await keysAhead(source, publicStore, pins, known.keys, trust.log.name, clock);
+    const ahead = await findLaterKeys(source, publicStore, pins, known.keys, trust.log.name, clock);
     if (!ahead) throw error;
     say("the keys of the checkpoint were rotated: their documents continue the chain that was proven here");
     return openTreeHead(bytes, { ...trustOfPins(ahead), policy: keys.policy }, clock);
@@ -116,7 +116,7 @@ export interface FollowOptions extends MirrorOptions {
 /** Longest pause after failures, seconds. */
 const MAX_PAUSE_S = 300;
 /** Factor by which the pause grows with each failure in a row. */
-const GROWTH = 2;
+const PAUSE_FACTOR = 2;
 
 /**
  * Keeps a mirror up to date until the signal aborts. If the source is away, sends false data or goes back, what is
@@ -131,8 +131,8 @@ export async function followMirror(options: FollowOptions): Promise<void> {
   let pause = everySeconds;
   while (!signal.aborted) {
     const summary = await mirrorOnce(options).catch((error: unknown) => {
-      if (!isOfTheSource(error)) throw error;
-      pause = Math.min(MAX_PAUSE_S, pause * GROWTH);
+      if (!isSourceError(error)) throw error;
+      pause = Math.min(MAX_PAUSE_S, pause * PAUSE_FACTOR);
       onFault?.(error as Error, pause);
       return null;
     });
@@ -149,7 +149,7 @@ export async function followMirror(options: FollowOptions): Promise<void> {
  * Errors that a later run may find mended. A fork, a second mirror in the folder and faults of our own disk are not
  * among them.
  */
-const OF_THE_SOURCE: ReadonlySet<string> = new Set(
+const SOURCE_ERRORS: ReadonlySet<string> = new Set(
   "Rollback Stale Tampered Unproven Oversized MissingObject SourceDown".split(" "),
 );
-const isOfTheSource = (error: unknown): boolean => OF_THE_SOURCE.has((error as Error | null)?.name ?? "");
+const isSourceError = (error: unknown): boolean => SOURCE_ERRORS.has((error as Error | null)?.name ?? "");

@@ -28,7 +28,7 @@ export type WantedObject = z.infer<typeof Wanted>;
 /** Most missing objects that are remembered: a source that lacks more is useless. */
 const MAX_MISSING = 100_000;
 /** After this many objects in a row without an answer of the source, a run asks it for no further one. */
-const MAX_SILENT = 5;
+const MAX_UNANSWERED = 5;
 
 const keyOf = (wanted: WantedObject): string | null => {
   switch (wanted.what) {
@@ -51,10 +51,10 @@ const keyOf = (wanted: WantedObject): string | null => {
  * Fetches the objects beside the tree that leaves name. One that is not there, or does not match, is missing: it is not
  * exposed, but written down, reported, and asked for again by the next run, while everything else goes on.
  */
-export class Objects {
+export class MissingObjects {
   readonly #missing = new Map<string, Missing>();
   readonly #seen = new Set<string>();
-  #silent = 0;
+  #unanswered = 0;
 
   constructor(
     private readonly named: NamedObjects,
@@ -81,7 +81,7 @@ export class Objects {
   }
 
   /** Asks no longer for the Parquet files of older indexes: a publisher keeps them for two days. */
-  forgetTables(newest: string | undefined): void {
+  forgetOldTables(newest: string | undefined): void {
     for (const { key, object } of this.missing) {
       if (object.what === "table" && key !== newest) this.#missing.delete(key);
     }
@@ -100,7 +100,7 @@ export class Objects {
     const shards: WantedObject[] = [];
     const [lists, rest] = [wanted.filter(isIndex), wanted.filter((one) => !isIndex(one))];
     await forEachConcurrent(lists, width, (one) =>
-      this.#one(one, async () => {
+      this.#fetchOne(one, async () => {
         for (const line of await this.named.index(one.leaf, one.jwks)) shards.push({ what: "shard", line });
       }),
     );
@@ -109,7 +109,7 @@ export class Objects {
     let done = 0;
     for (const wave of [all, calls]) {
       await forEachConcurrent(wave, width, async (one) => {
-        await this.#one(one, async () => {
+        await this.#fetchOne(one, async () => {
           for (const call of await this.#fetch(one)) calls.push({ what: "call", call });
         });
         onProgress(++done, all.length + calls.length);
@@ -140,20 +140,21 @@ export class Objects {
     }
   }
 
-  async #one(object: WantedObject, fetch: () => Promise<unknown>): Promise<void> {
+  async #fetchOne(object: WantedObject, fetch: () => Promise<unknown>): Promise<void> {
     const key = keyOf(object);
     if (key === null || this.#seen.has(key)) return;
     this.#seen.add(key);
     try {
-      if (this.#silent >= MAX_SILENT) throw new Unproven(key, "an object", "no answer for others: not asked for");
+      if (this.#unanswered >= MAX_UNANSWERED)
+        throw new Unproven(key, "an object", "no answer for others: not asked for");
       await fetch();
       this.#missing.delete(key);
-      this.#silent = 0;
+      this.#unanswered = 0;
     } catch (error) {
       const why = reasonOf(error);
       if (why && this.withdraws) await this.named.withdraw(key);
       if (!why || (!this.#missing.has(key) && this.#missing.size >= MAX_MISSING)) throw error;
-      this.#silent = error instanceof SourceDown ? this.#silent + 1 : this.#silent;
+      this.#unanswered = error instanceof SourceDown ? this.#unanswered + 1 : this.#unanswered;
       const { since = this.clock.now().toISOString(), tries = 0 } = this.#missing.get(key) ?? {};
       this.#missing.set(key, { key, ...why, since, tries: tries + 1, object });
     }

@@ -20,20 +20,20 @@ import type { PartFolder } from "../published/sink.ts";
 import type { Source } from "../published/source.ts";
 import { archiveManifestKey } from "../record/archive.ts";
 import type { ArchiveLeaf, IndexLeaf, KeysLeaf } from "../record/leaf.ts";
-import type { ExposedStore, Tally } from "./copy.ts";
+import type { CopyCounts, ExposedStore } from "./copy.ts";
 
 /** Copies objects that leaves name. Each is checked by hash and size, then by its content, and only then exposed. */
 export class NamedObjects {
   constructor(
     private readonly source: Source,
     private readonly exposed: ExposedStore,
-    private readonly tally: Tally,
+    private readonly tally: CopyCounts,
     private readonly parts: PartFolder | null = null,
   ) {}
 
   /** Copies the next keys document. @throws Unproven when it does not continue the chain */
   async keys(leaf: KeysLeaf, before: KeyChain | null): Promise<KeyChain> {
-    const bytes = await this.#named(leaf, "keys");
+    const bytes = await this.#readNamed(leaf, "keys");
     const chain = verifyKeysDocument(leaf, bytes, before);
     await this.exposed.put(leaf.key, bytes);
     return chain;
@@ -41,7 +41,7 @@ export class NamedObjects {
 
   /** Copies a signed list of shards. @returns the shards that it names */
   async index(leaf: IndexLeaf, jwks: Jwks | null): Promise<ShardLine[]> {
-    const bytes = await this.#named(leaf, "indexList");
+    const bytes = await this.#readNamed(leaf, "indexList");
     const { data: list } = IndexList.safeParse(parseJson(bytes));
     if (!list) throw new Unproven(leaf.key, "a list of shards", "something else");
     if (list.tree_size !== leaf.tree_size) {
@@ -54,7 +54,7 @@ export class NamedObjects {
 
   /** Copies the Parquet file of an index. */
   async table({ index, table }: IndexLeaf): Promise<void> {
-    if (table) await this.exposed.put(table.key, await this.#named({ ...table, index }, "indexTable"));
+    if (table) await this.exposed.put(table.key, await this.#readNamed({ ...table, index }, "indexTable"));
   }
 
   /** Copies a file of the evidence. @returns the bought calls that its lines name; their bytes are objects too */
@@ -68,7 +68,7 @@ export class NamedObjects {
 
   /** Copies a file of lines (evidence or archive) after checking the hashes of its packed and unpacked bytes. */
   async file(file: NamedFile, onLine?: (line: Buffer) => void): Promise<void> {
-    const held = await this.exposed.held(file.key);
+    const held = await this.exposed.readHeld(file.key);
     const adopted = held !== null && sha256hex(held) === file.sha256;
     const bytes = adopted ? held : await fetchFile(this.source, file, this.parts);
     await readFile(bytes, file, onLine);
@@ -89,7 +89,7 @@ export class NamedObjects {
    */
   async shard(line: ShardLine): Promise<void> {
     const key = shardKey(line.sha256);
-    await this.#unpacking(
+    await this.#copyPacked(
       key,
       (held) => unpackShard(held, line),
       async () => {
@@ -102,7 +102,7 @@ export class NamedObjects {
 
   /** Copies the request or answer of a published call after checking hash and length of its unpacked bytes. */
   call(call: NamedCall): Promise<void> {
-    return this.#unpacking(
+    return this.#copyPacked(
       callKey(call.sha256),
       (held) => checkCallBytes(held, call),
       () => fetchCall(this.source, call),
@@ -115,13 +115,13 @@ export class NamedObjects {
   }
 
   /** Copies an object whose name is a hash of its unpacked bytes. @param refuse throws Unproven for other bytes */
-  async #unpacking(
+  async #copyPacked(
     key: string,
     refuse: (held: Uint8Array) => Promise<unknown>,
     fetch: () => Promise<Uint8Array>,
   ): Promise<void> {
-    const held = await this.exposed.held(key);
-    const adopted = held !== null && (await holds(() => refuse(held)));
+    const held = await this.exposed.readHeld(key);
+    const adopted = held !== null && (await passes(() => refuse(held)));
     if (adopted) this.exposed.adopt(key);
     else await this.exposed.put(key, await fetch());
     this.tally[adopted ? "adopted" : "fetched"]++;
@@ -131,8 +131,8 @@ export class NamedObjects {
    * Bytes of an object that a leaf names: those here if they match, else the source's.
    * @throws MissingObject, Unproven, Oversized
    */
-  async #named(leaf: NamedObject, kind: ObjectKind): Promise<Uint8Array> {
-    const held = kindOfKey(leaf.key) === kind ? await this.exposed.held(leaf.key) : null;
+  async #readNamed(leaf: NamedObject, kind: ObjectKind): Promise<Uint8Array> {
+    const held = kindOfKey(leaf.key) === kind ? await this.exposed.readHeld(leaf.key) : null;
     if (held && sha256hex(held) === leaf.sha256) {
       this.tally.adopted++;
       return held;
@@ -143,7 +143,7 @@ export class NamedObjects {
   }
 }
 
-async function holds(refuse: () => Promise<unknown>): Promise<boolean> {
+async function passes(refuse: () => Promise<unknown>): Promise<boolean> {
   try {
     await refuse();
     return true;

@@ -15,7 +15,7 @@ import type { MirrorState, Newest } from "./state.ts";
 const MAX_AHEAD = 256;
 
 /** The log's and the witness's keys that a document declares valid at `now`, as vkeys. */
-function namedBy(jwks: Jwks, origin: string, now: Date): { logs: string[]; witnesses: string[] } {
+function validVkeysOf(jwks: Jwks, origin: string, now: Date): { logs: string[]; witnesses: string[] } {
   const valid = (purpose: string) =>
     jwks.keys.flatMap((key) => {
       const retired = key.retired_at !== undefined && new Date(key.retired_at) <= now;
@@ -41,7 +41,7 @@ export async function followKeys(
   const pins = await state.pins();
   const document = keys && (await readKeys(store, keys));
   if (!pins || !document) return;
-  const named = namedBy(jwksOf(document), origin, clock.now());
+  const named = validVkeysOf(jwksOf(document), origin, clock.now());
   // A document without a log key would lock the mirror out, so the old pins are kept.
   if (named.logs.length === 0) return;
   const next = { log: pins.log, witness: pins.witness, ...named };
@@ -55,7 +55,7 @@ export async function followKeys(
  * @returns the pins with the keys of the newest document, or null when there is none after ours
  * @throws Unproven for a document that does not continue the chain
  */
-export async function keysAhead(
+export async function findLaterKeys(
   source: Source,
   store: Store,
   pins: Pins,
@@ -73,6 +73,6 @@ export async function keysAhead(
     if (!bytes) break;
     chain = verifyKeysDocument({ n, key: keysKey(n), sha256: sha256hex(bytes) }, bytes, chain);
   }
-  const named = namedBy(chain.jwks, origin, clock.now());
+  const named = validVkeysOf(chain.jwks, origin, clock.now());
   return ahead > 0 && named.logs.length > 0 ? { log: pins.log, witness: pins.witness, ...named } : null;
 }

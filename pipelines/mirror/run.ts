@@ -9,9 +9,9 @@ import { CHECKPOINT, HINT_INDEX, HINT_KEYS, INDEX_TABLES } from "../published/ob
 import { PartFolder } from "../published/sink.ts";
 import type { Source } from "../published/source.ts";
 import type { GivenKeys } from "../published/trust.ts";
-import { ExposedStore, type Mended, type Tally } from "./copy.ts";
+import { type CopyCounts, ExposedStore, type MendedObject } from "./copy.ts";
 import { copyTree } from "./copy-tree.ts";
-import { Objects, type WantedObject } from "./missing.ts";
+import { MissingObjects, type WantedObject } from "./missing.ts";
 import { NamedObjects } from "./objects.ts";
 import { followKeys } from "./rotation.ts";
 import {
@@ -21,12 +21,12 @@ import {
   type Newest,
   type Part,
   type SavedTreeHead,
-  savedTreeHead,
   type Trusted,
+  toSavedTreeHead,
 } from "./state.ts";
 import { Walk } from "./walk.ts";
 
-const WIDTH = 16;
+const DEFAULT_WIDTH = 16;
 
 export interface MirrorOptions {
   source: Source;
@@ -76,17 +76,17 @@ export interface MirrorSummary {
   /** Objects beside the tree that are missing, with the reason; every run asks for them again. */
   missing: Omit<Missing, "object">[];
   /** Only of a verifying run: the objects that it replaced. */
-  mended?: Mended[];
+  mended?: MendedObject[];
 }
 
 /** One run of a mirror, begun when the source's head was verified. */
 export class Run {
-  readonly #tally: Tally = { fetched: 0, adopted: 0 };
-  readonly #mended: Mended[] = [];
+  readonly #tally: CopyCounts = { fetched: 0, adopted: 0 };
+  readonly #mended: MendedObject[] = [];
   readonly #parts: PartFolder | null;
   readonly #exposed: ExposedStore;
   readonly #named: NamedObjects;
-  readonly #objects: Objects;
+  readonly #objects: MissingObjects;
 
   /**
    * @param newestIndex the newest index that was read so far; the hint does not name it while something of it is
@@ -103,7 +103,7 @@ export class Run {
   ) {
     this.#parts = options.partsDir ? new PartFolder(options.partsDir) : null;
     // Where the tree grows, objects that were not there are new and were not mended.
-    const told = (one: Mended) => void ((verifies || one.was === "damaged") && this.#mended.push(one));
+    const told = (one: MendedObject) => void ((verifies || one.was === "damaged") && this.#mended.push(one));
     this.#exposed = new ExposedStore(
       options.publicStore,
       bulkOf(options.publicStore),
@@ -111,38 +111,43 @@ export class Run {
     );
     this.#named = new NamedObjects(options.source, this.#exposed, this.#tally, this.#parts);
     // A mirror that begins from nothing finds in the tree everything that it lacks.
-    this.#objects = new Objects(this.#named, trusted ? missing : { items: [], index: null }, options.clock, verifies);
+    this.#objects = new MissingObjects(
+      this.#named,
+      trusted ? missing : { items: [], index: null },
+      options.clock,
+      verifies,
+    );
   }
 
   /** Nothing is new in the tree: asks again for missing objects, and serves a fresher cosignature. */
-  async same(head: Checkpoint, trusted: Trusted): Promise<MirrorSummary> {
+  async refresh(head: Checkpoint, trusted: Trusted): Promise<MirrorSummary> {
     const { publicStore } = this.options;
     let next = trusted;
     if (this.#objects.missing.length > 0) {
-      await this.#settling(() => this.#collect(this.#objects.before));
+      await this.#withFlush(() => this.#collect(this.#objects.before));
       await this.state.saveMissing(this.#objects.list(this.newestIndex));
       if (this.#objects.indexWhole) next = { ...next, index: this.newestIndex };
     }
-    const fresher = isFresher(head, trusted.head);
-    if (fresher) next = { ...next, head: savedTreeHead(head) };
+    const fresher = isNewerCosignature(head, trusted.head);
+    if (fresher) next = { ...next, head: toSavedTreeHead(head) };
     if (next !== trusted) {
       await this.state.saveTrusted(next);
-      await present(publicStore, next);
+      await exposeTreeHead(publicStore, next);
     }
     return this.#summary(fresher ? "refreshed" : "idle", head, next.head);
   }
 
   /** Copies and proves everything below the head, then commits to it. */
-  async grown(head: Checkpoint, tiles: TileReader): Promise<MirrorSummary> {
+  async copyNew(head: Checkpoint, tiles: TileReader): Promise<MirrorSummary> {
     const { publicStore, clock } = this.options;
-    const newest = await this.#settling(() => this.#copy(head, tiles));
+    const newest = await this.#withFlush(() => this.#copy(head, tiles));
     const index = this.#objects.indexWhole ? newest.index : (this.trusted?.index ?? null);
     // Saved before the commit, so that nothing missing below the head is forgotten.
     await this.state.saveMissing(this.#objects.list(newest.index));
     const { only } = this.options;
-    const proven = { head: savedTreeHead(head), keys: newest.keys, index, ...(only && { only }) };
+    const proven = { head: toSavedTreeHead(head), keys: newest.keys, index, ...(only && { only }) };
     await this.state.saveTrusted(proven);
-    await present(publicStore, proven);
+    await exposeTreeHead(publicStore, proven);
     await followKeys(this.state, publicStore, newest.keys, head.origin, clock);
     await this.#deleteOldTables(index);
     await this.state.clearPending();
@@ -151,7 +156,7 @@ export class Run {
   }
 
   /** Runs `work` and makes every object durable that it wrote, also when it fails. */
-  async #settling<T>(work: () => Promise<T>): Promise<T> {
+  async #withFlush<T>(work: () => Promise<T>): Promise<T> {
     try {
       const done = await work();
       await this.#exposed.flush();
@@ -164,7 +169,7 @@ export class Run {
   }
 
   async #copy(head: Checkpoint, tiles: TileReader): Promise<Newest> {
-    const { source, width = WIDTH, onProgress = () => undefined, cardSignatures = true, only } = this.options;
+    const { source, width = DEFAULT_WIDTH, onProgress = () => undefined, cardSignatures = true, only } = this.options;
     const exposed = this.#exposed;
     const cards = cardSignatures ? new CardSignatures() : null;
     const known = this.verifies ? null : this.trusted;
@@ -173,7 +178,7 @@ export class Run {
     const progress = (done: number, of: number, what: "leaves" | "bundles") => onProgress({ done, of, what });
     const copy = { source, exposed, tiles, tally: this.#tally, parts: this.#parts, width };
     await copyTree({ ...copy, onProgress: progress }, walk, head);
-    this.#objects.forgetTables(walk.newest.index?.table);
+    this.#objects.forgetOldTables(walk.newest.index?.table);
     await this.#collect([...this.#objects.before, ...walk.wanted]);
     return walk.newest;
   }
@@ -188,7 +193,7 @@ export class Run {
   }
 
   #collect(wanted: readonly WantedObject[]): Promise<void> {
-    const { width = WIDTH, onProgress = () => undefined } = this.options;
+    const { width = DEFAULT_WIDTH, onProgress = () => undefined } = this.options;
     return this.#objects.collect(wanted, width, (done, of) => onProgress({ done, of, what: "objects" }));
   }
 
@@ -202,7 +207,7 @@ export class Run {
 }
 
 /** Serves what was proven: writes the checkpoint, then the hints. Also finishes a run that died after its commit. */
-export async function present(store: Store, { head, keys, index }: Trusted): Promise<void> {
+export async function exposeTreeHead(store: Store, { head, keys, index }: Trusted): Promise<void> {
   const replace = (key: string, bytes: Buffer) =>
     swapPublic(store, key, (theirs) => (theirs && bytes.equals(theirs.bytes) ? null : bytes));
   await replace(CHECKPOINT, Buffer.from(head.note));
@@ -211,5 +216,5 @@ export async function present(store: Store, { head, keys, index }: Trusted): Pro
 }
 
 /** Is the source's cosignature newer than the one held? An older one of the same tree is ignored: a mirror never goes back. */
-const isFresher = (head: Checkpoint, held: SavedTreeHead): boolean =>
+const isNewerCosignature = (head: Checkpoint, held: SavedTreeHead): boolean =>
   head.cosignedAt !== null && (held.cosigned_at === null || head.cosignedAt > new Date(held.cosigned_at));

@@ -63,7 +63,7 @@ const TRUSTED = "trusted.json";
 const PENDING = "pending.json";
 const MISSING = "missing.json";
 
-export const savedTreeHead = (checkpoint: Checkpoint): SavedTreeHead => ({
+export const toSavedTreeHead = (checkpoint: Checkpoint): SavedTreeHead => ({
   size: checkpoint.size,
   root: checkpoint.root.toString("hex"),
   cosigned_at: checkpoint.cosignedAt?.toISOString() ?? null,
@@ -140,7 +140,7 @@ const MAX_AGE_SECONDS = 86_400;
  * @param maxAgeSeconds 0 accepts any age.
  * @throws Stale, Failure `usage` when an age was given and no witness is trusted
  */
-export function refuseStale(head: Checkpoint, clock: Clock, maxAgeSeconds: number | undefined): void {
+export function checkAge(head: Checkpoint, clock: Clock, maxAgeSeconds: number | undefined): void {
   if (maxAgeSeconds === 0 || (maxAgeSeconds === undefined && !head.cosignedAt)) return;
   if (!head.cosignedAt) throw new Failure("usage", "the age of a checkpoint needs a witness key, or a --max-age of 0");
   const age = Math.floor((clock.now().getTime() - head.cosignedAt.getTime()) / 1000);
@@ -152,10 +152,10 @@ export function refuseStale(head: Checkpoint, clock: Clock, maxAgeSeconds: numbe
  * Compares a signed head with one that was seen before, by size and root.
  * @throws Rollback; Forked after both notes were saved
  */
-export async function refuseOlder(head: Checkpoint, seen: SavedTreeHead, state: MirrorState): Promise<void> {
+export async function checkNotOlder(head: Checkpoint, seen: SavedTreeHead, state: MirrorState): Promise<void> {
   if (head.size < seen.size) throw new Rollback(seen.size, head.size);
   if (head.size > seen.size || head.root.toString("hex") === seen.root) return;
-  await fork(head, seen, state, `two roots for ${head.size} leaves`);
+  await throwForked(head, seen, state, `two roots for ${head.size} leaves`);
 }
 
 /**
@@ -163,7 +163,7 @@ export async function refuseOlder(head: Checkpoint, seen: SavedTreeHead, state: 
  * first, so a proof that fails is the log's fault and not that of damaged tiles.
  * @throws Forked after both notes were saved; MissingObject, Tampered
  */
-export async function refuseOther(
+export async function checkExtends(
   head: Checkpoint,
   seen: SavedTreeHead,
   tiles: TileReader,
@@ -173,10 +173,10 @@ export async function refuseOther(
   const proof = await consistencyProof(seen.size, head.size, tiles.node);
   const root = Buffer.from(seen.root, "hex");
   if (verifyConsistency(seen.size, head.size, root, head.root, proof)) return;
-  await fork(head, seen, state, `the tree of ${head.size} leaves does not begin with that of ${seen.size}`);
+  await throwForked(head, seen, state, `the tree of ${head.size} leaves does not begin with that of ${seen.size}`);
 }
 
-async function fork(head: Checkpoint, seen: SavedTreeHead, state: MirrorState, says: string): Promise<never> {
+async function throwForked(head: Checkpoint, seen: SavedTreeHead, state: MirrorState, says: string): Promise<never> {
   throw new Forked(says, await state.saveEvidence(seen.note, head.bytes.toString("utf8"), says));
 }
 
@@ -199,7 +199,7 @@ export async function trustOf(
   const log = given.log ?? logOfPolicy(policy, bytes);
   if (!log && pinned) return { ...trustOfPins(pinned), policy };
   const first = log ? null : await findSigningKeys(source, bytes);
-  const pins: Pins = first ?? withPinned(log!, given.witness, pinned);
+  const pins: Pins = first ?? mergePins(log!, given.witness, pinned);
   const trust: CheckpointTrust = { ...trustOfPins(pins), policy };
   const before = pinned && trustOfPins(pinned).log.name;
   if (before && before !== trust.log.name) {
@@ -212,5 +212,5 @@ export async function trustOf(
 }
 
 /** Pins for given keys. If the log key is the pinned one, the other keys that were learned with it are kept. */
-const withPinned = (log: string, witness: string | undefined, pinned: Pins | null): Pins =>
+const mergePins = (log: string, witness: string | undefined, pinned: Pins | null): Pins =>
   pinned?.log === log ? { ...pinned, witness: witness ?? pinned.witness } : { log, witness: witness ?? null };

@@ -70,7 +70,7 @@ export class Walk {
 
   /** Reads the next leaves, which were proven. @param hashes the leaves' hashes @throws Unproven, what objects throw */
   async leaves(entries: readonly Buffer[], hashes: readonly Buffer[]): Promise<void> {
-    for (const [i, entry] of entries.entries()) await this.#leaf(this.tree.size + i, entry);
+    for (const [i, entry] of entries.entries()) await this.#readLeaf(this.tree.size + i, entry);
     await this.#append(hashes);
   }
 
@@ -96,11 +96,11 @@ export class Walk {
 
   async #append(hashes: readonly Buffer[]): Promise<void> {
     const { state, tiles } = this.tree.append(hashes);
-    await this.#tiles(tiles);
+    await this.#keepTiles(tiles);
     this.tree = state;
   }
 
-  async #tiles(tiles: readonly Tile[]): Promise<void> {
+  async #keepTiles(tiles: readonly Tile[]): Promise<void> {
     for (const tile of tiles) {
       if (tile.width < TILE_WIDTH) {
         this.#partial.set(tile.level, tile);
@@ -113,7 +113,7 @@ export class Walk {
 
   #write = ({ level, n, width, bytes }: Tile): Promise<void> => this.exposed.put(tilePath(level, n, width), bytes);
 
-  async #leaf(index: number, entry: Buffer): Promise<void> {
+  async #readLeaf(index: number, entry: Buffer): Promise<void> {
     const leaf = parseJson(entry) as Leaf | null | undefined;
     if (leaf?.index !== index)
       throw new Unproven(`leaf ${index}`, "JSON with its index", entry.toString("utf8", 0, 80));
@@ -129,11 +129,11 @@ export class Walk {
       case "index":
       case "evidence":
       case "archive":
-        if (this.only === undefined || this.only === leaf.kind) this.#names(leaf, jwks);
+        if (this.only === undefined || this.only === leaf.kind) this.#addWanted(leaf, jwks);
     }
   }
 
-  #names(leaf: Leaf & { kind: Part }, jwks: Jwks | null): void {
+  #addWanted(leaf: Leaf & { kind: Part }, jwks: Jwks | null): void {
     switch (leaf.kind) {
       case "index":
         this.wanted.push({ what: "index", leaf, jwks });

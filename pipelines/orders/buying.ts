@@ -42,7 +42,7 @@ export interface BuyingDeps extends Omit<CancellingDeps, "hasWastedTooMuch"> {
  * seller can no longer take its payment.
  */
 export interface Fallback {
-  /** Is another seller left, and time to ask it? */
+  /** Is there another seller, and enough time to call it? */
   left(): boolean;
   /** Asks the next seller for its price; null when none is left. Must not reject. */
   quote(): Promise<SellerQuote | null>;
@@ -313,7 +313,7 @@ export class Buying {
     const ofSeller = leg && this.#caps.refusalOfSeller({ ...leg, micro: parseMoney(leg.price) }, true);
     if (ofSeller) return ofSeller;
     const standing = this.#caps.standingOfBuyer({ ...order, micro: 0n, totalMicro: 0n }, order);
-    return "says" in standing ? standing.says : this.#coverRefusal(order);
+    return "says" in standing ? standing.says : this.#balanceRefusal(order);
   }
 
   /**
@@ -323,7 +323,7 @@ export class Buying {
    * block and the charge's step is not in the log yet.
    * @returns why the order is refused, in words, or null
    */
-  async #coverRefusal(order: Order): Promise<string | null> {
+  async #balanceRefusal(order: Order): Promise<string | null> {
     const { scheme, payer } = order;
     if (scheme !== "exact") return null;
     const { orders } = this.deps;

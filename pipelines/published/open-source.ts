@@ -132,7 +132,7 @@ export class HttpSource implements Source {
       // The network: refused, reset, silent, or the body was cut off.
       throw new RetryableError(error instanceof Error ? error.message : String(error));
     } finally {
-      // What was not read to its end is cut: draining it could last for ever.
+      // Close the connection if the body was not read to its end, since draining it could take for ever.
       if (answer && !answer.body.readableEnded) answer.body.on("error", () => undefined).destroy();
     }
   }

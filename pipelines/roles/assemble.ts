@@ -21,7 +21,7 @@ import { Notifier } from "../6-notify/notifier.ts";
 import { PublishedTree } from "../published/reader.ts";
 import type { Memory } from "../record/memory.ts";
 import { classesOf } from "./classes.ts";
-import { foldsOf } from "./data-folder.ts";
+import { foldFolderOf } from "./data-folder.ts";
 import { openIngest } from "./ingesting.ts";
 import type { Parts } from "./parts.ts";
 import { Pipeline } from "./pipeline.ts";
@@ -48,11 +48,11 @@ export interface Assembled {
   close(): Promise<void>;
 }
 
-/** Longest wait for looks at asked urls before their hosts are another observer's, real ms. */
+/** Longest wait for probes in progress before their hosts are handed to another observer, real ms. */
 const RELEASE_MS = 60_000;
 
-/** What the observer is told of settings, money and what was spent before. */
-async function observing({ config, secret }: Parts, lake: Lake, money: Money): Promise<ObserverParts["config"]> {
+/** Makes the observer's configuration from settings, wallets and the money spent so far. */
+async function observerConfig({ config, secret }: Parts, lake: Lake, money: Money): Promise<ObserverParts["config"]> {
   const [spent] = await lake.all<{ micro: bigint }>(sql("queries/spending:ever"));
   return {
     producer: "touchstone/1",
@@ -91,7 +91,7 @@ export async function assemble(
   const classes = classesOf(parts, clock, { ...money, network: networks[0]! });
   const observer = createObserver({
     ...{ log, egress, rail, wallets: money.wallets, clock, memory, logger, metrics, classes: classes.of },
-    config: await observing(parts, lake, money),
+    config: await observerConfig(parts, lake, money),
     ...(onAck ? { onAck } : {}),
     ...(shared ? { shared } : {}),
   });
@@ -128,7 +128,7 @@ export async function assemble(
     ...{ log, egress, signers: keys, clock, logger, metrics },
     tree: new PublishedTree(publicStore, archiveTrust(origin, keys)),
     perDomainMinute: config.limits.notices_per_minute,
-    folds: foldsOf(config, log, logger),
+    folds: foldFolderOf(config, log, logger),
   });
   const close = async () => {
     await notifier.stop();

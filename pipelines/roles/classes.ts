@@ -43,8 +43,8 @@ export function classesOf(
 }
 
 /**
- * Opens what the right answers to buyers' own questions are found with, on a machine that sells: the operator's file, and the
- * same sources as those of {@link classesOf}.
+ * Opens what the right answers to buyers' own questions are found with, on a machine that sells: the operator's file,
+ * and the same sources as those of {@link classesOf}.
  * @param pages what planted pages follow from; null: none
  * @throws ConfigError for a file of classes that cannot be used
  */
@@ -82,8 +82,8 @@ export const pageSource =
     return { url: `${base}/p/${token}`, facts: factsOf(plantedPage(secret, token, at)!) };
   };
 
-/** Greatest depth below the last final block that questions ask for: nodes forget older ones. */
-const DEEPEST = 10_000;
+/** Most blocks below the last final block that a question may ask about; nodes drop older ones. */
+const MAX_BLOCK_DEPTH = 10_000;
 
 /** Blocks of the chain of these nodes, at heights that they call final. */
 function blockSource(rpcUrls: readonly string[], network: string): NonNullable<Sources["block"]> {
@@ -91,7 +91,7 @@ function blockSource(rpcUrls: readonly string[], network: string): NonNullable<S
   return async (seed) => {
     const final = Number((await reader.getBlock({ blockTag: "finalized" })).number);
     if (final < 1) return null;
-    const number = final - new RandomDraws(seed).below(Math.min(final, DEEPEST));
+    const number = final - new RandomDraws(seed).below(Math.min(final, MAX_BLOCK_DEPTH));
     const { hash, timestamp } = await reader.getBlock({ blockNumber: BigInt(number) });
     return { network, number, hash, time: Number(timestamp) };
   };
@@ -102,7 +102,7 @@ function finalBlock(rpcUrls: readonly string[], network: string): NonNullable<Tr
   const reader = createReader(rpcUrls);
   return async (number) => {
     const final = Number((await reader.getBlock({ blockTag: "finalized" })).number);
-    if (number > final || number < final - DEEPEST) return null;
+    if (number > final || number < final - MAX_BLOCK_DEPTH) return null;
     const { hash, timestamp } = await reader.getBlock({ blockNumber: BigInt(number) });
     return { network, number, hash, time: Number(timestamp) };
   };
@@ -135,7 +135,7 @@ const companySource =
     return firstRow<{ lei: string; name: string }>(register, sql("register/search:drawn"), { share });
   };
 
-/** The first row of a statement on the register; null where there is none, or no register. */
+/** Reads the first row of a statement on the register of companies; null when there is no row or no register. */
 async function firstRow<T>(
   register: Register,
   statement: string,

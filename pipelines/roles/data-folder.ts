@@ -22,23 +22,23 @@ export const folders = (dataDir: string) => ({
 });
 
 /** Where this machine keeps its folds of a log. */
-export const foldsOf = (config: Pick<Config, "data_dir">, log: Pick<Log, "id">, logger: Logger): FoldFolder => ({
+export const foldFolderOf = (config: Pick<Config, "data_dir">, log: Pick<Log, "id">, logger: Logger): FoldFolder => ({
   ...{ dir: folders(config.data_dir).folds, logId: () => log.id, logger },
 });
 
 /** Folder in which the wallets of these settings lie. */
-export const walletsAt = ({ wallets, data_dir }: Pick<Config, "wallets" | "data_dir">): string =>
+export const walletsFolderOf = ({ wallets, data_dir }: Pick<Config, "wallets" | "data_dir">): string =>
   wallets.dir ?? folders(data_dir).wallets;
 
-/** The one secret of the observer, beside the keys. */
+/** Name of the observer's secret, which is kept beside the keys. */
 export const OBSERVER_SECRET = "observer";
-/** What planted pages follow from: observers plant by it, serving replicas serve by it. */
+/** Name of the secret from which the content of planted pages is computed, by observers and by serving replicas. */
 export const PAGES_SECRET = "pages";
 
 /** Make keys and secrets in the data folder when there are none. @returns false when the keys were there already */
 export function makeKeys(dataDir: string, validFrom: Date): boolean {
   const dir = folders(dataDir).keys;
-  // A folder of before there were such pages gets theirs now.
+  // An older data folder lacks the secret of planted pages.
   makeSecret(dir, PAGES_SECRET);
   if (hasKeyring(dir)) return false;
   // The ring comes last: a folder with a ring has its secret, so a crash in between is mended by the next start.

@@ -6,7 +6,7 @@ import type { Owner } from "./protocol/owner.ts";
 import type { Filing, Publishing } from "./protocol/publishing.ts";
 
 /** Most rounds in one call, so that it ends when many days are due, as after a long outage; the next call does the rest. */
-const MAX_TURNS = 64;
+const MAX_ROUNDS = 64;
 
 export interface ArchiveReport extends FiledReport {
   /** Rows that left the lake. */
@@ -16,7 +16,7 @@ export interface ArchiveReport extends FiledReport {
 /** Closes days until none is left, where one process is owner of all partitions and publisher. */
 export async function closeDays(owner: Owner, publishing: Publishing, now: Date): Promise<EvidenceReport> {
   const report: EvidenceReport = { days: [], files: 0, rows: 0 };
-  for (let n = 0; n < MAX_TURNS; n++) {
+  for (let n = 0; n < MAX_ROUNDS; n++) {
     await owner.evidence(now);
     const closed = await publishing.evidence();
     addEvidence(report, closed);
@@ -32,7 +32,7 @@ export async function archiveDays(
   more: Pick<OwnArchive, "onStep"> = {},
 ): Promise<ArchiveReport> {
   const report: ArchiveReport = { days: [], files: 0, rows: 0, removed: 0 };
-  for (let n = 0; n < MAX_TURNS; n++) {
+  for (let n = 0; n < MAX_ROUNDS; n++) {
     // First the evidence: a row leaves the lake only once the evidence holds it.
     await closeDays(owner, publishing, now);
     report.removed += (await owner.archive(now, more)).removed;
@@ -45,8 +45,8 @@ export async function archiveDays(
   return report;
 }
 
-/** Files are printed by the engine of a lake that stays open. */
-export const printerOf = (lake: Lake) => async (): Promise<Scratch> => ({
+/** Makes a printer of archive lines from an open lake. Closing the printer does not close the lake. */
+export const createPrinter = (lake: Lake) => async (): Promise<Scratch> => ({
   workDir: lake.workDir,
   batches: (text, params) => lake.batches(text, params),
   close: async () => undefined,

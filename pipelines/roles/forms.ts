@@ -5,10 +5,10 @@ import { OrderTable } from "../orders/order-table.ts";
 import { ENVELOPE_VERSION } from "../record/envelope.ts";
 import { STORE_FORM } from "./record-identity.ts";
 
-/** What is kept in a form of our own that no other program reads. */
+/** A private storage format, which no other program reads, and how its versions are handled. */
 export interface PrivateForm {
   what: string;
-  /** Where it lies, below the data folder unless a bucket or a cluster holds it. */
+  /** Where the data are stored, relative to the data folder unless in a bucket or a cluster. */
   where: string;
   /** The member that holds the version number, and the number that this version writes. */
   number: { member: string; now: number | string };
@@ -19,13 +19,13 @@ export interface PrivateForm {
 }
 
 const REFUSED = "refused at start, code 7";
-const ANEW_FROM_LOG = "passed over, and its topic folded anew from the log";
+const REBUILT_FROM_LOG = "passed over, and its topic folded anew from the log";
 
 /**
- * Private forms of log, stores, lake and folds. Wallets, keyring, settings, register and mirror state have no number yet.
- * Published forms (leaves, tiles, cards, files of archive and evidence) are not listed: they never change. A change of a form
- * raises its number and describes here how the older form is brought forward; test/pipelines/roles/forms.test.ts fails for a
- * form that changed without.
+ * Private forms of log, stores, lake and folds. Wallets, keyring, settings, register and mirror state have no number
+ * yet. Published forms (leaves, tiles, cards, files of archive and evidence) are not listed: they never change. A
+ * change of a form raises its number and describes here how the older form is brought forward;
+ * test/pipelines/roles/forms.test.ts fails for a form that changed without.
  */
 export const FORMS: readonly PrivateForm[] = [
   {
@@ -95,14 +95,14 @@ export const FORMS: readonly PrivateForm[] = [
     what: "kept fold of orders",
     where: "folds/",
     number: { member: "form", now: new OrderTable().form },
-    older: ANEW_FROM_LOG,
-    newer: ANEW_FROM_LOG,
+    older: REBUILT_FROM_LOG,
+    newer: REBUILT_FROM_LOG,
   },
   {
     what: "kept fold of watchers",
     where: "folds/",
     number: { member: "form", now: new WatcherTable().form },
-    older: ANEW_FROM_LOG,
-    newer: ANEW_FROM_LOG,
+    older: REBUILT_FROM_LOG,
+    newer: REBUILT_FROM_LOG,
   },
 ];

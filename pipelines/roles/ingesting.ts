@@ -11,14 +11,14 @@ import type { ArchiveFold } from "../published/fold.ts";
 import { folders } from "./data-folder.ts";
 import type { Parts } from "./parts.ts";
 
-/** The lake and the way into it. */
+/** An open lake, and the ingest that loads it. */
 export interface Ingesting {
   lake: Lake;
   ingest: Ingest;
   close(): Promise<void>;
 }
 
-const settingsOf = ({ memory_limit: memoryLimit, threads }: Config["lake"]) => ({
+const lakeSettingsOf = ({ memory_limit: memoryLimit, threads }: Config["lake"]) => ({
   ...{ memoryLimit, threads, init: INGEST_TABLES, form: LAKE_FORM },
 });
 
@@ -34,7 +34,7 @@ export async function dropOtherLake(
   const path = folders(config.data_dir).lake;
   if (!existsSync(path)) return null;
   try {
-    await (await openLake(path, settingsOf(config.lake))).close();
+    await (await openLake(path, lakeSettingsOf(config.lake))).close();
     return null;
   } catch (error) {
     if (!(error instanceof LakeForm) || ((error.found ?? 0) > error.form && !newer)) throw error;
@@ -43,7 +43,10 @@ export async function dropOtherLake(
   }
 }
 
-/** Opens what ingest, redrive, rebuild and gap need, for every partition and a process that has the keys. Reads nothing yet. */
+/**
+ * Opens what ingest, redrive, rebuild and gap need, for every partition and a process that has the keys. Reads nothing
+ * yet.
+ */
 export function openIngest(parts: Parts, clock: Clock): Promise<Ingesting> {
   const trust = archiveTrust(originOf(parts.config.base_url), parts.keys);
   return openIngestOf({ ...parts, clock }, () => readArchiveFold(parts.publicStore, trust));
@@ -66,7 +69,7 @@ export async function openIngestOf(
   archived: () => Promise<ArchiveFold>,
   partitions?: readonly number[],
 ): Promise<Ingesting> {
-  const lake = await openLake(folders(config.data_dir).lake, settingsOf(config.lake));
+  const lake = await openLake(folders(config.data_dir).lake, lakeSettingsOf(config.lake));
   const ownHosts = [new URL(config.base_url).host];
   const given = { ownHosts, moved: archivedMarker(archived), ...(partitions && { partitions }) };
   const ingest = createIngest({ log, privateStore, lake, clock, logger, metrics, ...given });

@@ -5,7 +5,7 @@ import type { Logger, Metrics } from "../../infra/telemetry.ts";
 /** Roles that run jobs. A single machine has all of them in one process. */
 export type Role = "machine" | "observer" | "owner" | "publisher";
 
-interface Row extends Partial<Record<Role, string>> {
+interface JobRow extends Partial<Record<Role, string>> {
   job: string;
   /** Jobs of one queue never run at the same time in a process; a job whose queue is taken waits its turn. */
   queue: "record" | "observe" | "asks" | "budget" | "notify" | "intake" | "buyers";
@@ -22,7 +22,7 @@ const JOBS = [
   { job: "grade", queue: "record", machine: "*/10 * * * * *" },
   { job: "own", queue: "record", owner: "*/10 * * * * *" },
   { job: "publish", queue: "record", publisher: "*/2 * * * * *" },
-  // A turn reads on and begins what is due; receivers are waited for behind it.
+  // A run reads new leaves and starts the notices that are due, without waiting for their receivers.
   { job: "notify", queue: "notify", machine: "1-59/2 * * * * *", publisher: "1-59/2 * * * * *" },
   { job: "asks", queue: "asks", machine: "5,15,25,35,45,55 * * * * *", observer: "5,15,25,35,45,55 * * * * *" },
   { job: "volatile", queue: "record", machine: "8,18,28,38,48,58 * * * * *", owner: "6,16,26,36,46,56 * * * * *" },
@@ -32,7 +32,7 @@ const JOBS = [
   { job: "checkpoint", queue: "record", machine: "0 */9 * * * *", publisher: "*/10 * * * * *" },
   { job: "plan", queue: "record", machine: "0 50 23 * * *", observer: "0 50 23 * * *" },
   { job: "plans", queue: "record", publisher: "30 * * * * *" },
-  // Every observer has the payments of all in its lake, so each of them keeps the budget for `touchstone budget`.
+  // Every observer's lake has all payments, so each observer computes the budget for `touchstone budget`.
   { job: "budget", queue: "budget", machine: "20 */10 * * * *", observer: "20 */10 * * * *" },
   { job: "index", queue: "record", machine: "0 3 * * * *", publisher: "0 3 * * * *" },
   { job: "evidence", queue: "record", machine: "0 7 * * * *", owner: "0 5 * * * *", publisher: "15 * * * * *" },
@@ -49,17 +49,17 @@ const JOBS = [
   { job: "history", queue: "record", machine: "0 4 * * * *", owner: "0 4 * * * *" },
   // In a queue of its own, so that a slow node keeps no other job waiting.
   { job: "buyers", queue: "buyers", machine: "50 35 * * * *", observer: "50 35 * * * *" },
-  // Strangers decide how long these take: minutes of pages, hosts that keep us waiting. Nothing waits behind them.
+  // These depend on other hosts and may take minutes, so they have a queue of their own.
   { job: "intake", queue: "intake", machine: "0 20 */6 * * *", observer: "0 20 */6 * * *" },
   { job: "resume", queue: "intake", machine: "40 */5 * * * *", observer: "40 */5 * * * *" },
   { job: "garbage", queue: "record", machine: "0 40 4 * * *", publisher: "0 40 4 * * *" },
   { job: "tidy", queue: "record", machine: "0 50 4 * * *", owner: "0 50 4 * * *" },
-] as const satisfies readonly Row[];
+] as const satisfies readonly JobRow[];
 
 /** Names of the jobs of a role. */
 export type JobName<R extends Role> = Extract<(typeof JOBS)[number], Record<R, string>>["job"];
 
-/** A row of the table, and what a role with these parts does in it. */
+/** A job of a role: its cron times, its queue, and the function to run. */
 export interface Job<Parts> {
   name: string;
   cadence: string;
@@ -67,37 +67,37 @@ export interface Job<Parts> {
   run: (parts: Parts) => Promise<unknown>;
 }
 
-/** The jobs of a role: every one of the table has to be there. */
+/** Makes the jobs of a role from the table and one function for each job of that role. */
 export function jobsOf<R extends Role, Parts>(
   role: R,
   works: Readonly<Record<JobName<R>, (parts: Parts) => Promise<unknown>>>,
 ): readonly Job<Parts>[] {
-  const rows: readonly Row[] = JOBS;
+  const rows: readonly JobRow[] = JOBS;
   return rows.flatMap(({ job, queue, [role]: cadence }) =>
     cadence === undefined ? [] : [{ name: job, queue, cadence, run: works[job as JobName<R>] }],
   );
 }
 
 export interface RunningJobs {
-  /** Run a job now, in its queue; resolves when it has ended, whatever came of it. */
+  /** Runs a job now, in its queue; resolves when the job has ended, also after a failure. */
   now(name: string): Promise<void>;
-  /** No job begins any more; resolves when those under way have ended. */
+  /** Starts no further job; resolves when the running jobs have ended. */
   stop(): Promise<void>;
 }
 
-/** Runs that are looked ahead to for the longest pause between two. */
-const LOOKED_AHEAD = 25;
+/** Number of future runs among which the longest pause is searched. */
+const RUNS_AHEAD = 25;
 
-/** Unix seconds of now: what Prometheus compares with is the machine's clock, whatever time the record is in. */
+/** Unix seconds of the machine's clock, which Prometheus compares with, also when the record is in simulated time. */
 const nowS = (): number => systemClock.now().getTime() / 1000;
 
 /** The longest pause between the next runs of a task, s. */
 function periodS(task: ReturnType<typeof cron.schedule>): number {
-  const runs = task.getNextRuns(LOOKED_AHEAD).map((run) => run.getTime());
+  const runs = task.getNextRuns(RUNS_AHEAD).map((run) => run.getTime());
   return Math.max(...runs.slice(1).map((run, i) => run - runs[i]!)) / 1000;
 }
 
-/** Run jobs until stopped. One that fails is logged, counted and run again at its next time. */
+/** Runs jobs until stopped. A job that fails is logged and counted, and runs again at its next time. */
 export function runJobs<Parts extends { logger: Logger; metrics: Metrics }>(
   parts: Parts,
   jobs: readonly Job<Parts>[],

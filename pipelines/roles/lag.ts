@@ -3,20 +3,21 @@ import type { Metrics } from "../../infra/telemetry.ts";
 import { INGESTED } from "../2-ingest/load.ts";
 import type { Positions } from "../record/volatile.ts";
 
-const GAUGE = "touchstone_ingest_lag_records";
+const LAG_GAUGE = "touchstone_ingest_lag_records";
 
-/** Partitions that are another's now: their lag is not ours to tell. */
+/** Removes the gauges of partitions that another process holds now. */
 export function forgetLag(lost: readonly number[], metrics: Metrics): void {
   for (const partition of lost) {
-    for (const topic of INGESTED) metrics.forget(GAUGE, { topic, partition: String(partition) });
+    for (const topic of INGESTED) metrics.forget(LAG_GAUGE, { topic, partition: String(partition) });
   }
 }
 
 /**
- * Records that the log holds and the lake does not, by partition over all topics that are ingested; each (topic,
- * partition) is a gauge. Log and lake are not of one moment, so a figure may be off by what came in between.
+ * Counts, by partition, the records that the log has and the lake lacks, over all ingested topics, and sets the gauge
+ * of each topic and partition. Log and lake are read one after the other, so a figure may be off by the records in
+ * between.
  */
-export async function lagOf(
+export async function measureLag(
   log: Pick<Log, "bounds">,
   positions: Positions,
   held: readonly number[],
@@ -28,7 +29,7 @@ export async function lagOf(
     for (const topic of INGESTED) {
       const { end } = await log.bounds(topic, partition);
       const behind = Math.max(0, end - (positions[topic]?.[String(partition)] ?? 0));
-      metrics.gauge(GAUGE, behind, { topic, partition: String(partition) });
+      metrics.gauge(LAG_GAUGE, behind, { topic, partition: String(partition) });
       sum += behind;
     }
     lag[String(partition)] = sum;

@@ -2,43 +2,43 @@ import type { PublishedFold } from "../published/fold.ts";
 import type { DayPlan } from "../record/plan.ts";
 import { addDays, dayOf } from "../record/time.ts";
 import { type Job, jobsOf } from "./jobs.ts";
-import { OBSERVING, type ObserveDay, type Running, type ScheduleParts, startSchedule } from "./schedule.ts";
+import { OBSERVING_JOBS, type ObserveDay, type Running, type ScheduleParts, startSchedule } from "./schedule.ts";
 
-/** One of several observers: it publishes nothing, and follows what is published. */
+/** The parts of one of several observers, which publishes nothing and follows the public store. */
 export interface ObservingParts extends ScheduleParts {
   followed: { current(): Promise<Pick<PublishedFold, "schedules" | "caps" | "archive">> };
-  /** Told that the plan of a day is waited for, and that its commitment was found. */
+  /** Called when the wait for a day's published commitment begins (`known` false) and when it was found. */
   onPlan?: (day: string, known: boolean) => void;
-  /** The same jobs, watched (for the status page and alarms). */
+  /** Wraps jobs so that their results are reported to the status page and alarms. */
   watch?: (jobs: readonly Job<ObservingParts>[]) => readonly Job<ObservingParts>[];
 }
 
 /** Pause before the commitment to a plan is looked for again, ms. */
-const AGAIN_MS = 5_000;
+const RETRY_MS = 5_000;
 
-/** Grading and publishing are other processes' work. */
+/** The jobs of one of several observers, which neither grades nor publishes. */
 export const OBSERVER_JOBS = jobsOf<"observer", ObservingParts>("observer", {
-  ...OBSERVING,
+  ...OBSERVING_JOBS,
   follow: ({ pipeline }) => pipeline.ingest(),
-  plan: ({ pipeline, clock }) => drawn(pipeline, addDays(dayOf(clock.now()), 1)),
+  plan: ({ pipeline, clock }) => drawPlan(pipeline, addDays(dayOf(clock.now()), 1)),
   budget: async ({ pipeline, followed }) => pipeline.budget(await followed.current()),
   archive: async ({ pipeline, followed }) => pipeline.evictArchived((await followed.current()).archive),
 });
 
-/** What others spent up to now counts in it. */
-async function drawn(pipeline: ScheduleParts["pipeline"], day: string): Promise<DayPlan> {
+/** Draws the plan of a day, after reading the log so that the other observers' spending counts. */
+async function drawPlan(pipeline: ScheduleParts["pipeline"], day: string): Promise<DayPlan> {
   await pipeline.ingest();
   return pipeline.drawn(day);
 }
 
 /**
- * The plan of a day, once the publisher has committed to it in public: before that nobody is called, or a plan could be
- * changed after its first results. @throws what `signal` was aborted with
+ * Waits until the publisher has committed to the plan of a day in public, and returns the plan. Nobody is called before
+ * that, so that a plan cannot be changed after its first results. @throws what `signal` was aborted with
  */
 export async function committedPlan(parts: ObservingParts, day: string, signal: AbortSignal): Promise<DayPlan> {
   const { pipeline, followed, clock, logger } = parts;
   parts.onPlan?.(day, false);
-  const plan = await drawn(pipeline, day);
+  const plan = await drawPlan(pipeline, day);
   for (let told = false; ; told = true) {
     const { schedules } = await followed.current();
     if (schedules.get(day)?.salt_hash === plan.salt_hash) {
@@ -46,13 +46,13 @@ export async function committedPlan(parts: ObservingParts, day: string, signal: 
       return plan;
     }
     if (!told) logger.warn({ day }, "nobody is called before the commitment to the plan is published");
-    await clock.sleep(AGAIN_MS, signal);
+    await clock.sleep(RETRY_MS, signal);
   }
 }
 
 /**
- * One of several observers, until stopped: the calls of our share of the hosts, day after day. The plan of a day is drawn
- * by whichever observer comes first, and is the plan of all from then on.
+ * Runs one of several observers until stopped: it makes the calls to its share of the hosts, day after day. The first
+ * observer that needs the plan of a day draws it, and all observers use that plan.
  */
 export function startObserving(parts: ObservingParts): Running {
   const { clock, observer } = parts;

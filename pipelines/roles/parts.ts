@@ -25,15 +25,15 @@ import { CHECKPOINT } from "../published/objects.ts";
 import { LOG_TOPICS } from "../record/topics.ts";
 import { folders, OBSERVER_SECRET, PAGES_SECRET } from "./data-folder.ts";
 import {
-  knownBesidePublished,
-  knownLog,
-  lookAtRecord,
+  checkRecord,
+  knownLogOf,
+  knownLogOfPublished,
   markPrivate,
   refuseLostStores,
   refuseOtherOrders,
 } from "./record-identity.ts";
 
-/** What every role may need of this machine, opened from the settings. */
+/** Log, stores, keys and other parts that the roles share, opened from the settings. */
 export interface Parts {
   config: Config;
   clock: Clock;
@@ -41,9 +41,9 @@ export interface Parts {
   privateStore: Store;
   publicStore: Store;
   keys: Keys;
-  /** Known answers, wallets and opaque names hang on this. */
+  /** The secret from which known answers, wallets and opaque names are derived. */
   secret: Buffer;
-  /** What planted pages follow from, or null. */
+  /** The secret from which planted pages are derived; null: none are planted. */
   pages: Buffer | null;
   egress: Egress;
   logger: Logger;
@@ -52,15 +52,15 @@ export interface Parts {
 }
 
 /**
- * The secret of planted pages; null where an operator brought none: then none is planted or served here. @throws
- * Failure `keys`
+ * Reads the secret of planted pages; null when the operator provided none: then no page is planted or served here.
+ * @throws Failure `keys`
  */
 function pagesSecret(dir: string): Buffer | null {
   return hasSecret(dir, PAGES_SECRET) ? loadSecret(dir, PAGES_SECRET) : null;
 }
 
-/** Parts that were opened, to be closed in reverse; what was opened is closed again when opening fails half-way. */
-async function opening<T>(open: (keep: Keep, close: () => Promise<void>) => Promise<T>): Promise<T> {
+/** Opens parts one after the other. `close` closes them in reverse order; if opening fails, the opened parts are closed. */
+async function openAll<T>(open: (keep: KeepPart, close: () => Promise<void>) => Promise<T>): Promise<T> {
   const opened: Closable[] = [];
   const keep = <P extends Closable>(part: P): P => {
     opened.unshift(part);
@@ -77,7 +77,7 @@ async function opening<T>(open: (keep: Keep, close: () => Promise<void>) => Prom
   }
 }
 
-type Keep = <P extends Closable>(part: P) => P;
+type KeepPart = <P extends Closable>(part: P) => P;
 
 interface Closable {
   close(): Promise<void>;
@@ -87,7 +87,9 @@ interface Closable {
  * What is wrong with the addresses that the observer's connections leave from, each with the name of its setting: one
  * that is not this machine's, or known and blind calls could leave from the same.
  */
-export async function wrongSources({ observe }: Pick<Config, "observe">): Promise<[setting: string, says: string][]> {
+export async function findSourceProblems({
+  observe,
+}: Pick<Config, "observe">): Promise<[setting: string, says: string][]> {
   const { known_addresses: declared, blind_addresses: stock } = observe;
   const wrong: [string, string][] = [];
   for (const name of ["known_addresses", "blind_addresses"] as const)
@@ -105,14 +107,14 @@ export async function wrongSources({ observe }: Pick<Config, "observe">): Promis
   return wrong;
 }
 
-/** @throws ConfigError for what {@link wrongSources} finds */
-async function sourcesOf(config: Config): Promise<Sources> {
-  const problems = (await wrongSources(config)).map(([name, says]) => `${name}: ${says}`);
+/** @throws ConfigError for what {@link findSourceProblems} finds */
+async function checkedSourcesOf(config: Config): Promise<Sources> {
+  const problems = (await findSourceProblems(config)).map(([name, says]) => `${name}: ${says}`);
   if (problems.length > 0) throw new ConfigError(problems);
   return { declared: config.observe.known_addresses, stock: config.observe.blind_addresses };
 }
 
-/** The way out to strangers that the settings describe. @throws ConfigError */
+/** Opens the HTTP client for requests to strangers' addresses, as configured. @throws ConfigError */
 export function egressOf(config: Config, sources?: Sources): Egress {
   const { allow_loopback: allowLoopback, resolve_to: address } = config;
   if (address !== null && !allowLoopback) throw new ConfigError(["resolve_to: only together with allow_loopback"]);
@@ -127,19 +129,20 @@ export function egressOf(config: Config, sources?: Sources): Egress {
   });
 }
 
-/** How a role has the public store: it writes there, or reads it as anybody does. */
+/** True: the role writes to the public store; false: it only reads it. */
 type Publishes = boolean;
 
 /**
- * Log and stores, once they are known to belong together: nothing is made beside what is left of a record.
+ * Opens log and stores after checking that they belong together. Nothing new is created if parts of an older record are
+ * found.
  * @throws Failure `record`, LogRefused, LogBusy and what the adapters name
  */
-async function openRecord(config: Config, logger: Logger, ring: Keyring, publishes: Publishes, keep: Keep) {
+async function openRecord(config: Config, logger: Logger, ring: Keyring, publishes: Publishes, keep: KeepPart) {
   const at = folders(config.data_dir);
   const privateStore = keep(await openStore(config, "private", at.private));
   const publicStore = keep(publishes ? await openStore(config, "public", at.public) : await readPublic(config));
-  const says = await lookAtRecord({ privateStore, publicStore, ring, origin: originOf(config.base_url) });
-  const log = keep(await openLog(config, LOG_TOPICS, at.log, logger, knownLog(says)));
+  const says = await checkRecord({ privateStore, publicStore, ring, origin: originOf(config.base_url) });
+  const log = keep(await openLog(config, LOG_TOPICS, at.log, logger, knownLogOf(says)));
   await refuseLostStores(says, log);
   await markPrivate(privateStore, says, log);
   return { log, privateStore, publicStore };
@@ -167,23 +170,23 @@ function openWith(config: Config, clock: Clock, keys: Keys, publishes: Publishes
   const at = folders(config.data_dir);
   const secret = loadSecret(at.keys, OBSERVER_SECRET);
   const logger = createLogger(config.log_level);
-  return opening(async (keep, close) => ({
+  return openAll(async (keep, close) => ({
     config,
     clock,
     ...(await openRecord(config, logger, keys.ring, publishes, keep)),
     keys,
     secret,
     pages: pagesSecret(at.keys),
-    egress: keep(egressOf(config, await sourcesOf(config))),
+    egress: keep(egressOf(config, await checkedSourcesOf(config))),
     logger,
-    metrics: publishes ? createMetrics(...ONE_MACHINE, ...sold(config)) : createMetrics("observe", "ingest"),
+    metrics: publishes ? createMetrics(...ONE_MACHINE_WORKS, ...sellWorks(config)) : createMetrics("observe", "ingest"),
     close,
   }));
 }
 
-/** What is counted where all roles are one process, and where calls are sold beside it. */
-const ONE_MACHINE = ["observe", "ingest", "grade", "publish", "serve"] as const;
-const sold = ({ sell }: Config) => (sell.network === null ? [] : (["sell"] as const));
+/** Names of the work that is measured when all roles run in one process. */
+const ONE_MACHINE_WORKS = ["observe", "ingest", "grade", "publish", "serve"] as const;
+const sellWorks = ({ sell }: Config) => (sell.network === null ? [] : (["sell"] as const));
 
 /** The public store of a role that only reads it, with credentials or without any. */
 const readPublic = async (config: Config): Promise<Store> =>
@@ -209,7 +212,7 @@ export const openOwnerParts = (config: Config, clock: Clock) => {
 /** The log and both stores of a role that writes them, beside what it holds of the keys. */
 function openWriting<H extends object>(config: Config, clock: Clock, held: H, ring: Keyring, metrics: Metrics) {
   const logger = createLogger(config.log_level);
-  return opening(async (keep, close) => ({
+  return openAll(async (keep, close) => ({
     clock,
     ...(await openRecord(config, logger, ring, true, keep)),
     ...held,
@@ -219,8 +222,8 @@ function openWriting<H extends object>(config: Config, clock: Clock, held: H, ri
   }));
 }
 
-/** Of the keys only the one that signs answers. @throws Failure `keys` */
-function answersOf(config: Config) {
+/** Reads only the key that signs answers. @throws Failure `keys` */
+function readAnswerSigner(config: Config) {
   const dir = folders(config.data_dir).keys;
   const ring = readRing(dir);
   const inUse = ring.keys.find((key) => key.purpose === "answers" && key.retired_at === undefined)!;
@@ -234,11 +237,11 @@ function answersOf(config: Config) {
 export function openServingParts(config: Config) {
   const sells = config.sell.network !== null;
   const at = folders(config.data_dir);
-  const keys = answersOf(config);
+  const keys = readAnswerSigner(config);
   const logger = createLogger(config.log_level);
-  return opening(async (keep, close) => {
+  return openAll(async (keep, close) => {
     const publicStore = keep(sells ? await openStore(config, "public", at.public) : await readPublic(config));
-    const known: KnownLog = await knownBesidePublished(publicStore, keys.ring, originOf(config.base_url));
+    const known: KnownLog = await knownLogOfPublished(publicStore, keys.ring, originOf(config.base_url));
     return {
       config,
       log: keep(await openLog(config, LOG_TOPICS, at.log, logger, known)),
@@ -248,7 +251,7 @@ export function openServingParts(config: Config) {
       pages: pagesSecret(at.keys),
       ...keys,
       logger,
-      metrics: createMetrics("serve", ...sold(config)),
+      metrics: createMetrics("serve", ...sellWorks(config)),
       close,
     };
   });
@@ -268,8 +271,8 @@ export async function openOrdersStore(config: Config, log: Pick<Log, "id" | "par
 
 /** The same for a replica that keeps a mirror of its own: neither a store nor a log of ours. */
 export function openReplicaParts(config: Config) {
-  const keys = answersOf(config);
-  return opening(async (keep, close) => ({
+  const keys = readAnswerSigner(config);
+  return openAll(async (keep, close) => ({
     config,
     egress: keep(egressOf(config)),
     ...keys,

@@ -12,7 +12,7 @@ import { NotRecorded, type Observer, type SpanReport } from "../1-observe/observ
 import { drawPlanYielding, reservedMicro } from "../1-observe/plan/plan.ts";
 import type { Caps } from "../1-observe/plan/spend.ts";
 import type { Ingest } from "../2-ingest/ingest.ts";
-import { knownPlan, planKey, publishPlan, saltHash, saltOf } from "../4-publish/day-plan.ts";
+import { planKey, publishPlan, readPlan, saltHash, saltOf } from "../4-publish/day-plan.ts";
 import type { Publisher } from "../4-publish/publisher.ts";
 import type { EvidenceReport } from "../5-archive/evidence.ts";
 import { followArchive } from "../5-archive/follow.ts";
@@ -23,11 +23,11 @@ import type { Memory } from "../record/memory.ts";
 import { formatMoney } from "../record/money.ts";
 import { type DayPlan, summarizePlan } from "../record/plan.ts";
 import { addDays, dayOf, dayStart } from "../record/time.ts";
-import { type ArchiveReport, archiveDays, closeDays, printerOf } from "./days.ts";
+import { type ArchiveReport, archiveDays, closeDays, createPrinter } from "./days.ts";
 import { Owner } from "./protocol/owner.ts";
 import { Publishing } from "./protocol/publishing.ts";
 
-/** Is told how each piece of a role's work ended, so that the role's health can show it. */
+/** Receives the result of each piece of a role's work, for the role's health report. */
 export interface HealthReporter {
   /** @param of the work that it is a part of (default: one of its own name) */
   during<T>(name: string, run: () => Promise<T>, of?: string): Promise<T>;
@@ -76,10 +76,10 @@ const CATALOGUES_AT_ONCE = 4;
 const BUDGET_ENDPOINTS = 500;
 
 /**
- * All roles of the pipeline in one process: an observer, the owner of every partition, and the publisher that takes what the
- * owner says, as they would work beside each other on several machines. One call a job, in the order of the flow; each may be
- * called again after any failure, since it goes on from what is durable. No job runs twice at the same time; the caller sees
- * to that (schedule.ts, simulated-past.ts).
+ * All roles of the pipeline in one process: an observer, the owner of every partition, and the publisher that takes
+ * what the owner says, as they would work beside each other on several machines. One call a job, in the order of the
+ * flow; each may be called again after any failure, since it goes on from what is durable. No job runs twice at the
+ * same time; the caller sees to that (schedule.ts, simulated-past.ts).
  */
 export class Pipeline {
   readonly #owner: Owner;
@@ -134,7 +134,7 @@ export class Pipeline {
 
   /** The plan of a day. The first process that needs it draws it; the publisher publishes its commitment. */
   async drawn(day: string): Promise<DayPlan> {
-    return (await knownPlan(this.parts.privateStore, day)) ?? (await this.#drawPlan(day));
+    return (await readPlan(this.parts.privateStore, day)) ?? (await this.#drawPlan(day));
   }
 
   async #drawPlan(day: string): Promise<DayPlan> {
@@ -158,7 +158,7 @@ export class Pipeline {
     });
     if (plan.salt_hash !== saltHash(salt)) throw new Error(`the plan of ${day} is not of its salt`);
     const { result } = await privateStore.create(planKey(day), Buffer.from(JSON.stringify(plan)));
-    if (result !== "created") return (await knownPlan(privateStore, day))!;
+    if (result !== "created") return (await readPlan(privateStore, day))!;
     const limits = { per_call: caps.perCall, per_day: caps.perDay, total: caps.total };
     const money = Object.fromEntries(Object.entries(limits).map(([name, micro]) => [name, formatMoney(micro)]));
     const spent_before = formatMoney(spentBefore);
@@ -170,7 +170,7 @@ export class Pipeline {
   async #promisedBefore(day: string): Promise<bigint> {
     const before = addDays(day, -1);
     if (this.parts.clock.now() >= dayStart(day)) return 0n;
-    const plan = await knownPlan(this.parts.privateStore, before);
+    const plan = await readPlan(this.parts.privateStore, before);
     if (!plan) return 0n;
     const byCap = new Map<string, bigint>();
     for (const { cap, micro } of await this.parts.memory.spentOn(before))
@@ -246,7 +246,7 @@ export class Pipeline {
   /** Days older than 110 days, filed, published and taken out of the lake; docs/archive.md. */
   archive(now: Date): Promise<ArchiveReport> {
     const { archive, clock, lake } = this.parts;
-    const filing = { ...archive, now: () => clock.now(), scratch: printerOf(lake) };
+    const filing = { ...archive, now: () => clock.now(), scratch: createPrinter(lake) };
     return archiveDays({ owner: this.#owner, publishing: this.#publishing, filing }, now);
   }
 

@@ -46,8 +46,8 @@ async function readMark(store: Pick<Store, "get">, name: StoreName): Promise<Mar
   );
 }
 
-/** Written once. @throws Failure `record` where another log's mark is there */
-async function mark(store: Store, name: StoreName, log: Pick<Log, "id" | "partitions">): Promise<void> {
+/** Writes the mark of the log into a store, once. @throws Failure `record` when the store has the mark of another log */
+async function writeMark(store: Store, name: StoreName, log: Pick<Log, "id" | "partitions">): Promise<void> {
   const ours: Mark = { v: STORE_FORM, log: log.id, partitions: log.partitions };
   const { result } = await store.create(MARK, Buffer.from(JSON.stringify(ours)));
   if (result === "exists") refuseOther(await readMark(store, name), name, log);
@@ -82,17 +82,17 @@ async function readPrivateIdentity(store: Pick<Store, "get" | "head" | "list">):
 }
 
 /** All log keys of the ring, so that a checkpoint of before a rotation is recognized too. */
-const everyLogKey = (ring: Keyring, origin: string) => {
+const allLogKeys = (ring: Keyring, origin: string) => {
   const [log, ...logs] = ring.keys
     .filter(({ purpose }) => purpose === "log")
     .map(({ x }) => ({ name: origin, publicKey: fromBase64url(x)! }));
   return { log: log!, logs };
 };
 
-/** @throws Failure `record` for one that is not of this origin, or not under our keys */
+/** Reads the public checkpoint. @throws Failure `record` when it has another origin or is not signed by our keys */
 async function readPublicHead(store: Pick<Store, "get">, ring: Keyring, origin: string): Promise<Checkpoint | null> {
   try {
-    return await readCheckpoint(store, everyLogKey(ring, origin));
+    return await readCheckpoint(store, allLogKeys(ring, origin));
   } catch (error) {
     if ((error as Error).name !== "BadNote") throw error;
     throw refused(
@@ -102,8 +102,8 @@ async function readPublicHead(store: Pick<Store, "get">, ring: Keyring, origin: 
   }
 }
 
-/** Looks at both stores before a difference counts: publishers may go on between two reads. */
-const LOOKS = 4;
+/** How often both stores are read before a mismatch counts, since publishers may publish between two reads. */
+const MAX_LOOKS = 4;
 
 /** Why private and public store do not belong together, or null. */
 function mismatchOf({ log, generation }: PrivateIdentity, head: Checkpoint | null): string | null {
@@ -128,7 +128,7 @@ function mismatchOf({ log, generation }: PrivateIdentity, head: Checkpoint | nul
   return `private and public store are of two records: the roots of ${size} leaves differ: put back the one that belongs to the other`;
 }
 
-/** The stores of a record, and whose they are. */
+/** The two stores of a record, with the keys and the origin (name of the log) that they should have. */
 export interface RecordStores {
   privateStore: Pick<Store, "get" | "head" | "list">;
   publicStore: Pick<Store, "get">;
@@ -140,37 +140,34 @@ export interface RecordStores {
  * Checks that these stores and keys belong together, and returns their log. Reads some objects and writes nothing.
  * @throws Failure `record`, BadPrivate
  */
-export async function lookAtRecord({
-  privateStore,
-  publicStore,
-  ring,
-  origin,
-}: RecordStores): Promise<PrivateIdentity> {
+export async function checkRecord({ privateStore, publicStore, ring, origin }: RecordStores): Promise<PrivateIdentity> {
   for (let look = 1; ; look++) {
     const head = await readPublicHead(publicStore, ring, origin);
     const says = await readPrivateIdentity(privateStore);
     const why = mismatchOf(says, head);
     if (why === null) return says;
-    if (look === LOOKS) throw refused(why);
+    if (look === MAX_LOOKS) throw refused(why);
   }
 }
 
-/** What a private store tells about its log: the id, and whether a new log may be made or begun. */
-export const knownLog = ({ log, generation }: PrivateIdentity): KnownLog => ({
+/** What a private store determines about its log: the id, and whether a new log may be created. */
+export const knownLogOf = ({ log, generation }: PrivateIdentity): KnownLog => ({
   id: log,
   mayMake: log === null && generation === null,
   mayBegin: true,
 });
 
 /**
- * Where neither store holds anything: a log with paid calls had both, since nothing is paid before the plan of its day
- * was published. A new tree under the same keys would look like a fork to every mirror. @throws Failure `record`
+ * Checks, when both stores are empty, that the log has no paid calls: nothing is paid before a day's plan was
+ * published, so a log with paid calls had both stores. A new tree under the old keys would look like a fork to every
+ * mirror.
+ * @throws Failure `record`
  */
 export async function refuseLostStores(
   says: PrivateIdentity,
   log: Pick<Log, "id" | "partitions" | "bounds">,
 ): Promise<void> {
-  if (!knownLog(says).mayMake) return;
+  if (!knownLogOf(says).mayMake) return;
   for (let partition = 0; partition < log.partitions; partition++) {
     if ((await log.bounds("observations.paid", partition)).end === 0) continue;
     throw refused(
@@ -185,21 +182,21 @@ export async function markPrivate(
   { isMarked }: PrivateIdentity,
   log: Pick<Log, "id" | "partitions">,
 ): Promise<void> {
-  if (!isMarked) await mark(privateStore, "private", log);
+  if (!isMarked) await writeMark(privateStore, "private", log);
 }
 
 /**
- * The store of the orders is this log's: a sweep over another's would remove what its buyers paid for.
+ * Checks that the store of orders belongs to this log, since a sweep of another log's store would remove paid answers.
  * @throws Failure `record`
  */
 export async function refuseOtherOrders(store: Store, log: Pick<Log, "id" | "partitions">): Promise<void> {
   const found = await readMark(store, "orders");
   if (found) refuseOther(found, "orders", log);
-  else await mark(store, "orders", log);
+  else await writeMark(store, "orders", log);
 }
 
 /** What a process without the private store knows of the log. It makes no new log beside a published record. */
-export async function knownBesidePublished(
+export async function knownLogOfPublished(
   publicStore: Pick<Store, "get">,
   ring: Keyring,
   origin: string,
@@ -209,25 +206,25 @@ export async function knownBesidePublished(
 }
 
 /**
- * Keys for a record that begins; those that are there stay. None are drawn for a record that is there: nobody could
- * verify on, and known answers and opaque names would be others.
- * @returns false when the keys were there already @throws Failure `record` where they are lost
+ * Makes keys for a new record, unless keys exist. Refuses to make new keys for an existing record, since readers could not
+ * verify it any more and opaque names would change.
+ * @returns false when the keys existed already @throws Failure `record` when the record's keys are lost
  */
-export async function keysFor(config: Config, validFrom: Date): Promise<boolean> {
+export async function makeKeysFor(config: Config, validFrom: Date): Promise<boolean> {
   if (!hasKeyring(folders(config.data_dir).keys)) await refuseLostKeys(config);
   return makeKeys(config.data_dir, validFrom);
 }
 
 async function refuseLostKeys(config: Config): Promise<void> {
-  const left = await leftOf(config);
+  const left = await describeLeftovers(config);
   if (left === null) return;
   const { keys } = folders(config.data_dir);
   throw refused(`there are no keys in ${keys}, and ${left} of a record is here: put the keys back from your copy`);
 }
 
 /**
- * Checks a data folder as a start would, for `doctor`, and creates nothing.
- * @returns what the log must be, and what is there in words; null: there is no record yet
+ * Checks a data folder as a start does, for `doctor`, and creates nothing.
+ * @returns the expected identity of the log, and a description of the record; null: there is no record yet
  * @throws Failure `record`, BadPrivate, Failure `keys`
  */
 export async function examineRecord(
@@ -247,9 +244,9 @@ export async function examineRecord(
   );
   try {
     const [privateStore, publicStore] = opened as [Store, Store];
-    const says = await lookAtRecord({ privateStore, publicStore, ring, origin });
+    const says = await checkRecord({ privateStore, publicStore, ring, origin });
     const leaves = says.generation?.new.size ?? 0;
-    const known = { ...knownLog(says), mayBegin: false };
+    const known = { ...knownLogOf(says), mayBegin: false };
     const words = known.mayMake ? "no record yet" : `log ${says.log}, ${leaves} leaves published`;
     return { known, says: words, holdAgainst: (log) => refuseLostStores(says, log) };
   } finally {
@@ -257,7 +254,7 @@ export async function examineRecord(
   }
 }
 
-/** Stands for a folder that is not there, since the check must not create it. */
+/** An empty store in place of a missing folder, which the check must not create. */
 const NO_STORE = {
   get: async () => null,
   head: async () => null,
@@ -266,7 +263,7 @@ const NO_STORE = {
 } satisfies Pick<Store, "get" | "head" | "list" | "close">;
 
 /** Describes the parts of a record that are there without keys; null for none. */
-async function leftOf(config: Config): Promise<string | null> {
+async function describeLeftovers(config: Config): Promise<string | null> {
   const at = folders(config.data_dir);
   if (config.log === null && existsSync(logFileIn(at.log))) return "the log";
   for (const name of ["private", "public"] as const) {

@@ -24,7 +24,7 @@ export interface ScheduleParts {
 }
 
 /** Jobs of a process that observes, alone or as one of several. */
-export const OBSERVING = {
+export const OBSERVING_JOBS = {
   asks: ({ pipeline }: ScheduleParts) => pipeline.asks(),
   settlements: ({ observer }: ScheduleParts) => observer.awaitSettlements(),
   buyers: ({ observer }: ScheduleParts) => observer.readBuyers(),
@@ -34,7 +34,7 @@ export const OBSERVING = {
 
 /** The jobs of one machine. */
 export const MACHINE_JOBS = jobsOf<"machine", ScheduleParts>("machine", {
-  ...OBSERVING,
+  ...OBSERVING_JOBS,
   grade: ({ pipeline, clock, pulse }) => pipeline.grade(clock.now(), pulse),
   notify: ({ notifier }) => notifier.runOnce(),
   volatile: ({ pipeline }) => pipeline.volatile(),
@@ -49,7 +49,7 @@ export const MACHINE_JOBS = jobsOf<"machine", ScheduleParts>("machine", {
   tidy: ({ pipeline }) => pipeline.tidy(),
 });
 
-/** What one machine does, as its health names it; each of its jobs is a part of one. */
+/** Kinds of work that the health report of one machine lists. Each job belongs to one kind. */
 export const MACHINE_WORKS = ["observe", "ingest", "grade", "publish", "notify"] as const;
 
 const WORK_OF: Record<JobName<"machine">, (typeof MACHINE_WORKS)[number]> = {
@@ -59,10 +59,10 @@ const WORK_OF: Record<JobName<"machine">, (typeof MACHINE_WORKS)[number]> = {
   ...{ history: "publish", garbage: "publish" },
 };
 
-/** How a day's plan is observed: until `end`, or `signal`. */
+/** Makes the calls of a day's plan until `end` or until `signal` is aborted. */
 export type ObserveDay = (plan: DayPlan, from: Date, end: Date, signal: AbortSignal) => Promise<SpanReport>;
 
-/** What is run until stopped. */
+/** The jobs and daily observation that a process runs until it is stopped. */
 export interface Schedule<Parts> {
   jobs: readonly Job<Parts>[];
   /** The plan of a day, once its commitment is published. */
@@ -70,19 +70,19 @@ export interface Schedule<Parts> {
   observe: ObserveDay;
 }
 
-/** What was started, until it is stopped. */
+/** Handle by which a started schedule is stopped. */
 export type Running = Pick<RunningJobs, "stop">;
 
-/** One machine: all jobs, and the calls of every day's plan. */
+/** Starts one machine: all jobs, and the calls of every day's plan. */
 export const startMachine = (parts: ScheduleParts): Running =>
   startSchedule(parts, {
-    jobs: parts.pulse ? watchedBy(parts.pulse, MACHINE_JOBS) : MACHINE_JOBS,
+    jobs: parts.pulse ? reportHealthOf(parts.pulse, MACHINE_JOBS) : MACHINE_JOBS,
     planOf: (day) => parts.pipeline.plan(day),
     observe: (plan, from, end) => parts.observer.observeSpan(plan, from, end),
   });
 
-/** The same jobs of one machine: each ends as a part of its work. */
-const watchedBy = <Parts>(pulse: HealthReporter, jobs: readonly Job<Parts>[]): readonly Job<Parts>[] =>
+/** Wraps the jobs of one machine so that each reports its result to the health of its kind of work. */
+const reportHealthOf = <Parts>(pulse: HealthReporter, jobs: readonly Job<Parts>[]): readonly Job<Parts>[] =>
   jobs.map((job) => ({
     ...job,
     run: (parts) => pulse.during(job.name, () => job.run(parts), WORK_OF[job.name as JobName<"machine">]),
@@ -93,7 +93,7 @@ export function startSchedule<Parts extends ScheduleParts>(parts: Parts, schedul
   const stopped = new AbortController();
   const running = runJobs(parts, schedule.jobs);
   const reading = parts.catalogues.length > 0 ? running.now("intake") : Promise.resolve();
-  const observing = firstListings(parts, reading, stopped.signal).then(() =>
+  const observing = waitForListings(parts, reading, stopped.signal).then(() =>
     observeDays(parts, schedule, stopped.signal),
   );
   return {
@@ -106,17 +106,21 @@ export function startSchedule<Parts extends ScheduleParts>(parts: Parts, schedul
   };
 }
 
-/** How long the very first plan waits for our own reading of the catalogues, and then for listings of other observers, ms. */
+/**
+ * How long the very first plan waits for our own reading of the catalogues, and then for listings of other observers,
+ * ms.
+ */
 const FIRST_LISTINGS_MS = 600_000;
 /** Interval at which the log is read for listings of other observers, ms. */
 const LOOK_MS = 5_000;
 
 /**
- * Waits, for a bounded time, until something is listed: the plan of a day is drawn once, and endpoints that are listed later
- * are called from the next day on. Each catalogue is read by one of the observers; the others get its listings through the
- * log, so a process waits for the log after its own reading. Resolves at once when listings are known. Never rejects.
+ * Waits, for a bounded time, until something is listed: the plan of a day is drawn once, and endpoints that are listed
+ * later are called from the next day on. Each catalogue is read by one of the observers; the others get its listings
+ * through the log, so a process waits for the log after its own reading. Resolves at once when listings are known.
+ * Never rejects.
  */
-async function firstListings(
+async function waitForListings(
   { pipeline, catalogues, clock, logger }: ScheduleParts,
   reading: Promise<void>,
   signal: AbortSignal,
@@ -139,12 +143,12 @@ async function firstListings(
 
 const OBSERVE = "observe";
 /** Interval at which a running day is reported as healthy, ms. */
-const BEAT_MS = 30_000;
+const HEALTHY_EVERY_MS = 30_000;
 
 /** Reports a day as healthy once it has run for one interval without an error, and again after each interval. */
-async function underway<T>(pulse: HealthReporter | undefined, work: () => Promise<T>): Promise<T> {
+async function reportWhileRunning<T>(pulse: HealthReporter | undefined, work: () => Promise<T>): Promise<T> {
   if (!pulse) return work();
-  const beat = setInterval(() => pulse.done(OBSERVE), BEAT_MS);
+  const beat = setInterval(() => pulse.done(OBSERVE), HEALTHY_EVERY_MS);
   try {
     return await work();
   } finally {
@@ -152,7 +156,7 @@ async function underway<T>(pulse: HealthReporter | undefined, work: () => Promis
   }
 }
 
-/** Live observation: the plan of today from now on, then day after day. */
+/** Observes live until stopped: the rest of today's plan, then the plan of each following day. */
 async function observeDays(
   { clock, logger, pulse }: ScheduleParts,
   { planOf, observe }: Pick<Schedule<never>, "planOf" | "observe">,
@@ -163,11 +167,11 @@ async function observeDays(
     const day = dayOf(now);
     const end = dayStart(addDays(day, 1));
     try {
-      // From the day's beginning: calls of the running block that a stop or simulated time left out are made now, late but in
-      // their block; those of blocks that are over are missed, and show as that.
+      // From the day's beginning: calls of the running block that a stop or simulated time left out are made now, late
+      // but in their block; those of blocks that are over are missed, and show as that.
       const plan = await planOf(day, signal);
       logger.info({ ...summarizePlan(plan) }, "the calls of a day begin");
-      const report = await underway(pulse, () => observe(plan, dayStart(day), end, signal));
+      const report = await reportWhileRunning(pulse, () => observe(plan, dayStart(day), end, signal));
       if (report.stopped) return;
       await clock.sleep(Math.max(1_000, end.getTime() - clock.now().getTime()), signal);
     } catch (error) {

@@ -19,7 +19,7 @@ export interface Cosigned {
 }
 
 /** Moments of a change at which a test ends the process. */
-export type Step = "begun" | "signed" | "written" | "committed";
+export type ChangeStep = "begun" | "signed" | "written" | "committed";
 
 /** Longest wait for another process with the same file, ms. */
 const BUSY_MS = 5_000;
@@ -38,15 +38,15 @@ const SCHEMA = `
  */
 export class WitnessState {
   readonly #db: Database.Database;
-  readonly #at: (step: Step) => void;
+  readonly #onStep: (step: ChangeStep) => void;
 
   private constructor(
     db: Database.Database,
     readonly signer: NoteSigner,
-    at: (step: Step) => void,
+    at: (step: ChangeStep) => void,
   ) {
     this.#db = db;
-    this.#at = at;
+    this.#onStep = at;
   }
 
   /**
@@ -55,7 +55,7 @@ export class WitnessState {
    * @param at is told each step of a change before it is taken; for tests
    * @throws Failure `record` for a file of another witness, or none of ours
    */
-  static open(dir: string, name: string, at: (step: Step) => void = () => undefined): WitnessState {
+  static open(dir: string, name: string, at: (step: ChangeStep) => void = () => undefined): WitnessState {
     createPrivateFolder(dir);
     const path = join(dir, "witness.sqlite");
     // An empty file is an empty database; the files beside it get its mode.
@@ -64,7 +64,7 @@ export class WitnessState {
     try {
       db.pragma("journal_mode = WAL");
       db.pragma("synchronous = FULL");
-      return new WitnessState(db, db.transaction(() => signerIn(db, path, name)).immediate(), at);
+      return new WitnessState(db, db.transaction(() => readOrMakeSigner(db, path, name)).immediate(), at);
     } catch (error) {
       db.close();
       if (!isErrno(error, "SQLITE_NOTADB", "SQLITE_CORRUPT")) throw error;
@@ -90,19 +90,19 @@ export class WitnessState {
   change<T extends { next?: Cosigned }>(origin: string, next: (last: Cosigned | null) => T): T {
     const decided = this.#db
       .transaction(() => {
-        this.#at("begun");
+        this.#onStep("begun");
         const answer = next(this.last(origin));
         if (!answer.next) return answer;
-        this.#at("signed");
+        this.#onStep("signed");
         const { size, root, signedS, note } = answer.next;
         this.#db
           .prepare("INSERT OR REPLACE INTO cosigned (origin, size, root, signed_s, note) VALUES (?, ?, ?, ?, ?)")
           .run(origin, size, root, signedS, note);
-        this.#at("written");
+        this.#onStep("written");
         return answer;
       })
       .immediate();
-    if (decided.next) this.#at("committed");
+    if (decided.next) this.#onStep("committed");
     return decided;
   }
 
@@ -112,7 +112,7 @@ export class WitnessState {
 }
 
 /** The key in the file, made where the file is empty. */
-function signerIn(db: Database.Database, path: string, name: string): NoteSigner {
+function readOrMakeSigner(db: Database.Database, path: string, name: string): NoteSigner {
   if (db.pragma("user_version", { simple: true }) === 0) {
     const { privateKey } = generateKeyPairSync("ed25519");
     db.exec(SCHEMA);

@@ -27,7 +27,7 @@ export interface WitnessAnswer {
 }
 
 const TEXT = "text/plain; charset=utf-8";
-const refuse = (status: number, says: string): WitnessAnswer => ({ status, body: `${says}\n`, type: TEXT });
+const refusalOf = (status: number, says: string): WitnessAnswer => ({ status, body: `${says}\n`, type: TEXT });
 
 /** Most logs of one witness: each has a row, and nothing else grows. */
 const MAX_LOGS = 1_000;
@@ -63,7 +63,9 @@ export class Witness {
   newest(originHash: string): WitnessAnswer {
     const origin = this.#byHash.get(originHash);
     const last = origin === undefined ? null : this.state.last(origin);
-    return last ? { status: 200, body: last.note, type: TEXT } : refuse(404, "no checkpoint of this log was cosigned");
+    return last
+      ? { status: 200, body: last.note, type: TEXT }
+      : refusalOf(404, "no checkpoint of this log was cosigned");
   }
 
   /** Answers `add-checkpoint`. What it returns was made durable before. */
@@ -76,19 +78,19 @@ export class Witness {
       note = parseNote(asked.checkpoint);
       head = parseBody(note.text);
     } catch (error) {
-      if (error instanceof BadNote) return refuse(400, error.message);
+      if (error instanceof BadNote) return refusalOf(400, error.message);
       throw error;
     }
     const keys = this.#logs.get(head.origin);
-    if (!keys) return refuse(404, "this witness does not know the log");
+    if (!keys) return refusalOf(404, "this witness does not know the log");
     const [log, ...logs] = keys as [NoteKey, ...NoteKey[]];
     try {
       openCheckpoint(asked.checkpoint, { log, logs });
     } catch (error) {
-      if (error instanceof BadNote) return refuse(403, error.message);
+      if (error instanceof BadNote) return refusalOf(403, error.message);
       throw error;
     }
-    if (asked.old > head.size) return refuse(400, `the old size ${asked.old} is larger than the checkpoint's`);
+    if (asked.old > head.size) return refusalOf(400, `the old size ${asked.old} is larger than the checkpoint's`);
     return this.state.change(head.origin, (last) => this.#decide(asked, note, head, last));
   }
 
@@ -100,13 +102,13 @@ export class Witness {
   ): WitnessAnswer & { next?: Cosigned } {
     const size = last?.size ?? 0;
     if (old !== size) return { status: 409, body: `${size}\n`, type: SIZE_TYPE };
-    const wrong = inconsistency(head, proof, last);
-    if (wrong) return refuse(422, wrong);
+    const wrong = findInconsistency(head, proof, last);
+    if (wrong) return refusalOf(422, wrong);
     const nowS = Math.floor(this.clock.now().getTime() / 1000);
     // A cosignature says that nothing larger was seen up to its time, so times of one log never go back.
     const signedS = Math.max(nowS, last?.signedS ?? 0);
     if ((signedS - nowS) * 1000 > MAX_SKEW_MS) {
-      return refuse(503, "this witness's clock is behind its last cosignature of this log");
+      return refusalOf(503, "this witness's clock is behind its last cosignature of this log");
     }
     const line = cosignatureLine(note.text, this.state.signer, new Date(signedS * 1000));
     const logLines = this.#logs.get(head.origin)!.flatMap((key) => {
@@ -119,7 +121,7 @@ export class Witness {
 }
 
 /** Why this head does not go on from the last one; null when it does. */
-function inconsistency(head: TreeHead, proof: readonly Uint8Array[], last: Cosigned | null): string | null {
+function findInconsistency(head: TreeHead, proof: readonly Uint8Array[], last: Cosigned | null): string | null {
   if (head.size === 0 && !sameHash(head.root, computeRoot([]))) return "not the root of an empty tree";
   if (!last || last.size === 0) return proof.length > 0 ? "a proof from nothing" : null;
   if (verifyConsistency(last.size, head.size, last.root, head.root, proof)) return null;

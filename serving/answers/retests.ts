@@ -1,7 +1,7 @@
 import { canonicalText } from "../../infra/canonical.ts";
 import type { Clock } from "../../infra/clock.ts";
 import type { Egress } from "../../infra/egress/egress.ts";
-import { isSignedBy, wrongMoment } from "../../pipelines/corrections/dispute.ts";
+import { findTimeProblem, isSignedBy } from "../../pipelines/corrections/dispute.ts";
 import { addressKey } from "../../pipelines/record/networks.ts";
 import { DAY_MS, dayOf, dayStart } from "../../pipelines/record/time.ts";
 import { badField, Problem } from "../http/problem.ts";
@@ -51,7 +51,7 @@ export class Retests {
   async put(request: RetestRequest, client: string): Promise<RetestAnswer> {
     const { clock, asks, service } = this.deps;
     const now = clock.now();
-    const wrong = wrongMoment(request.at, now, MAX_AGE);
+    const wrong = findTimeProblem(request.at, now, MAX_AGE);
     if (wrong !== null) throw badField("/at", wrong);
     if ((request.service ?? service) !== service) throw badField("/service", `must be ${service}`);
     const view = this.deps.view();

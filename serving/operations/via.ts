@@ -1,7 +1,7 @@
 import { z } from "zod";
 import { systemClock } from "../../infra/clock.ts";
 import { signObject } from "../../infra/keys/signer.ts";
-import { isSignedBy, wrongMoment } from "../../pipelines/corrections/dispute.ts";
+import { findTimeProblem, isSignedBy } from "../../pipelines/corrections/dispute.ts";
 import { answerOf } from "../../pipelines/orders/order-objects.ts";
 import { readSalts } from "../../pipelines/orders/publishing-calls.ts";
 import { BuyersExpectation, MAX_EXPECTATION } from "../../pipelines/record/expectation.ts";
@@ -221,7 +221,7 @@ async function provesWallet(headers: Headers, address: string, service: string, 
   const credential = credentialOf(headers);
   const asked = address.toLowerCase();
   if (credential.address.toLowerCase() !== asked) refuse("the credential is another wallet's");
-  const wrong = wrongMoment(credential.at, now, VALID);
+  const wrong = findTimeProblem(credential.at, now, VALID);
   if (wrong !== null) refuse(`at ${wrong}`);
   const { at, signature } = credential;
   if (!(await isSignedBy(asked, ordersText(service, asked, at), signature))) {

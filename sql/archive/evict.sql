@@ -9,8 +9,8 @@ WHERE e.observed_at < $until::DATE AND is_probe(e.type) AND e.log_offset < p.nex
 GROUP BY ALL ORDER BY ALL;
 
 -- name: hanging
--- Removes what depends on the filed rows of one partition from the lake. The totals of their endpoints stay: they hold these
--- rows since they were loaded.
+-- Removes from the lake what depends on the filed rows of one partition. Totals of endpoints stay, since they count these rows
+-- already.
 -- grain: leaving = one withdrawn row that leaves
 -- reads: event; $type, $day, $part, $next
 -- writes: withdrawal, withdrawn, left_id, left_day; temp leaving
@@ -19,7 +19,7 @@ SELECT event_id FROM event WHERE part = $part::USMALLINT AND type = $type AND on
   AND event_id IN (SELECT obs_id FROM withdrawal UNION SELECT obs_id FROM withdrawn);
 DELETE FROM withdrawal WHERE obs_id IN (SELECT event_id FROM leaving);
 DELETE FROM withdrawn WHERE obs_id IN (SELECT event_id FROM leaving);
--- More is filed of that day now: its ids are read anew when they are needed.
+-- The day has more filed rows now, so its ids are read again when they are needed.
 DELETE FROM left_id WHERE type = $type AND day = $day::DATE AND part = $part::USMALLINT;
 DELETE FROM left_day WHERE type = $type AND day = $day::DATE AND part = $part::USMALLINT;
 
@@ -31,7 +31,7 @@ DELETE FROM left_day WHERE type = $type AND day = $day::DATE AND part = $part::U
 SELECT count(*) AS n FROM event WHERE part = $part::USMALLINT AND type = $type AND on_day(observed_at, $day) AND log_offset < $next::BIGINT;
 
 -- name: rows
--- Removes the filed rows of one partition from the lake; as many as were counted in the same transaction.
+-- Removes the filed rows of one partition from the lake: those that `count` counts in the same transaction.
 -- grain: one row that leaves
 -- reads: $type, $day, $part, $next
 -- writes: event

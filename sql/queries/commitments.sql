@@ -6,7 +6,7 @@
 SELECT cap, sha256, t FROM commitment_open WHERE t < $before::TIMESTAMP ORDER BY date_trunc('hour', t), sha256;
 
 -- name: published
--- Commitments that the tree holds are on no list any more; `event` keeps their records.
+-- Removes published commitments from the list of open ones; `event` keeps their records.
 -- grain: one commitment
 -- reads: $known, a JSON array of hashes
 -- writes: commitment_open

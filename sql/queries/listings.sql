@@ -54,7 +54,7 @@ SELECT l.cap, e.url, e.method, e.tool, l.best.claims AS claims, l.best.own AS ow
 ORDER BY l.cap;
 
 -- name: of_source
--- What one source has told: its newest record by source id, and every record of one day, whose ids are used up.
+-- Records of one source: the newest of each source id, and all records of one day, whose ids must not be used again.
 -- grain: one record of the source
 -- reads: listing; the parameters `source` and `day`
 -- writes: nothing

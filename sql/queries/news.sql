@@ -6,21 +6,21 @@
 SELECT DISTINCT cap FROM dirty ORDER BY cap;
 
 -- name: graded
--- A run looks at everything that was dirty: nothing is, once its transaction stands.
+-- Empties the list of dirty endpoints, since a run grades all of them in the same transaction.
 -- grain: one capability
 -- reads: nothing
 -- writes: dirty
 DELETE FROM dirty;
 
 -- name: corrected
--- Capabilities that a correction, a reinstatement or a dispute speaks of: their lines are always looked at by the publisher.
+-- Endpoints with a correction, reinstatement or dispute; the publisher always evaluates their lines.
 -- grain: one capability
 -- reads: correction, reinstated, dispute
 -- writes: nothing
 SELECT cap FROM correction UNION SELECT cap FROM reinstated UNION SELECT cap FROM dispute;
 
 -- name: stale
--- Endpoints with news since this was asked last; whoever asks empties the table in the same transaction.
+-- Endpoints with news since the last call; the caller empties the table in the same transaction.
 -- grain: one capability
 -- reads: stale
 -- writes: nothing

@@ -72,15 +72,15 @@ WHERE json_extract_string(e.body, '$.refund.tx') IS NOT NULL
 ORDER BY ALL;
 
 -- name: retried
--- Whether it was looked at since $since what showing a proof to the endpoint $cap once more brings.
+-- Was a used payment proof shown to the endpoint $cap again since $since, to learn how it answers?
 -- grain: at most one row
 -- reads: retried; $cap, $since
 -- writes: nothing
 SELECT 1 AS known FROM retried WHERE cap = $cap AND t >= $since::TIMESTAMP LIMIT 1;
 
 -- name: payees
--- Where the newest settlement of each endpoint since $since went, if it went where the quote said, and when who else pays
--- there was read for it last.
+-- Payee of the newest settlement of each endpoint since $since, if the quote named that payee, and when the other buyers of the
+-- payee were read last.
 -- grain: one capability
 -- reads: settlement, paid_intent, event, buyers; $since
 -- writes: nothing

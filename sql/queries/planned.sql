@@ -10,8 +10,8 @@ SELECT event_id FROM (
 WHERE block >= $first AND block < $end AND t BETWEEN $day::DATE - INTERVAL 1 DAY AND $day::DATE + INTERVAL 8 DAY;
 
 -- name: passed_inputs
--- Inputs that we made up and that passed: when the very same one fails later, the input is not to blame (section 1 of the
--- method). The newest $most of them.
+-- The newest $most inputs of our own whose call passed: when an equal input fails later, the input is not to blame (section 1
+-- of the method).
 -- grain: one (capability, request)
 -- reads: samples, withdrawn, event
 -- writes: nothing

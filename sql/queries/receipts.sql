@@ -1,12 +1,12 @@
 -- name: open
--- Hashes of receipts that were given, by their text: the order of the log would say when each was bought.
+-- Hashes of issued receipts, sorted by hash, since the order of the log would tell when each was bought.
 -- grain: one receipt that the tree was not seen to hold yet; at most $most
 -- reads: receipt_open; $most
 -- writes: nothing
 SELECT DISTINCT sha256 FROM receipt_open ORDER BY sha256 LIMIT $most;
 
 -- name: published
--- Receipts that the tree holds are on no list any more; `event` keeps their records.
+-- Removes published receipts from the list of open ones; `event` keeps their records.
 -- grain: one receipt
 -- reads: $known, a JSON array of hashes
 -- writes: receipt_open

@@ -7,14 +7,14 @@ SELECT event_id, type, key, observed_at, "offset" AS log_offset, body FROM read_
 WHERE $key IS NULL OR key = $key ORDER BY "offset";
 
 -- name: corrections
--- Records of corrections, disputes and reinstatements, oldest first, as the tree's leaves carry it.
+-- Records of corrections, disputes and reinstatements, oldest first, in the form of their leaves.
 -- grain: one correction, dispute or reinstatement
 -- reads: correction_record
 -- writes: nothing
 SELECT type, cap, body, part, log_offset FROM correction_record ORDER BY t, part, log_offset;
 
 -- name: samples
--- The rows of one endpoint since $since (unix ms) that no correction withdrew: what its next letter is computed over.
+-- The rows of one endpoint since $since (unix ms) that no correction withdrew, from which its next letter is computed.
 -- grain: one observation
 -- reads: every_sample, withdrawn
 -- writes: nothing

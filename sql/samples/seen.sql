@@ -1,8 +1,8 @@
--- Totals of handshakes and paid calls, the newest 402 of each endpoint, and whom its 402s ever named.
+-- Totals of handshakes and paid calls, the newest 402 of each endpoint, and all payees that its 402s named.
 -- grain: seen = one capability; quoted = one price of one capability; payee = one address of one capability
 -- reads: temp seen_new, temp quoted_new, temp payee_new; $kept (addresses of one capability)
 -- writes: seen, quoted, payee
--- The newer 402 by time, then by id: whichever is loaded first, the same one stays.
+-- The newer 402 is chosen by time, then by id, so that the order of loading does not matter.
 CREATE OR REPLACE TEMP MACRO is_newer(n_t, n_id, t, id) AS coalesce(t IS NULL OR n_t > t OR n_t = t AND n_id > id, FALSE);
 -- Counts and times change with each probe and are updated in place; what a 402 says is a list, so its row is written anew,
 -- and it rarely changes.
@@ -28,8 +28,8 @@ INSERT INTO quoted SELECT cap, asked_micro FROM quoted_new ANTI JOIN quoted USIN
 MERGE INTO payee USING payee_new AS n ON payee.cap = n.cap AND payee.pay_to = n.pay_to
 WHEN MATCHED AND n.t > payee.t THEN UPDATE SET t = n.t
 WHEN NOT MATCHED THEN INSERT BY NAME;
--- A seller may name another address in each 402: those seen last stay. What goes is older than all that stay, which
--- only grow newer, so the order of arrival does not matter.
+-- A seller may name another address in each 402, so only the $kept addresses seen last are kept. The order of loading does
+-- not matter, since a removed address is older than every kept one.
 DELETE FROM payee USING (
   SELECT cap, pay_to FROM payee
   SEMI JOIN (SELECT cap FROM payee SEMI JOIN payee_new USING (cap) GROUP BY cap HAVING count(*) > $kept) USING (cap)

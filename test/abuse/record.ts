@@ -2,7 +2,7 @@ import { readLedger } from "../../fixtures/market/ledger.ts";
 import type { WorldInfo } from "../../fixtures/market/world.ts";
 import type { Log } from "../../infra/log/log.ts";
 import type { Store } from "../../infra/store/store.ts";
-import { knownPlan } from "../../pipelines/4-publish/day-plan.ts";
+import { readPlan } from "../../pipelines/4-publish/day-plan.ts";
 import { readRecord } from "../../pipelines/record/envelope.ts";
 import { plannedSlot, recordId } from "../../pipelines/record/ids.ts";
 import type { DayPlan } from "../../pipelines/record/plan.ts";
@@ -111,6 +111,6 @@ export async function readHonest(
 async function plansOf(privateStore: Store, { from, to }: { from: number; to: number }): Promise<DayPlan[]> {
   const days: string[] = [];
   for (let t = from - (from % DAY_MS); t < to; t += DAY_MS) days.push(dayOf(new Date(t)));
-  const plans = await Promise.all(days.map((day) => knownPlan(privateStore, day)));
+  const plans = await Promise.all(days.map((day) => readPlan(privateStore, day)));
   return plans.filter((plan) => plan !== null);
 }

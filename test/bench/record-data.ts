@@ -11,7 +11,7 @@ import { COSIGNATURE, ED25519, formatVkey } from "../../infra/tree/note.ts";
 import { SEGMENT_LEAVES } from "../../infra/tree/path.ts";
 import { writeKeys } from "../../pipelines/4-publish/keys.ts";
 import type { Draft } from "../../pipelines/4-publish/leaves.ts";
-import { EMPTY_LIVE, grow } from "../../pipelines/4-publish/live.ts";
+import { EMPTY_LIVE, growTree } from "../../pipelines/4-publish/live.ts";
 import { writeTree } from "../../pipelines/4-publish/recover.ts";
 import { checkpointKeys } from "../../pipelines/4-publish/tree-head.ts";
 import { PublishedFold } from "../../pipelines/published/fold.ts";
@@ -48,7 +48,7 @@ class Growing {
   }
 
   async flush(): Promise<Buffer> {
-    const growth = grow(this.#live, this.#entries);
+    const growth = growTree(this.#live, this.#entries);
     await writeTree(this.store, growth);
     this.#live = growth.live;
     this.#entries = [];

@@ -99,7 +99,7 @@ async function measure(endpoints: number): Promise<void> {
     };
     const turn = async () => {
       await live.turn(fold, [0]);
-      live.named();
+      live.markNamed();
       objects.name(live.keysOf(0));
     };
     const whole = await timed(turn);

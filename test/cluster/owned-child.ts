@@ -116,7 +116,7 @@ async function publishUntilKilled(): Promise<void> {
       // Time of the record stands still within a round; a checkpoint of the same second says nothing new.
       clock.set(new Date(Math.max(clock.now().getTime() + 1_000, Date.parse(round.now))));
       const asked = pings.length;
-      const active = await standby.mine();
+      const active = await standby.mayPublish();
       if (active !== was) say({ active });
       if (active && !was) {
         await publisher.start();

@@ -13,7 +13,7 @@ import { WalletFolder } from "../../infra/rails/wallet-folder.ts";
 import { walletFindings, walletReport, watchWallets } from "../../infra/rails/wallet-report.ts";
 import { createLogger, createMetrics } from "../../infra/telemetry.ts";
 import { dayOf } from "../../pipelines/record/time.ts";
-import { walletsAt } from "../../pipelines/roles/data-folder.ts";
+import { walletsFolderOf } from "../../pipelines/roles/data-folder.ts";
 import { type FundedChain, fundedChain } from "../helpers/funded-chain.ts";
 
 const ASSET = "0x833589fcd6edb6e08f4c7c32d4f71b54bda02913";
@@ -86,7 +86,7 @@ test("a second run makes no other wallets and says so; what was used is made up 
     ...{ ...first, blind: [], unused: first.blind },
     ...{ known: { ...first.known, made: false }, gas: { ...first.gas, made: false } },
   });
-  const folder = new WalletFolder(walletsAt(apart));
+  const folder = new WalletFolder(walletsFolderOf(apart));
   folder.use({ address: first.blind[0]!, day: TODAY, cap: "cap_a", network: "eip155:8453" });
   const third = await told<Made>(() => newWallets(apart, { blind: 3, json: true }));
   expect(third).toMatchObject({ blind: [expect.stringMatching(/^0x/)], unused: first.blind.slice(1) });
@@ -98,7 +98,7 @@ test("a second run makes no other wallets and says so; what was used is made up 
 
 test("what is empty is told apart from what is there, and how much it needs", async () => {
   const empty = configOf({ TOUCHSTONE_WALLETS_DIR: join(dir, "empty") });
-  const folder = new WalletFolder(walletsAt(empty));
+  const folder = new WalletFolder(walletsFolderOf(empty));
   folder.make(3);
   const networks = paidNetworks(empty);
   const found = async (low: { money: string; blind: number }) =>
@@ -134,7 +134,7 @@ test("new, list, sweep: what is left of past days leaves by signed authorization
     [fresh, 300_000n],
   ] as const)
     await chain.fund(address, atomic);
-  const folder = new WalletFolder(walletsAt(config));
+  const folder = new WalletFolder(walletsFolderOf(config));
   for (const address of [old, poor]) folder.use({ address, day: PAST, cap: "cap_a", network: "eip155:8453" });
   folder.use({ address: todays, day: TODAY, cap: "cap_b", network: "eip155:8453" });
 
@@ -162,7 +162,7 @@ test("new, list, sweep: what is left of past days leaves by signed authorization
 });
 
 test("low water: gauges, a count of alarms, and money that arrives", async () => {
-  const folder = new WalletFolder(walletsAt(config));
+  const folder = new WalletFolder(walletsFolderOf(config));
   const networks = paidNetworks(config);
   const rail = railOn(networks);
   const low = { money: "10.00", blind: 4 };
@@ -187,7 +187,7 @@ test("low water: gauges, a count of alarms, and money that arrives", async () =>
 
 test("a chain that cannot be asked is said so, and is no empty purse", async () => {
   const networks = [{ ...paidNetworks(config)[0]!, rpcUrls: ["http://127.0.0.1:9"] }];
-  const report = await walletReport(new WalletFolder(walletsAt(config)).read(), railOn(networks), networks);
+  const report = await walletReport(new WalletFolder(walletsFolderOf(config)).read(), railOn(networks), networks);
   expect(report.pools).toMatchObject([{ known: null, fresh: null }]);
   expect(walletFindings(report, { money: "1.00", blind: 1 })).toMatchObject([{ standing: "warn" }]);
 });

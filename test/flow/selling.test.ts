@@ -23,7 +23,7 @@ import { createReader } from "../../infra/rails/rpc.ts";
 import type { WalletsHeld } from "../../infra/rails/wallet-folder.ts";
 import { WalletFolder } from "../../infra/rails/wallet-folder.ts";
 import { TOPICS } from "../../pipelines/record/topics.ts";
-import { OBSERVER_SECRET, walletsAt } from "../../pipelines/roles/data-folder.ts";
+import { OBSERVER_SECRET, walletsFolderOf } from "../../pipelines/roles/data-folder.ts";
 import { payBy } from "../../serving/client/index.ts";
 import { type FundedChain, fundedChain, sellerOn } from "../helpers/funded-chain.ts";
 import { runs } from "../helpers/programs.ts";
@@ -147,7 +147,7 @@ test("without wallets nothing is sold, and who asks to buy is told what is missi
 
 test("doctor: what the wallets hold, whether the facilitator knows the network, whether there is an escrow", async () => {
   await quietly(() => newWallets(config, { blind: 0, json: true }));
-  wallets = new WalletFolder(walletsAt(config)).read();
+  wallets = new WalletFolder(walletsFolderOf(config)).read();
   expect(standings(await sellingFindings(config))).toEqual({
     ...{ "sell till": "ok", "sell float": "warn", "sell gas": "broken", "facilitator 1": "ok", escrow: "ok" },
   });

@@ -10,7 +10,7 @@ import { verifyObject } from "../../infra/keys/verify.ts";
 import { Packing } from "../../pipelines/audit/findings.ts";
 import { LogReading } from "../../pipelines/audit/log-reading.ts";
 import { type CardVerdict, recomputeGathered } from "../../pipelines/audit/recompute.ts";
-import { exportIndex, hintedIndex, openMirrored } from "../../pipelines/mirror/export-index.ts";
+import { exportIndex, openHintedIndex, openMirroredRecord } from "../../pipelines/mirror/export-index.ts";
 import { RecordReader, readCheckpoint } from "../../pipelines/published/reader.ts";
 import { DirectorySource } from "../../pipelines/published/source.ts";
 import { MISSING_MEMBER_TEXT, SignedCard } from "../../pipelines/record/card.ts";
@@ -152,7 +152,7 @@ test("a mirror takes them, its index exports them, and an auditor verifies and r
     await mirror.run(source, { keys: keysOf(record) });
     expect(await mirror.proven(record)).toBe(record.committer.fold.size);
     const file = join(mirror.dir, "index.parquet");
-    const index = await hintedIndex(await openMirrored(mirror.publicStore, mirror.stateStore));
+    const index = await openHintedIndex(await openMirroredRecord(mirror.publicStore, mirror.stateStore));
     expect(await exportIndex(index, file)).toBe(SPECS.length);
 
     const { size, root } = (await readCheckpoint(record.store, record.trust))!;

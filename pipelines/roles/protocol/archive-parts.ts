@@ -25,7 +25,9 @@ const Part = z.object({
 });
 export type ArchivePart = z.infer<typeof Part>;
 
-export const archiveParts = (store: Store, log: { id: string; partitions: number }): PartitionObjects<ArchivePart> =>
-  new PartitionObjects(store, "archive", Part, log);
+export const openArchiveParts = (
+  store: Store,
+  log: { id: string; partitions: number },
+): PartitionObjects<ArchivePart> => new PartitionObjects(store, "archive", Part, log);
 
 export const dayName = (subject: ArchiveSubject, day: string): string => `${subject} ${day}`;

@@ -35,7 +35,7 @@ const Part = z.object({
 });
 type Part = z.infer<typeof Part>;
 
-export const evidenceParts = (store: Store, log: { id: string; partitions: number }): PartitionObjects<Part> =>
+export const openEvidenceParts = (store: Store, log: { id: string; partitions: number }): PartitionObjects<Part> =>
   new PartitionObjects(store, "evidence", Part, log);
 
 export interface OwnEvidence extends OwnParts<Part> {
@@ -44,7 +44,7 @@ export interface OwnEvidence extends OwnParts<Part> {
   logger: Logger;
 }
 
-const setOf = ({ until, days }: Pick<Part, "until" | "days">): string =>
+const evidenceSetName = ({ until, days }: Pick<Part, "until" | "days">): string =>
   JSON.stringify([until, Object.entries(days).map(([day, { close }]) => [day, close])]);
 
 /**
@@ -71,10 +71,10 @@ export async function makeOwnEvidence(parts: OwnEvidence, held: readonly number[
     until,
     days: Object.fromEntries(due.days.map((day) => [day, { close: countCloses(evidence, day), drafts: [] }])),
   };
-  const written = await objects.ofOurs(held);
+  const written = await objects.readOwn(held);
   const stale = held.filter((partition) => {
     const theirs = written.get(partition);
-    return !theirs || setOf(theirs) !== setOf(wanted);
+    return !theirs || evidenceSetName(theirs) !== evidenceSetName(wanted);
   });
   if (stale.length === 0) return 0;
   const byDay = new Map<string, readonly EvidenceDraft[]>();
@@ -102,7 +102,7 @@ export async function publishEvidence(
   objects: PartitionObjects<Part>,
 ): Promise<EvidenceReport> {
   const { evidence } = await parts.publisher.current();
-  const theirs = [...(await objects.all()).values()];
+  const theirs = [...(await objects.readAll()).values()];
   const fitting = (day: string): EvidenceDraft[] =>
     theirs
       .flatMap(({ days }) => {

@@ -65,14 +65,14 @@ export async function fileArchive(
   try {
     for (let n = 0; n < MAX_PUBLICATIONS; n++) {
       const fold = await parts.publisher.current();
-      const byPartition = await objects.all();
+      const byPartition = await objects.readAll();
       const due = dueDays(fold, byPartition, parts);
       if (due.size === 0) return report;
       scratch ??= await parts.scratch();
       const filings: Filing[] = [];
       for (const [day, subjects] of [...due].slice(0, DAYS_AT_ONCE)) {
         for (const subject of subjects)
-          filings.push(await filingOf({ ...parts, printer: scratch }, fold, byPartition, subject, day));
+          filings.push(await makeFiling({ ...parts, printer: scratch }, fold, byPartition, subject, day));
       }
       const { leaves, refused } = await parts.publisher.publishFilings(
         filings.filter(({ drafts }) => drafts.length > 0),
@@ -134,7 +134,7 @@ function daysOfParts(
   });
 }
 
-async function filingOf(
+async function makeFiling(
   parts: FileArchiveParts & { printer: LinePrinter },
   fold: PublishedFold,
   byPartition: Parts,
@@ -143,8 +143,8 @@ async function filingOf(
 ): Promise<Filing> {
   const known = fold.archive.filesOf(subject, day).length;
   const { made, positions } = isProbeSubject(subject)
-    ? await madeProbes(parts, fold, byPartition, subject, day)
-    : await madeGrades(parts, fold, subject, day);
+    ? await fileProbes(parts, fold, byPartition, subject, day)
+    : await fileGrades(parts, fold, subject, day);
   // An empty file is only made where the day has none yet.
   if (made.length === 0 && known === 0) made.push(await createEmptyFile(parts.printer));
   try {
@@ -158,19 +158,19 @@ async function filingOf(
   }
 }
 
-interface Made {
+interface MadeFiles {
   made: MadeFile[];
   positions: ArchiveDraft["positions"];
 }
 
 /** @throws Unproven when a partition's segments have other rows than its owner's lake */
-async function madeProbes(
+async function fileProbes(
   parts: FileArchiveParts & { printer: LinePrinter },
   { archive }: PublishedFold,
   byPartition: Parts,
   subject: ProbeSubject,
   day: string,
-): Promise<Made> {
+): Promise<MadeFiles> {
   const { topic } = PROBE_SUBJECTS[subject];
   const nextOf = (part: number): number => byPartition.get(part)!.positions[topic] ?? 0;
   const filed = archive.filesOf(subject, day).map(({ positions }) => positions[topic] ?? {});
@@ -194,12 +194,12 @@ async function madeProbes(
   return { made, positions: { [topic]: Object.fromEntries(below) } };
 }
 
-async function madeGrades(
+async function fileGrades(
   { printer, publicStore, trust, rowsAFile }: FileArchiveParts & { printer: LinePrinter },
   { archive }: PublishedFold,
   subject: ArchiveSubject,
   day: string,
-): Promise<Made> {
+): Promise<MadeFiles> {
   const span = archive.gradesToFile(subject, day);
   if (!span) return { made: [], positions: { tree: { "0": 0 } } };
   const reader = await RecordReader.open(publicStore, (await readCheckpoint(publicStore, trust))!);

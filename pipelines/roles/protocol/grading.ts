@@ -8,8 +8,8 @@ import type { RunLine } from "../../record/card.ts";
 import { rfc3339 } from "../../record/time.ts";
 import type { Positions } from "../../record/volatile.ts";
 
-/** Result of one look at a lake: rows, positions and dirty endpoints of one transaction. */
-export interface Graded {
+/** Result of grading a lake in one transaction. An endpoint is dirty when records of it came in since its last grading. */
+export interface GradeResult {
   facts: { listed: ListingFact[]; unlisted: string[] };
   /** Null when no endpoint was dirty or due. */
   run: Awaited<ReturnType<typeof gradeRun>> | null;
@@ -19,7 +19,7 @@ export interface Graded {
 }
 
 export interface LookOptions {
-  saysNothing: (at: string, line: Pick<RunLine, "cap" | "cards">) => boolean;
+  changesNothing: (at: string, line: Pick<RunLine, "cap" | "cards">) => boolean;
   /** Called with every line, also with those that are left out. */
   onLine: (line: Pick<RunLine, "cap" | "due_at">) => void;
   /** The published table of payees and domains that flags of related parties are made from. */
@@ -27,15 +27,15 @@ export interface LookOptions {
 }
 
 /**
- * Look once at what is dirty or due in a lake, in one transaction.
- * @param due null: at everything
+ * Grades the endpoints of a lake that are dirty or due, in one transaction.
+ * @param due endpoints that are due by time; null: all endpoints
  */
 export function gradeLake(
   lake: Lake,
   now: Date,
   due: readonly string[] | null,
-  { saysNothing, onLine, related }: LookOptions,
-): Promise<Graded> {
+  { changesNothing: saysNothing, onLine, related }: LookOptions,
+): Promise<GradeResult> {
   const at = rfc3339(now);
   return lake.transaction(async (tx) => {
     const spokenOf = new Set((await tx.all<{ cap: string }>(sql("queries/news:corrected"))).map(({ cap }) => cap));

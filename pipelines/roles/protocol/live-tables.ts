@@ -1,7 +1,7 @@
 import type { Lake } from "../../../infra/lake/duckdb.ts";
 import { knownCaps, takeStale, volatileRows } from "../../2-ingest/volatile.ts";
 import { LiveFiles } from "../../4-publish/live-files.ts";
-import { unpublished } from "../../corrections/endpoint-record.ts";
+import { readUnpublished } from "../../corrections/endpoint-record.ts";
 import { headlineBasisOf, type PublishedFold } from "../../published/fold.ts";
 import type { VolatileRow } from "../../record/volatile.ts";
 import { encodeVolatile } from "../../record/volatile-arrow.ts";
@@ -21,7 +21,7 @@ export interface LiveTablesParts {
 }
 
 /** Files that no view has named for this long, ms, may have been deleted as garbage: then all rows are written again. */
-const NAMED_WITHIN_MS = 1_800_000;
+const MAX_UNNAMED_MS = 1_800_000;
 
 /**
  * Writes the volatile tables as files. A turn writes the rows of endpoints that were touched since the last one: by new
@@ -43,8 +43,8 @@ export class LiveTables {
     return this.#files.get(table)?.keys ?? [];
   }
 
-  /** To be called once the files are named. A table whose files were not named for half an hour is written again. */
-  named(): void {
+  /** Must be called when a view names the files. A table whose files were not named for half an hour is written again. */
+  markNamed(): void {
     this.#namedAt = this.parts.now().getTime();
   }
 
@@ -54,7 +54,7 @@ export class LiveTables {
    * @throws what lake and store throw; the next turn goes on
    */
   async turn(fold: PublishedFold, tables: readonly number[]): Promise<void> {
-    await this.#hear(fold, tables);
+    await this.#collectChanges(fold, tables);
     const { tableOf, queryCaps = 65_536 } = this.parts;
     const held = new Set(tables);
     for (const cap of this.#stale) if (!held.has(tableOf(cap))) this.#stale.delete(cap);
@@ -70,14 +70,14 @@ export class LiveTables {
     await this.turn(fold, tables);
   }
 
-  async #hear(fold: PublishedFold, tables: readonly number[]): Promise<void> {
+  async #collectChanges(fold: PublishedFold, tables: readonly number[]): Promise<void> {
     const { lake, tableOf, now } = this.parts;
     if (this.#fold !== fold) {
       fold.onChange((cap) => this.#stale.add(cap));
       this.#fold = fold;
       this.#files.clear();
     }
-    if (now().getTime() - this.#namedAt > NAMED_WITHIN_MS) this.#files.clear();
+    if (now().getTime() - this.#namedAt > MAX_UNNAMED_MS) this.#files.clear();
     for (const cap of await takeStale(lake)) this.#stale.add(cap);
     for (const table of [...this.#files.keys()]) if (!tables.includes(table)) this.#files.delete(table);
     const fresh = new Set(tables.filter((table) => !this.#files.has(table)));
@@ -94,8 +94,8 @@ export class LiveTables {
     const asked = new Set(caps);
     try {
       const published = { get: (cap: string) => headlineBasisOf(fold, cap) };
-      const rows = await volatileRows(lake, published, await unpublished(lake, fold, asked), caps);
-      for (const [table, own] of byTable(rows, tableOf)) {
+      const rows = await volatileRows(lake, published, await readUnpublished(lake, fold, asked), caps);
+      for (const [table, own] of groupByTable(rows, tableOf)) {
         for (let from = 0; from < own.length; from += this.#fileRows) {
           const some = own.slice(from, from + this.#fileRows);
           this.#files.get(table)!.add(await write(table, await encodeVolatile(some)), namesOf(fold, some));
@@ -114,7 +114,7 @@ export class LiveTables {
   }
 }
 
-function byTable(rows: readonly VolatileRow[], tableOf: (cap: string) => number): Map<number, VolatileRow[]> {
+function groupByTable(rows: readonly VolatileRow[], tableOf: (cap: string) => number): Map<number, VolatileRow[]> {
   const tables = new Map<number, VolatileRow[]>();
   for (const row of rows) {
     const table = tableOf(row.capability_id);
@@ -125,6 +125,6 @@ function byTable(rows: readonly VolatileRow[], tableOf: (cap: string) => number)
   return tables;
 }
 
-/** Their ids; the fold's own strings where it has them, so that a million of them are held once. */
+/** Ids of the rows' endpoints. The fold's own strings are used where possible, so that a million ids are in memory once. */
 const namesOf = (fold: PublishedFold, rows: readonly VolatileRow[]): string[] =>
   rows.map(({ capability_id: cap }) => fold.caps.get(cap)?.cap ?? cap);

@@ -27,17 +27,17 @@ export interface OwnArchiveReport {
 }
 
 /** Rows of one partition, subject and day that wait in the lake. */
-interface Waiting {
+interface WaitingRows {
   subject: ProbeSubject;
   day: string;
   part: number;
   rows: number;
 }
 
-interface Look {
+interface WaitingState {
   ends: Positions;
   until: string;
-  waiting: readonly Waiting[];
+  waiting: readonly WaitingRows[];
 }
 
 /**
@@ -52,7 +52,7 @@ export async function makeOwnArchive(parts: OwnArchive, held: readonly number[],
   const tree = fold.size;
   const removed = await followArchive(lake, fold.archive);
   await onStep?.("taken out");
-  const look = await lookInto(lake, fold, now, log.partitions);
+  const look = await readWaiting(lake, fold, now, log.partitions);
   await onStep?.("looked");
   if (!look) return { removed, rows: 0 };
   const filedLast = Math.max(-1, ...[...fold.archive.files.values()].map(({ index }) => index));
@@ -72,7 +72,7 @@ export async function makeOwnArchive(parts: OwnArchive, held: readonly number[],
 }
 
 /** Reads in one transaction which rows wait and how far the lake is loaded; null before the first day was closed. */
-function lookInto(lake: Lake, fold: PublishedFold, now: Date, partitions: number): Promise<Look | null> {
+function readWaiting(lake: Lake, fold: PublishedFold, now: Date, partitions: number): Promise<WaitingState | null> {
   const { evidence } = fold;
   if (evidence.first === "") return Promise.resolve(null);
   const closed = addDays(evidence.newest, 1);
@@ -81,8 +81,8 @@ function lookInto(lake: Lake, fold: PublishedFold, now: Date, partitions: number
     // Rows that no evidence holds yet stay in the lake: the archive must not hold what the evidence lacks.
     const [unread = closed] = await daysWithNews(tx, evidence, ends, closed, partitions);
     const [until = ""] = [archivedUntil(now), closed, unread].sort();
-    const rows = await tx.all<Omit<Waiting, "subject"> & { type: string }>(sql("archive/evict:waiting"), { until });
-    const waiting = rows.flatMap(({ type, ...row }): Waiting[] => {
+    const rows = await tx.all<Omit<WaitingRows, "subject"> & { type: string }>(sql("archive/evict:waiting"), { until });
+    const waiting = rows.flatMap(({ type, ...row }): WaitingRows[] => {
       const subject = subjectOf(type);
       return subject ? [{ subject, ...row }] : [];
     });
@@ -90,7 +90,7 @@ function lookInto(lake: Lake, fold: PublishedFold, now: Date, partitions: number
   });
 }
 
-async function daysOf(lake: Lake, { waiting }: Look, partition: number): Promise<Record<string, PartDay>> {
+async function daysOf(lake: Lake, { waiting }: WaitingState, partition: number): Promise<Record<string, PartDay>> {
   const days: Record<string, PartDay> = {};
   for (const { subject, day, part, rows } of waiting) {
     if (part === partition) days[dayName(subject, day)] = { rows, spans: await daySpans(lake, subject, day, part) };

@@ -13,21 +13,21 @@ import { DueDays } from "../../4-publish/due.ts";
 import type { PublishedRecord } from "../../4-publish/followed.ts";
 import {
   listingDrafts,
-  openCommitments,
-  openReceipts,
+  newDraftsOf,
   relatedPartyDrafts,
-  unknownDrafts,
+  unpublishedCommitments,
+  unpublishedReceipts,
 } from "../../4-publish/known.ts";
-import { Moments } from "../../4-publish/moments.ts";
+import { MomentIndex } from "../../4-publish/moments.ts";
 import { type RunDrafts, writeRun } from "../../4-publish/runs.ts";
-import { saysNothingNew } from "../../4-publish/take-lines.ts";
-import { correctionsBelow } from "../../corrections/endpoint-record.ts";
+import { changesNothing } from "../../4-publish/take-lines.ts";
+import { readCorrectionsBelow } from "../../corrections/endpoint-record.ts";
 import { partitionOf } from "../../record/ids.ts";
 import { dayOf, rfc3339 } from "../../record/time.ts";
 import type { Positions } from "../../record/volatile.ts";
-import { archiveParts } from "./archive-parts.ts";
-import { evidenceParts, makeOwnEvidence } from "./evidence.ts";
-import { type Graded, gradeLake } from "./grading.ts";
+import { openArchiveParts } from "./archive-parts.ts";
+import { makeOwnEvidence, openEvidenceParts } from "./evidence.ts";
+import { type GradeResult, gradeLake } from "./grading.ts";
 import type { LiveTables } from "./live-tables.ts";
 import { makeOwnArchive, type OwnArchive, type OwnArchiveReport } from "./own-archive.ts";
 import { Refusals } from "./refusals.ts";
@@ -60,7 +60,7 @@ export interface OwnerReport {
   run: number | null;
 }
 
-/** Partitions were revoked while they were worked on; what was begun is dropped, and the next turn goes on. */
+/** Partitions were taken from this process while it worked on them. Unfinished work is dropped; the next turn continues. */
 export class PartitionsRevoked extends Failure {
   constructor() {
     super("busy", "partitions were revoked meanwhile");
@@ -80,51 +80,51 @@ function changedRows(before: readonly Thief[], after: readonly Thief[]): Thief[]
  * and holds no key: runs are private objects, which the publisher takes.
  */
 export class Owner {
-  /** Moments at which cards change by time alone, from the runs of this process; before the first run nothing is known. */
-  #dueAt: Moments | null = null;
-  /** The published table of payees and domains that the last look was graded with. */
+  /** Times at which cards change without new records, from the runs of this process; null before the first run. */
+  #dueAt: MomentIndex | null = null;
+  /** The published table of related parties with which the last run was graded. */
   #table: readonly Thief[] = [];
-  /** Endpoint -> UTC day and moment of the newest line of it in a run, until it was looked at again. */
+  /** Endpoint -> UTC day and time of its newest line in a run, until the endpoint is graded again. */
   readonly #lines = new Map<string, { day: string; at: string }>();
 
-  /** Days on which cards of the published record change by time alone. */
-  #days: DueDays | null = null;
+  /** UTC days on which published cards change without new records. */
+  #dueDays: DueDays | null = null;
   readonly #refusals: Refusals;
-  readonly #evidence: ReturnType<typeof evidenceParts>;
-  readonly #archive: ReturnType<typeof archiveParts>;
+  readonly #evidence: ReturnType<typeof openEvidenceParts>;
+  readonly #archive: ReturnType<typeof openArchiveParts>;
   readonly #files: OwnerParts & { tables: PartitionTables };
   readonly #live: LiveTables;
 
   constructor(private readonly parts: OwnerParts) {
     const { privateStore, log } = parts;
     this.#refusals = new Refusals(privateStore);
-    this.#evidence = evidenceParts(privateStore, log);
-    this.#archive = archiveParts(privateStore, log);
+    this.#evidence = openEvidenceParts(privateStore, log);
+    this.#archive = openArchiveParts(privateStore, log);
     this.#files = { ...parts, tables: new PartitionTables(privateStore, log) };
     this.#live = openOwnLive(this.#files);
   }
 
   /** Brings the lake to the partitions that are held now. @returns these */
-  async #take(): Promise<readonly number[]> {
+  async #takePartitions(): Promise<readonly number[]> {
     const held = this.parts.ownership.held();
     await this.parts.ingest.hold(held);
     return held;
   }
 
   /**
-   * Loads our partitions, for work that reads them in several statements. `refuseRevoked` throws once a partition was revoked
-   * since this call, also when the revocation came while they were loaded.
+   * Loads our partitions, for work that reads them in several statements. `refuseRevoked` throws once a partition was
+   * revoked since this call, also when the revocation came while they were loaded.
    */
-  async #loaded(): Promise<{ held: readonly number[]; refuseRevoked: () => void }> {
-    const held = await this.#take();
-    const refuseRevoked = this.#refusesRevoked(held);
+  async #loadPartitions(): Promise<{ held: readonly number[]; refuseRevoked: () => void }> {
+    const held = await this.#takePartitions();
+    const refuseRevoked = this.#createRevokedCheck(held);
     await this.parts.ingest.pass();
     return { held, refuseRevoked };
   }
 
   /** Writes everything that the log holds of our partitions into segments and lake. */
   async ingest(): Promise<{ held: readonly number[]; rows: number; positions: Positions }> {
-    const held = await this.#take();
+    const held = await this.#takePartitions();
     const passed = await this.parts.ingest.pass();
     return { held, ...passed };
   }
@@ -144,26 +144,26 @@ export class Owner {
 
   async #grade(now: Date): Promise<OwnerReport> {
     const { lake, followed, metrics } = this.parts;
-    const { held, refuseRevoked } = await this.#loaded();
+    const { held, refuseRevoked } = await this.#loadPartitions();
     if (held.length === 0) return { held, caps: 0, rows: 0, lines: 0, leftOut: 0, run: null };
     await followed.current();
     await this.#readRefusals(now);
-    // Read once, before the look: the fold may go on during it, and the run names the table that cards are graded with.
+    // Read once before grading: the fold may change meanwhile, and the run names the table that its cards are graded with.
     const { table, sha256 } = followed.fold.relatedParties;
-    const due = await this.#due(now, new Set(held), table);
+    const due = await this.#dueEndpoints(now, new Set(held), table);
     const graded = await gradeLake(lake, now, due, {
-      saysNothing: (at, line) => saysNothingNew(followed.fold.caps.get(line.cap), at, line),
+      changesNothing: (at, line) => changesNothing(followed.fold.caps.get(line.cap), at, line),
       onLine: ({ cap, due_at }) => {
-        this.#dueAt ??= new Moments();
+        this.#dueAt ??= new MomentIndex();
         this.#dueAt.set(cap, due_at);
       },
       related: table,
     });
     const { run } = graded;
     this.#table = table;
-    const number = await this.#write(now, graded, sha256, refuseRevoked);
+    const number = await this.#writeRun(now, graded, sha256, refuseRevoked);
     if (!run) return { held, caps: 0, rows: 0, lines: 0, leftOut: 0, run: number };
-    // Most turns find nothing to say.
+    // Most turns change nothing, so they are not logged as information.
     const told = { run: number, endpoints: run.read.caps, rows: run.read.rows, lines: run.lines.length };
     if (number !== null) this.parts.logger.info(told, "endpoints were graded");
     metrics.count("touchstone_grade_endpoints_read_total", {}, run.read.caps);
@@ -177,19 +177,19 @@ export class Owner {
    * @throws PartitionsRevoked, Outrun
    */
   async volatile(): Promise<number> {
-    const { held, refuseRevoked } = await this.#loaded();
+    const { held, refuseRevoked } = await this.#loadPartitions();
     return held.length > 0 ? writeOwnVolatile(this.#files, this.#live, held, refuseRevoked) : 0;
   }
 
   /** The charts' files of our buckets that changed. @returns files that were written */
   async history(now: Date): Promise<number> {
-    const held = await this.#take();
-    return held.length > 0 ? writeOwnHistory(this.#files, held, now, this.#refusesRevoked(held)) : 0;
+    const held = await this.#takePartitions();
+    return held.length > 0 ? writeOwnHistory(this.#files, held, now, this.#createRevokedCheck(held)) : 0;
   }
 
   /** Evidence files of our buckets, of days that are closed. @returns files that were made */
   async evidence(now: Date): Promise<number> {
-    const { held, refuseRevoked } = await this.#loaded();
+    const { held, refuseRevoked } = await this.#loadPartitions();
     if (held.length === 0) return 0;
     const parts = { ...this.#files, objects: this.#evidence, refuseRevoked };
     return makeOwnEvidence(parts, held, now);
@@ -200,33 +200,33 @@ export class Owner {
    * @throws what {@link makeOwnArchive} names
    */
   async archive(now: Date, more: Pick<OwnArchive, "onStep"> = {}): Promise<OwnArchiveReport> {
-    const { held, refuseRevoked } = await this.#loaded();
+    const { held, refuseRevoked } = await this.#loadPartitions();
     const parts = { ...this.parts, objects: this.#archive, refuseRevoked, ...more };
     return held.length > 0 ? makeOwnArchive(parts, held, now) : { removed: 0, rows: 0 };
   }
 
   /** Joins small segments of our chains, and deletes objects that nothing needs. */
   async tidy(): Promise<void> {
-    if ((await this.#take()).length > 0) await this.parts.ingest.tidy();
+    if ((await this.#takePartitions()).length > 0) await this.parts.ingest.tidy();
   }
 
   /**
-   * Writes the run as a private object, unless the publisher would publish nothing of it. Corrections, commitments and receipts
-   * are read after the look; if rows have left the lake in between, they would be missing below the run's positions, so
-   * `refuseRevoked` is called before the write.
+   * Writes the run as a private object, unless the publisher would publish nothing of it. Corrections, commitments and
+   * receipts are read after the look; if rows have left the lake in between, they would be missing below the run's
+   * positions, so `refuseRevoked` is called before the write.
    */
-  async #write(
+  async #writeRun(
     now: Date,
-    { facts, run, positions, thieves }: Graded,
+    { facts, run, positions, thieves }: GradeResult,
     kin_sha256: string,
     refuseRevoked: () => void,
   ): Promise<number | null> {
     const { privateStore, log, lake, followed } = this.parts;
-    const corrections = await correctionsBelow(lake, positions);
-    const commitments = await openCommitments(lake, followed.fold, now);
-    const receipts = await openReceipts(lake, followed.fold);
+    const corrections = await readCorrectionsBelow(lake, positions);
+    const commitments = await unpublishedCommitments(lake, followed.fold, now);
+    const receipts = await unpublishedReceipts(lake, followed.fold);
     const drafts = [...listingDrafts(facts.listed, facts.unlisted), ...corrections, ...commitments, ...receipts];
-    const extra = unknownDrafts(followed.fold, drafts) as RunDrafts;
+    const extra = newDraftsOf(followed.fold, drafts) as RunDrafts;
     const lines = run?.lines ?? [];
     const at = rfc3339(now);
     const changes = relatedPartyDrafts(followed.fold, { now: at, positions, thieves }, log.partitions);
@@ -234,7 +234,7 @@ export class Owner {
     if (lines.length + extra.length + changes.length === 0) return null;
     const read = { v: 2 as const, log: log.id, now: at, params_sha256: PARAMS_SHA256, positions, kin_sha256 };
     const n = await writeRun(privateStore, { ...read, thieves, changed: lines.length }, lines, -1, extra);
-    this.#refusals.wrote(n);
+    this.#refusals.addRun(n);
     for (const { cap } of lines) this.#lines.set(cap, { day: dayOf(now), at });
     return n;
   }
@@ -242,26 +242,26 @@ export class Owner {
   /** Reads which of our runs the publisher refused. Their content is lost, so everything is graded again. */
   async #readRefusals(now: Date): Promise<void> {
     const { logger, metrics } = this.parts;
-    for (const { run, reason } of await this.#refusals.look(now)) {
+    for (const { run, reason } of await this.#refusals.readNew(now)) {
       logger.error({ run, reason }, "a run of this owner was not taken; everything is graded anew");
       metrics.count("touchstone_owner_runs_refused_total");
     }
-    if (this.#refusals.anew(now)) this.#dueAt = null;
+    if (this.#refusals.mustGradeAll(now)) this.#dueAt = null;
   }
 
   /** Endpoints that are due by time or by a change of the table of related parties, or null for all of them. */
-  async #due(now: Date, held: ReadonlySet<number>, table: readonly Thief[]): Promise<string[] | null> {
+  async #dueEndpoints(now: Date, held: ReadonlySet<number>, table: readonly Thief[]): Promise<string[] | null> {
     const { followed, log, lake } = this.parts;
     const today = dayOf(now);
     const waited = this.#unpublished(today);
     if (this.#dueAt === null) return null;
-    this.#days ??= new DueDays(followed.fold);
+    this.#dueDays ??= new DueDays(followed.fold);
     const changed = changedRows(this.#table, table);
     const related = changed.length
       ? await lake.all<{ cap: string }>(sql("grade/related:affected"), { changed: JSON.stringify(changed) })
       : [];
     const byTable = related.map(({ cap }) => cap);
-    const due = [...this.#days.due(today), ...this.#dueAt.due(rfc3339(now)), ...waited, ...byTable];
+    const due = [...this.#dueDays.due(today), ...this.#dueAt.due(rfc3339(now)), ...waited, ...byTable];
     return due.filter((cap) => held.has(partitionOf(cap, log.partitions)));
   }
 
@@ -280,16 +280,16 @@ export class Owner {
    * Returns a function that throws once one of these partitions was revoked after this call: rows that were read since may
    * be incomplete, also where the partition is held again by then, and another process may write its objects.
    */
-  #refusesRevoked(held: readonly number[]): () => void {
+  #createRevokedCheck(held: readonly number[]): () => void {
     const { ingest } = this.parts;
     const before = ingest.revocations;
     return () => {
       if (ingest.revocations !== before) throw new PartitionsRevoked();
-      this.#refuseRevoked(held);
+      this.#checkNotRevoked(held);
     };
   }
 
-  #refuseRevoked(held: readonly number[]): void {
+  #checkNotRevoked(held: readonly number[]): void {
     const now = new Set(this.parts.ownership.held());
     if (!held.every((partition) => now.has(partition))) throw new PartitionsRevoked();
   }

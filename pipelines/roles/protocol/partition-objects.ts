@@ -5,7 +5,7 @@ import type { Store } from "../../../infra/store/store.ts";
 import type { PublishedRecord } from "../../4-publish/followed.ts";
 import { BadPrivate } from "../../4-publish/generation.ts";
 
-/** Another process has this partition now and has read further: our object would be older than its. */
+/** Another process holds this partition now and has read further, so our object is older and is not written. */
 export class Outrun extends Failure {
   constructor(key: string, why: string) {
     super("busy", `${key}: another owner ${why}`);
@@ -18,7 +18,7 @@ interface Part {
   positions: Record<string, number>;
 }
 
-/** What an owner makes its objects from. */
+/** The parts from which an owner makes the private objects of its partitions. */
 export interface OwnParts<T extends Part> {
   lake: Lake;
   followed: PublishedRecord;
@@ -31,7 +31,7 @@ export interface OwnParts<T extends Part> {
   refuseRevoked: () => void;
 }
 
-/** Races for one object before giving up; each lost one means that another owner wrote it. */
+/** Compare-and-swap attempts for one object before giving up. An attempt fails when another owner wrote the object. */
 const MAX_RACES = 8;
 
 /**
@@ -63,7 +63,7 @@ export class PartitionObjects<T extends Part> {
       const object = await this.store.get(key);
       const theirs = object && this.#readOrNull(key, object.bytes);
       if (theirs) {
-        this.#refuseOld(key, part, theirs);
+        this.#checkNotOlder(key, part, theirs);
         if (!differs(theirs)) return;
       }
       const swap = await this.store.swap(key, bytes, object?.etag ?? null);
@@ -76,7 +76,7 @@ export class PartitionObjects<T extends Part> {
   }
 
   /** Objects of these partitions, for their owner. A damaged one counts as missing, so that the owner writes it again. */
-  async ofOurs(held: readonly number[]): Promise<Map<number, T>> {
+  async readOwn(held: readonly number[]): Promise<Map<number, T>> {
     const ours = new Map<number, T>();
     for (const partition of held) {
       const key = this.#keyOf(partition);
@@ -88,11 +88,11 @@ export class PartitionObjects<T extends Part> {
   }
 
   /** Object of each partition; only those that changed are read. @throws BadPrivate while a damaged one is not replaced */
-  async all(): Promise<Map<number, T>> {
+  async readAll(): Promise<Map<number, T>> {
     const all = new Map<number, T>();
     for (let partition = 0; partition < this.log.partitions; partition++) {
       const key = this.#keyOf(partition);
-      // Asked by name: a list may not know yet what its owner wrote a moment ago.
+      // Read by key, since a listing may lack an object that was written a moment ago.
       const head = await this.store.head(key);
       if (!head) continue;
       const known = this.#known.get(key);
@@ -109,7 +109,7 @@ export class PartitionObjects<T extends Part> {
     return `${this.#prefix}${String(partition).padStart(2, "0")}`;
   }
 
-  #refuseOld(key: string, part: T, theirs: T): void {
+  #checkNotOlder(key: string, part: T, theirs: T): void {
     for (const [topic, next] of Object.entries(theirs.positions)) {
       const ours = part.positions[topic] ?? 0;
       if (ours < next) throw new Outrun(key, `has read ${topic} up to ${next}, this one up to ${ours}`);

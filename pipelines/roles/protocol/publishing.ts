@@ -2,14 +2,14 @@ import type { Clock } from "../../../infra/clock.ts";
 import { type Keys, keysDocument } from "../../../infra/keys/keys.ts";
 import type { Store } from "../../../infra/store/store.ts";
 import type { Logger } from "../../../infra/telemetry.ts";
-import { knownPlan, publishPlan } from "../../4-publish/day-plan.ts";
+import { publishPlan, readPlan } from "../../4-publish/day-plan.ts";
 import type { Publisher } from "../../4-publish/publisher.ts";
 import type { EvidenceReport } from "../../5-archive/evidence.ts";
 import { addDays, dayOf, rfc3339 } from "../../record/time.ts";
-import { archiveParts } from "./archive-parts.ts";
-import { evidenceParts, publishEvidence } from "./evidence.ts";
+import { openArchiveParts } from "./archive-parts.ts";
+import { openEvidenceParts, publishEvidence } from "./evidence.ts";
 import { type FileArchiveParts, fileArchive } from "./file-archive.ts";
-import { refuse } from "./refusals.ts";
+import { writeRefusal } from "./refusals.ts";
 import { filesInUse, nameTables, PartitionTables } from "./tables.ts";
 
 export interface PublishingParts {
@@ -37,13 +37,13 @@ export interface TurnReport {
  */
 export class Publishing {
   readonly #tables: PartitionTables;
-  readonly #evidence: ReturnType<typeof evidenceParts>;
-  readonly #archive: ReturnType<typeof archiveParts>;
+  readonly #evidence: ReturnType<typeof openEvidenceParts>;
+  readonly #archive: ReturnType<typeof openArchiveParts>;
 
   constructor(private readonly parts: PublishingParts) {
     this.#tables = new PartitionTables(parts.privateStore, parts.log);
-    this.#evidence = evidenceParts(parts.privateStore, parts.log);
-    this.#archive = archiveParts(parts.privateStore, parts.log);
+    this.#evidence = openEvidenceParts(parts.privateStore, parts.log);
+    this.#archive = openArchiveParts(parts.privateStore, parts.log);
   }
 
   /** Recovers, and publishes the keys document where the log has none yet, as its first leaf. */
@@ -55,9 +55,9 @@ export class Publishing {
   /** Takes every run that waits into the tree, with its corrections and listings. */
   async runs(): Promise<TurnReport> {
     const { publisher, privateStore, clock, log } = this.parts;
-    // The refusal is written before a later run is taken: a publisher that dies here writes it again.
+    // A refusal is written before a later run is taken; if this process dies in between, the next publisher writes it.
     const taken = await publisher.takeNewRuns(({ n, reason }) =>
-      refuse(privateStore, { v: 1, log: log.id, run: n, reason: reason ?? "", at: rfc3339(clock.now()) }),
+      writeRefusal(privateStore, { v: 1, log: log.id, run: n, reason: reason ?? "", at: rfc3339(clock.now()) }),
     );
     return {
       runs: taken.length,
@@ -95,7 +95,7 @@ export class Publishing {
     const now = clock.now();
     let published = 0;
     for (const day of [dayOf(now), addDays(dayOf(now), 1)]) {
-      const plan = await knownPlan(privateStore, day);
+      const plan = await readPlan(privateStore, day);
       if (!plan) continue;
       await publishPlan({ privateStore, publisher, now }, plan);
       published++;

@@ -2,7 +2,10 @@ import { z } from "zod";
 import { numberedKey } from "../../../infra/store/numbered.ts";
 import type { Store } from "../../../infra/store/store.ts";
 
-/** Why a run was not taken, for the owner that wrote it (`refused/<20-digit n>`, beside `runs/<20-digit n>`). */
+/**
+ * The private object that tells an owner why its run was not taken (`refused/<20-digit n>`, beside `runs/<20-digit
+ * n>`).
+ */
 const Refusal = z.object({
   v: z.literal(1),
   log: z.string(),
@@ -12,20 +15,20 @@ const Refusal = z.object({
 });
 export type Refusal = z.infer<typeof Refusal>;
 
-/** Refusals that are read at once; the next look goes on. */
-const MOST = 100;
+/** Most refusals that one call reads; the next call reads on. */
+const MAX_REFUSALS_READ = 100;
 
 const refusalKey = (n: number): string => numberedKey("refused", n);
 
-/** Written once: a publisher that was killed and looks at the run again finds it there. */
-export async function refuse(store: Store, refusal: Refusal): Promise<void> {
+/** Writes a refusal. Writing it again, as after a crash of the publisher, changes nothing. */
+export async function writeRefusal(store: Store, refusal: Refusal): Promise<void> {
   await store.create(refusalKey(refusal.run), Buffer.from(JSON.stringify(Refusal.parse(refusal))));
 }
 
-/** Refusals of runs after this number, ascending. One that cannot be parsed has that as its reason. */
-export async function refusalsAfter(store: Store, after: number): Promise<Pick<Refusal, "run" | "reason">[]> {
+/** Reads the refusals of runs after this number, ascending. An unreadable refusal is returned with that as its reason. */
+export async function readRefusalsAfter(store: Store, after: number): Promise<Pick<Refusal, "run" | "reason">[]> {
   const startAfter = after < 0 ? undefined : refusalKey(after);
-  const found = await store.list("refused/", { limit: MOST, ...(startAfter ? { startAfter } : {}) });
+  const found = await store.list("refused/", { limit: MAX_REFUSALS_READ, ...(startAfter ? { startAfter } : {}) });
   return Promise.all(
     found.map(async ({ key }) => {
       const run = Number(key.slice("refused/".length));
@@ -55,13 +58,13 @@ export class Refusals {
   #read = -1;
   /** Moments of refusals within the last hour, ms. */
   #recent: number[] = [];
-  #anewAt: number | null = null;
+  #gradeAllAt: number | null = null;
 
   constructor(private readonly store: Store) {}
 
   /** Remembers a run that this owner wrote. */
-  wrote(run: number): void {
-    // Refusals of runs before our first one are others'.
+  addRun(run: number): void {
+    // Refusals of runs before our first run belong to other owners.
     if (this.#runs.size === 0 && this.#read < 0) this.#read = run - 1;
     this.#runs.add(run);
     for (const [first] of this.#runs.entries()) {
@@ -70,24 +73,24 @@ export class Refusals {
     }
   }
 
-  /** Refusals of our runs since the last look. @throws what the store throws */
-  async look(now: Date): Promise<Pick<Refusal, "run" | "reason">[]> {
+  /** Reads the refusals of our runs since the last call. @throws what the store throws */
+  async readNew(now: Date): Promise<Pick<Refusal, "run" | "reason">[]> {
     if (this.#runs.size === 0) return [];
-    const found = await refusalsAfter(this.store, this.#read);
+    const found = await readRefusalsAfter(this.store, this.#read);
     this.#read = found.at(-1)?.run ?? this.#read;
     const ours = found.filter(({ run }) => this.#runs.delete(run));
     if (ours.length === 0) return ours;
     const ms = now.getTime();
     this.#recent = [...this.#recent.filter((moment) => moment > ms - HOUR_MS), ms];
     const again = this.#recent.length - 1;
-    this.#anewAt = ms + (again === 0 ? 0 : Math.min(2 ** (again - 1) * MINUTE_MS, HOUR_MS));
+    this.#gradeAllAt = ms + (again === 0 ? 0 : Math.min(2 ** (again - 1) * MINUTE_MS, HOUR_MS));
     return ours;
   }
 
-  /** Whether everything has to be graded again now; true once for each refusal. */
-  anew(now: Date): boolean {
-    if (this.#anewAt === null || now.getTime() < this.#anewAt) return false;
-    this.#anewAt = null;
+  /** Must everything be graded again now? Returns true once for each refusal. */
+  mustGradeAll(now: Date): boolean {
+    if (this.#gradeAllAt === null || now.getTime() < this.#gradeAllAt) return false;
+    this.#gradeAllAt = null;
     return true;
   }
 }

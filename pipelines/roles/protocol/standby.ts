@@ -18,36 +18,37 @@ export interface StandbyParts {
 }
 
 /**
- * Decides for one publisher whether it is active. There is no lock: two that publish at once are safe, since each generation
- * has one winner; waiting only saves work. A waiting publisher watches the checkpoint, which the active one signs again every
- * ten seconds, and measures its age by its own steady clock, so clocks of two machines are never compared. An active
- * publisher waits again once it sees a generation of another.
+ * Decides for one publisher whether it is active. There is no lock: two that publish at once are safe, since each
+ * generation has one winner; waiting only saves work. A waiting publisher watches the checkpoint, which the active one
+ * signs again every ten seconds, and measures its age by its own steady clock, so clocks of two machines are never
+ * compared. An active publisher waits again once it sees a generation of another.
  */
 export class Standby {
   active = false;
-  #seen: { etag: string | null; since: number } | null = null;
+  #lastCheckpoint: { etag: string | null; since: number } | null = null;
   /** Newest generation that was looked at while active. */
   #generation = -1;
   readonly #patience: number;
 
   constructor(private readonly parts: StandbyParts) {
-    // Publishers that stepped back at one moment must not all take over at one moment: the wait depends on the name.
+    // The wait depends on the name, so that publishers that stepped back together do not all take over together.
     const share = createHash("sha256").update(parts.writer).digest()[0]! / 256;
     this.#patience = (parts.patienceMs ?? PATIENCE_MS) * (1 + share);
   }
 
-  /** To be called before each turn. @returns whether the turn is ours */
-  async mine(): Promise<boolean> {
+  /** Must be called before each turn. @returns true when this publisher is active and may publish */
+  async mayPublish(): Promise<boolean> {
     if (this.active) {
       if (!(await this.#wasOvertaken())) return true;
       this.active = false;
-      this.#seen = null;
+      this.#lastCheckpoint = null;
     }
     const etag = (await this.parts.publicStore.head(CHECKPOINT))?.etag ?? null;
     const now = this.parts.monotonic();
-    if (this.#seen === null || this.#seen.etag !== etag) this.#seen = { etag, since: now };
+    if (this.#lastCheckpoint === null || this.#lastCheckpoint.etag !== etag)
+      this.#lastCheckpoint = { etag, since: now };
     // Nothing was ever published: all may try, and one wins the first generation.
-    this.active = etag === null || now - this.#seen.since >= this.#patience;
+    this.active = etag === null || now - this.#lastCheckpoint.since >= this.#patience;
     if (this.active) this.#generation = await highestGeneration(this.parts.privateStore, -1);
     return this.active;
   }

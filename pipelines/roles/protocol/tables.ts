@@ -16,7 +16,10 @@ import type { Positions } from "../../record/volatile.ts";
 import { LiveTables } from "./live-tables.ts";
 import { PartitionObjects } from "./partition-objects.ts";
 
-/** The unproven files of one partition that are in force (`owners/volatile/..`, `owners/history/..`). */
+/**
+ * The private object that names a partition's current files, which are unproven (`owners/volatile/..`,
+ * `owners/history/..`).
+ */
 const LivePart = z.object({
   v: z.literal(2),
   log: z.string(),
@@ -54,7 +57,8 @@ export interface OwnTables {
 /**
  * The owner's half: writes rows of touched endpoints into the volatile table of each of its partitions. The table of a
  * previous owner stays in force until all rows of the partition are written.
- * @param refuseRevoked throws when a partition was revoked since the call: its rows may have left the lake while they were read
+ * @param refuseRevoked throws when a partition was revoked since the call: its rows may have left the lake while they
+ * were read
  * @returns partitions whose table changed
  */
 export async function writeOwnVolatile(
@@ -68,7 +72,7 @@ export async function writeOwnVolatile(
   const positions = await ingest.positions();
   await live.turn(await followed.current(), held);
   let written = 0;
-  const known = await tables.live.ofOurs(held);
+  const known = await tables.live.readOwn(held);
   for (const partition of held) {
     const own = positionsOf(positions, partition);
     const keys = live.keysOf(partition);
@@ -79,7 +83,7 @@ export async function writeOwnVolatile(
     await tables.live.put(partition, { v: 2, log: log.id, positions: own, keys }, () => true);
     if (!same) written++;
   }
-  live.named();
+  live.markNamed();
   return written;
 }
 
@@ -104,8 +108,8 @@ export async function writeOwnHistory(
 ): Promise<number> {
   const { lake, ingest, publicStore, clock, tables, log } = parts;
   const positions = await ingest.positions();
-  const known = await tables.history.ofOurs(held);
-  const before = merged(
+  const known = await tables.history.readOwn(held);
+  const before = mergeParts(
     held.flatMap((partition) => (known.has(partition) ? [[partition, known.get(partition)!]] : [])),
   );
   const buckets = await changedBuckets(lake, before.positions, positions);
@@ -126,12 +130,12 @@ export async function writeOwnHistory(
   return Object.keys(files).length;
 }
 
-type Merged = Pick<HistoryNames, "files" | "positions">;
+type MergedParts = Pick<HistoryNames, "files" | "positions">;
 
-/** Files and positions of several partitions as one. */
-function merged(
+/** Merges files and positions of several partitions. */
+function mergeParts(
   parts: readonly (readonly [number, { positions: Record<string, number>; files?: Record<string, string> }])[],
-): Merged {
+): MergedParts {
   let positions: Positions = {};
   const files: Record<string, string> = {};
   for (const [partition, part] of parts) {
@@ -144,15 +148,15 @@ function merged(
 
 /** The publisher's half: names the newest volatile tables and charts of all partitions in the view that serving follows. */
 export async function nameTables(publisher: Publisher, tables: PartitionTables): Promise<number> {
-  const live = [...(await tables.live.all())].sort(([a], [b]) => a - b);
-  const history = [...(await tables.history.all())];
-  await publisher.writeView({ live: live.flatMap(([, { keys }]) => keys), positions: merged(live).positions });
-  if (history.length > 0) await publisher.nameHistory(merged(history));
+  const live = [...(await tables.live.readAll())].sort(([a], [b]) => a - b);
+  const history = [...(await tables.history.readAll())];
+  await publisher.writeView({ live: live.flatMap(([, { keys }]) => keys), positions: mergeParts(live).positions });
+  if (history.length > 0) await publisher.nameHistory(mergeParts(history));
   return live.length;
 }
 
 /** Files of the owners' tables, also those that no view names yet. */
 export async function filesInUse(tables: PartitionTables): Promise<string[]> {
-  const live = [...(await tables.live.all()).values()].flatMap(({ keys }) => keys);
-  return [...live, ...[...(await tables.history.all()).values()].flatMap(({ files }) => Object.values(files))];
+  const live = [...(await tables.live.readAll()).values()].flatMap(({ keys }) => keys);
+  return [...live, ...[...(await tables.history.readAll()).values()].flatMap(({ files }) => Object.values(files))];
 }

@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
-import { DueDays, heldUntil } from "../../../pipelines/4-publish/due.ts";
-import { Moments } from "../../../pipelines/4-publish/moments.ts";
+import { DueDays, holdEndOf } from "../../../pipelines/4-publish/due.ts";
+import { MomentIndex } from "../../../pipelines/4-publish/moments.ts";
 import { PublishedFold } from "../../../pipelines/published/fold.ts";
 import type { GradeLeaf, Leaf } from "../../../pipelines/record/leaf.ts";
 import { addDays } from "../../../pipelines/record/time.ts";
@@ -17,7 +17,7 @@ describe("moments", () => {
     const step = fc.tuple(name, fc.option(moment));
     fc.assert(
       fc.property(fc.array(step, { maxLength: 30 }), moment, (steps, now) => {
-        const moments = new Moments();
+        const moments = new MomentIndex();
         const plain = new Map<string, string>();
         for (const [one, when] of steps) {
           moments.set(one, when);
@@ -35,7 +35,7 @@ describe("moments", () => {
 function scanned(fold: PublishedFold, today: string): string[] {
   return [...fold.caps.values()].flatMap((cap) => {
     if (cap.cards.length === 0) return [];
-    const until = heldUntil(cap, today);
+    const until = holdEndOf(cap, today);
     return addDays(cap.day, 7) <= today || (until !== null && until <= today) ? [cap.cap] : [];
   });
 }

@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 import type { Store } from "../../../infra/store/store.ts";
-import { Page, writeIndex } from "../../../pipelines/4-publish/index-build.ts";
+import { TextBuffer, writeIndex } from "../../../pipelines/4-publish/index-build.ts";
 import { PublishedFold } from "../../../pipelines/published/fold.ts";
 import type { Leaf } from "../../../pipelines/record/leaf.ts";
 import { fc } from "../../helpers/histories.ts";
@@ -158,7 +158,7 @@ describe("an index that is written while the log goes on", () => {
 
 describe("a page", () => {
   it("holds what was added since it was cleared, also past what it began with", () => {
-    const page = new Page();
+    const page = new TextBuffer();
     for (const text of ["ä", "€".repeat(400_000), "\u{1f600}x".repeat(300_000), "end"]) {
       page.add(text);
       page.add("\n");

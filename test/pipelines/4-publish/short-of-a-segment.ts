@@ -2,8 +2,13 @@ import type { Store } from "../../../infra/store/store.ts";
 import { signCheckpoint } from "../../../infra/tree/checkpoint.ts";
 import { EMPTY_ROOT } from "../../../infra/tree/hash.ts";
 import { SEGMENT_LEAVES } from "../../../infra/tree/path.ts";
-import { type Generation, generationBytes, generationKey, stage } from "../../../pipelines/4-publish/generation.ts";
-import { EMPTY_LIVE, grow } from "../../../pipelines/4-publish/live.ts";
+import {
+  type Generation,
+  generationBytes,
+  generationKey,
+  stageLeaves,
+} from "../../../pipelines/4-publish/generation.ts";
+import { EMPTY_LIVE, growTree } from "../../../pipelines/4-publish/live.ts";
 import { writeTree } from "../../../pipelines/4-publish/recover.ts";
 import { ORIGIN, TRUST } from "./world.ts";
 
@@ -20,7 +25,7 @@ export async function shortOfASegment(privateStore: Store, publicStore: Store, a
       `{"at":"${at.toISOString()}","capability_id":"${goneCap(i)}","index":${i},"kind":"delisting","seq":${i}}`,
     ),
   );
-  const growth = grow(EMPTY_LIVE, entries);
+  const growth = growTree(EMPTY_LIVE, entries);
   await writeTree(publicStore, growth);
   const root = growth.live.tree.root();
   const note = signCheckpoint({ origin: ORIGIN, size: BEFORE, root }, TRUST.log, TRUST.witness, at);
@@ -30,7 +35,7 @@ export async function shortOfASegment(privateStore: Store, publicStore: Store, a
     n: 0,
     old: { size: 0, root: EMPTY_ROOT.toString("hex") },
     new: { size: BEFORE, root: root.toString("hex") },
-    staging: await stage(privateStore, entries),
+    staging: await stageLeaves(privateStore, entries),
     run: null,
     log: null,
     positions: {},

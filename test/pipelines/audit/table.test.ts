@@ -8,7 +8,7 @@ import { EXIT, type ExitName, exitCodeOf } from "../../../commands/exit.ts";
 import { packBundle } from "../../../infra/tree/bundle.ts";
 import { openCheckpoint } from "../../../infra/tree/checkpoint.ts";
 import { entriesPath, tilePath } from "../../../infra/tree/path.ts";
-import { EMPTY_LIVE, grow as growTree } from "../../../pipelines/4-publish/live.ts";
+import { EMPTY_LIVE, growTree } from "../../../pipelines/4-publish/live.ts";
 import { Packing } from "../../../pipelines/audit/findings.ts";
 import { auditTree } from "../../../pipelines/audit/tree.ts";
 import { Oversized } from "../../../pipelines/published/errors.ts";

@@ -5,7 +5,7 @@ import { DuckDBInstance } from "@duckdb/node-api";
 import { asyncBufferFromFile, parquetMetadataAsync, parquetReadObjects } from "hyparquet";
 import { compressors } from "hyparquet-compressors";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { exportIndex, hintedIndex, openMirrored } from "../../../pipelines/mirror/export-index.ts";
+import { exportIndex, openHintedIndex, openMirroredRecord } from "../../../pipelines/mirror/export-index.ts";
 import { Unproven } from "../../../pipelines/published/errors.ts";
 import { DirectorySource } from "../../../pipelines/published/source.ts";
 import { indexLineOf } from "../../helpers/market-index.ts";
@@ -30,7 +30,8 @@ afterAll(async () => {
   await record.close();
 });
 
-const open = async ({ publicStore, stateStore }: Mirror) => hintedIndex(await openMirrored(publicStore, stateStore));
+const open = async ({ publicStore, stateStore }: Mirror) =>
+  openHintedIndex(await openMirroredRecord(publicStore, stateStore));
 
 describe("the index as Parquet", () => {
   test("two independent readers see every endpoint with its letter and its signed card", async () => {

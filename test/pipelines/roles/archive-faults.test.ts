@@ -13,7 +13,7 @@ import type { ArchiveStep } from "../../../pipelines/5-archive/filing.ts";
 import { Unproven } from "../../../pipelines/published/errors.ts";
 import { addDays } from "../../../pipelines/record/time.ts";
 import { TOPICS } from "../../../pipelines/record/topics.ts";
-import { type ArchivePart, archiveParts } from "../../../pipelines/roles/protocol/archive-parts.ts";
+import { type ArchivePart, openArchiveParts } from "../../../pipelines/roles/protocol/archive-parts.ts";
 import type { OwnArchiveStep } from "../../../pipelines/roles/protocol/own-archive.ts";
 import type { Owner, OwnerParts } from "../../../pipelines/roles/protocol/owner.ts";
 import type { Filing } from "../../../pipelines/roles/protocol/publishing.ts";
@@ -305,8 +305,8 @@ describe("a partition changes hands", () => {
 
   test("while its rows are counted: nothing is said of it", async () => {
     age();
-    const parts = archiveParts(at.privateStore, log);
-    const said = async (): Promise<ArchivePart> => (await parts.all()).get(2)!;
+    const parts = openArchiveParts(at.privateStore, log);
+    const said = async (): Promise<ArchivePart> => (await parts.readAll()).get(2)!;
     const before = await said();
     const lose = (step: OwnArchiveStep): void => {
       if (step === "looked") given[1] = [];

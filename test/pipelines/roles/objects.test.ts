@@ -30,7 +30,7 @@ const Part = z.object({ log: z.string(), positions: z.record(z.string(), z.int()
 const partsOf = (log = "log") => new PartitionObjects(store, "things", Part, { id: log, partitions: PARTITIONS });
 const put = (parts: ReturnType<typeof partsOf>, next: number, said: string, log = "log") =>
   parts.put(1, { log, positions: { "observations.paid": next }, said }, (theirs) => theirs.said !== said);
-const saidOf = async (parts: ReturnType<typeof partsOf>) => (await parts.all()).get(1)?.said;
+const saidOf = async (parts: ReturnType<typeof partsOf>) => (await parts.readAll()).get(1)?.said;
 const key = "owners/things/01";
 
 describe("an object of a partition", () => {
@@ -56,7 +56,7 @@ describe("an object of a partition", () => {
     await put(owner, 5, "one");
     const { etag } = (await store.get(key))!;
     await store.swap(key, Buffer.from('{"log":"log"'), etag);
-    await expect(other.all()).rejects.toThrow(BadPrivate);
+    await expect(other.readAll()).rejects.toThrow(BadPrivate);
     await put(owner, 5, "one");
     expect(await saidOf(other)).toBe("one");
   });
@@ -105,11 +105,11 @@ describe("publishers that wait", () => {
 
   test("whoever finds nothing published goes first; the others wait while its checkpoint moves", async () => {
     const [a, b] = [one("a"), one("b")];
-    expect(await a.standby.mine()).toBe(true);
+    expect(await a.standby.mayPublish()).toBe(true);
     await a.publisher.publishKeys(JWKS);
-    expect(await a.standby.mine()).toBe(true);
+    expect(await a.standby.mayPublish()).toBe(true);
     for (let n = 0; n < 10; n++) {
-      expect(await b.standby.mine()).toBe(false);
+      expect(await b.standby.mayPublish()).toBe(false);
       later(PATIENCE);
       await a.publisher.refreshCheckpoint();
     }
@@ -117,18 +117,18 @@ describe("publishers that wait", () => {
 
   test("one takes over when the checkpoint stands still; a paused one steps back when it sees the other's generation", async () => {
     const [a, b] = [one("a"), one("b")];
-    await a.standby.mine();
+    await a.standby.mayPublish();
     await a.publisher.publishKeys(JWKS);
-    expect(await b.standby.mine()).toBe(false);
+    expect(await b.standby.mayPublish()).toBe(false);
     // By its name a publisher waits once to twice the time.
     later(2 * PATIENCE + 1);
-    expect(await b.standby.mine()).toBe(true);
+    expect(await b.standby.mayPublish()).toBe(true);
     // Until then both think that it is their turn, and nothing is doubled.
-    expect(await a.standby.mine()).toBe(true);
+    expect(await a.standby.mayPublish()).toBe(true);
     await b.publisher.publishLeaves([leaf("2026-11-16")]);
-    expect(await a.standby.mine()).toBe(false);
+    expect(await a.standby.mayPublish()).toBe(false);
     await a.publisher.publishLeaves([leaf("2026-11-16")]);
     expect((await a.publisher.current()).nextSeq.get("schedule")).toBe(1);
-    expect(await b.standby.mine()).toBe(true);
+    expect(await b.standby.mayPublish()).toBe(true);
   });
 });

@@ -13,7 +13,7 @@ import { Followed } from "../../../pipelines/4-publish/followed.ts";
 import { readRun, writeRun } from "../../../pipelines/4-publish/runs.ts";
 import { TOPICS } from "../../../pipelines/record/topics.ts";
 import { type Owner, type OwnerParts, PartitionsRevoked } from "../../../pipelines/roles/protocol/owner.ts";
-import { refusalsAfter } from "../../../pipelines/roles/protocol/refusals.ts";
+import { readRefusalsAfter } from "../../../pipelines/roles/protocol/refusals.ts";
 import { boundTo } from "../../helpers/bound.ts";
 import { later } from "../2-ingest/records.ts";
 import { openTestLake } from "../2-ingest/world.ts";
@@ -168,7 +168,7 @@ test("a run that names a table which no leaf names is not taken, and its owner g
   const { n: _, ...rest } = header;
   await writeRun(at.privateStore, { ...rest, now: minutesLater(1).toISOString(), kin_sha256: "ab".repeat(32) }, lines);
   await at.publishing().runs();
-  expect(await refusalsAfter(at.privateStore, -1)).toMatchObject([
+  expect(await readRefusalsAfter(at.privateStore, -1)).toMatchObject([
     { run: 1, reason: `the tree names no table of related parties ${"ab".repeat(32)}` },
   ]);
 });

@@ -11,7 +11,7 @@ import { runKey } from "../../../pipelines/4-publish/runs.ts";
 import { partitionOf } from "../../../pipelines/record/ids.ts";
 import type { GradeLeaf } from "../../../pipelines/record/leaf.ts";
 import { TOPICS } from "../../../pipelines/record/topics.ts";
-import { Refusals, refusalsAfter, refuse } from "../../../pipelines/roles/protocol/refusals.ts";
+import { Refusals, readRefusalsAfter, writeRefusal } from "../../../pipelines/roles/protocol/refusals.ts";
 import { boundTo } from "../../helpers/bound.ts";
 import { later } from "../2-ingest/records.ts";
 import { Deployment } from "./deployment.ts";
@@ -69,7 +69,7 @@ test("one that was paused and overtaken in a partition says the others' cards on
   const moment = now();
   expect((await owner.grade(moment)).run).toBe(1);
   expect(await publishing.runs()).toMatchObject({ runs: 1, cards: 0 });
-  expect(await refusalsAfter(at.privateStore, -1)).toMatchObject([
+  expect(await readRefusalsAfter(at.privateStore, -1)).toMatchObject([
     { run: 1, reason: expect.stringMatching(/^behind in .*\/0: /) },
   ]);
   expect(await graded()).toEqual(EVERYBODY.filter((cap) => partitionOf(cap, PARTITIONS) === 0));
@@ -93,7 +93,7 @@ test("a run that cannot be read is said anew as well, and told about once", asyn
   // As a publisher that was killed meanwhile would: the same run is refused once more.
   const again = at.publishing(Deployment.publisherOver(log, clock, at.privateStore, at.publicStore));
   expect((await again.runs()).cards).toBe(0);
-  expect(await refusalsAfter(at.privateStore, -1)).toHaveLength(1);
+  expect(await readRefusalsAfter(at.privateStore, -1)).toHaveLength(1);
   pass(1_000);
   expect(await owner.grade(now())).toMatchObject({ caps: EVERYBODY.length, run: 1 });
   await publishing.runs();
@@ -105,22 +105,22 @@ test("a run that cannot be read is said anew as well, and told about once", asyn
 test("what is refused again and again is graded anew more and more rarely, and others' refusals are others'", async () => {
   const refusals = new Refusals(at.privateStore);
   const refuseRun = (run: number, reason = "behind") =>
-    refuse(at.privateStore, { v: 1, log: log.id, run, reason, at: now().toISOString() });
+    writeRefusal(at.privateStore, { v: 1, log: log.id, run, reason, at: now().toISOString() });
   await refuseRun(3);
-  refusals.wrote(4);
-  expect(await refusals.look(now())).toEqual([]);
-  expect(refusals.anew(now())).toBe(false);
+  refusals.addRun(4);
+  expect(await refusals.readNew(now())).toEqual([]);
+  expect(refusals.mustGradeAll(now())).toBe(false);
   const waited: number[] = [];
   for (let run = 4; run < 14; run++) {
-    refusals.wrote(run);
+    refusals.addRun(run);
     await refuseRun(run);
-    expect((await refusals.look(now())).map((one) => one.run)).toEqual([run]);
+    expect((await refusals.readNew(now())).map((one) => one.run)).toEqual([run]);
     let ms = 0;
-    for (; !refusals.anew(now()); ms += 30_000) pass(30_000);
+    for (; !refusals.mustGradeAll(now()); ms += 30_000) pass(30_000);
     waited.push(ms / 60_000);
   }
   // The hour before counts, and no more than that.
   expect(waited.slice(0, 6)).toEqual([0, 1, 2, 4, 8, 16]);
   expect(Math.max(...waited)).toBeLessThanOrEqual(60);
-  expect(refusals.anew(now())).toBe(false);
+  expect(refusals.mustGradeAll(now())).toBe(false);
 });

@@ -11,7 +11,7 @@ import { createMetrics } from "../../../infra/telemetry.ts";
 import { createIngest } from "../../../pipelines/2-ingest/ingest.ts";
 import { TOPICS } from "../../../pipelines/record/topics.ts";
 import { PartitionsRevoked } from "../../../pipelines/roles/protocol/owner.ts";
-import { refusalsAfter } from "../../../pipelines/roles/protocol/refusals.ts";
+import { readRefusalsAfter } from "../../../pipelines/roles/protocol/refusals.ts";
 import { proveWhole } from "../../helpers/oracle.ts";
 import { later } from "../2-ingest/records.ts";
 import { openTestLake } from "../2-ingest/world.ts";
@@ -79,7 +79,7 @@ test.each([
   await publishing.runs();
   // Cards of one endpoint are told apart by their moment, which rises: what the correction comes to is not said of a past one.
   expect(await leavesNow()).toEqual([...ofAll(END), "correction"]);
-  expect(await refusalsAfter(at.privateStore, -1)).toMatchObject([
+  expect(await readRefusalsAfter(at.privateStore, -1)).toMatchObject([
     { run: 1, reason: expect.stringMatching("its moment is not past that of published cards") },
   ]);
   const next = new Date(moment.getTime() + 10_000);

@@ -4,7 +4,7 @@ import type { Store } from "../../../infra/store/store.ts";
 import { volatileRows } from "../../../pipelines/2-ingest/volatile.ts";
 import { digestsOf } from "../../../pipelines/3-grade/digests.ts";
 import { gradeRun } from "../../../pipelines/3-grade/grade.ts";
-import { knownPlan, planKey } from "../../../pipelines/4-publish/day-plan.ts";
+import { planKey, readPlan } from "../../../pipelines/4-publish/day-plan.ts";
 import { type Group, sealGroups } from "../../../pipelines/4-publish/leaves.ts";
 import { readRun, writeRun } from "../../../pipelines/4-publish/runs.ts";
 import { takeLines } from "../../../pipelines/4-publish/take-lines.ts";
@@ -102,7 +102,7 @@ it("a plan: few lines are read in a turn, and one that is none is refused", asyn
   const plan = { v: 1 as const, day: "2026-11-21", salt_hash: "s", covered_root: "r", lines };
   await store.create(planKey(plan.day), Buffer.from(JSON.stringify(plan)));
   const turns = new TurnsSeen();
-  expect(await knownPlan(store, plan.day)).toEqual(plan);
+  expect(await readPlan(store, plan.day)).toEqual(plan);
   expect(turns.end().turns).toBeGreaterThanOrEqual(Math.floor(MANY / 64));
   const bad = [
     { ...plan, lines: [...lines, { ...lines[0], covered: 1 }] },
@@ -111,7 +111,7 @@ it("a plan: few lines are read in a turn, and one that is none is refused", asyn
   ];
   for (const [i, text] of bad.entries()) {
     await store.create(planKey(`2026-11-0${i + 1}`), Buffer.from(JSON.stringify(text)));
-    await expect(knownPlan(store, `2026-11-0${i + 1}`)).rejects.toThrow();
+    await expect(readPlan(store, `2026-11-0${i + 1}`)).rejects.toThrow();
   }
 });
 

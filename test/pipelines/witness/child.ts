@@ -1,6 +1,6 @@
 import { writeSync } from "node:fs";
 import { systemClock } from "../../../infra/clock.ts";
-import { type Step, WitnessState } from "../../../pipelines/witness/state.ts";
+import { type ChangeStep, WitnessState } from "../../../pipelines/witness/state.ts";
 import { Witness } from "../../../pipelines/witness/witness.ts";
 import { noteSigner } from "../../helpers/witnessed.ts";
 
@@ -8,7 +8,7 @@ import { noteSigner } from "../../helpers/witnessed.ts";
  * A witness that reads requests from stdin, one a line in base64, and writes each answer as a line of JSON:
  * `child.ts DIR [STEP N]` kills its own process group when it comes to that step for the Nth time.
  */
-const [dir, step, n] = process.argv.slice(2) as [string, Step?, string?];
+const [dir, step, n] = process.argv.slice(2) as [string, ChangeStep?, string?];
 let seen = 0;
 const state = WitnessState.open(dir, "witness.example/killed", (at) => {
   if (at !== step || ++seen < Number(n)) return;
