@@ -131,6 +131,7 @@ const PRINTS: Record<string, () => void> = {
     printLines(checkLines({ ...(answer as object), buy: undefined, not_bought: HOSTILE } as never, []));
   },
   buy: () => printLines(lines(2)),
+  resume: () => printLines(lines(2)),
   serve: reported,
   buckets: printed,
   redrive: reported,

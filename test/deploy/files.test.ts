@@ -33,6 +33,8 @@ const RUN_BY: Record<string, string> = {
   "systemd/touchstone-own@.service": "test/deploy/units.test.ts",
   "systemd/touchstone-publish@.service": "test/deploy/units.test.ts",
   "systemd/touchstone-serve.service": "test/deploy/units.test.ts",
+  "systemd/touchstone-witness.service": "test/deploy/units.test.ts",
+  "systemd/witness.env": "test/deploy/units.test.ts",
 };
 /** A folder of files that one program reads by their names, and the test of that program. */
 const FOLDERS: Record<string, { names: string; test: string }> = {

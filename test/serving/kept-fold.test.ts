@@ -45,8 +45,9 @@ test("a replica that begins from a kept fold answers byte for byte what one from
       expect(texts[0]).toBe(texts[1]);
       expect(JSON.parse(texts[0]!)).toMatchObject({ state: one === before ? "stopped" : "active" });
     }
-    // Without a kept fold the topic is read from its start, in the background.
-    await vi.waitFor(async () => expect(await records()).toBeGreaterThan(300), 20_000);
+    // Without a kept fold a partition is read from its start, in the background: a quarter of the topic, about 300 records, as
+    // ids fall; both watchers may be in one partition.
+    await vi.waitFor(async () => expect(await records()).toBeGreaterThan(200), 20_000);
     read.mockClear();
     await watch(await bed.serving({ folds }), receiver.url, [SUM.url]);
     // The record before each partition's place is looked at, and what came since: the topic is not read again.

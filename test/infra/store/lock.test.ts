@@ -21,7 +21,7 @@ test("a keeper that is killed with SIGKILL is one no more", async () => {
   const path = join(dir, "killed.sqlite");
   const keeper = resolve(import.meta.dirname, "../../../infra/store/lock.ts");
   const script = `import { openKeeper } from ${JSON.stringify(keeper)};
-    console.log(openKeeper(${JSON.stringify(path)}).tries()); setInterval(() => {}, 1000);`;
+    console.log(openKeeper(${JSON.stringify(path)}).tryToKeep()); setInterval(() => {}, 1000);`;
   const child = spawn(process.execPath, ["--import", "tsx", "--input-type=module", "-e", script], {
     stdio: ["ignore", "pipe", "inherit"],
     cwd: resolve(import.meta.dirname, "../../.."),
