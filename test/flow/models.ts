@@ -89,4 +89,5 @@ export const MODELS: readonly Model[] = [
   model("encoder", DAYS, { sell: (n) => (n === 0 ? { fault: "ours" } : {}) }),
   ...["scraper", "chain-reader", "parrot"].map((name) => model(name, DAYS)),
   ...["wrong-encoder", "stale-scraper"].map((name) => model(name, 12, { sell: () => ({ outcome: 0 }) })),
+  model("tempo", 12),
 ];

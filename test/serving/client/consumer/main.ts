@@ -48,6 +48,7 @@ import {
   type ReceiverOptions,
   readWatcher,
   receiptOf,
+  resumeThrough,
   type SearchAnswer,
   type SearchOptions,
   type SearchOrder,
@@ -131,7 +132,8 @@ export async function buy(pay: BuyOptions["pay"]): Promise<Settlement | PaidRequ
     const bought: Bought = await buyThrough(service, { url: first?.amount ?? "", cap: "0.03", pay, patience, expect });
     return receiptOf(bought.response) ?? bought.outcome;
   } catch (error) {
-    if (error instanceof BuyUnknown) return error.paid;
+    if (error instanceof BuyUnknown)
+      return error.order === null ? error.paid : (await resumeThrough(service, error.paid)).outcome;
     if (error instanceof BuyRefused) return error.code;
     if (error instanceof PaymentRefused) return error.decision.says;
     if (error instanceof ServiceFault) return error.code;
