@@ -4,6 +4,7 @@ import { tmpdir } from "node:os";
 import { join, resolve } from "node:path";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { METRICS } from "../../infra/metrics.ts";
+import { COSIGNATURE, formatVkey } from "../../infra/tree/note.ts";
 import { runs } from "../helpers/programs.ts";
 import { promtool } from "./promtool.ts";
 
@@ -53,6 +54,14 @@ const ENV = {
   // A chain that nobody is at: nothing is paid here.
   TOUCHSTONE_CHAIN_RPC_URL: "http://127.0.0.1:1",
   TOUCHSTONE_CONTROL_URLS: '["https://control.example/"]',
+  // A witness that nobody is at: it cosigns nothing, and its metrics are there.
+  TOUCHSTONE_WITNESSES: JSON.stringify([
+    {
+      name: "down",
+      key: formatVkey({ name: "witness.example/down", publicKey: Buffer.alloc(32, 7) }, COSIGNATURE),
+      url: "http://127.0.0.1:1",
+    },
+  ]),
 };
 
 /** Starts a role; what it writes is kept, and its status listener is there when this resolves. */
