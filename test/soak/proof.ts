@@ -47,6 +47,8 @@ export async function proveSoak({ dir, dataDir, baseUrl, acked, honestUrls }: St
   const record = await readDemo(dataDir, baseUrl, 2);
   const ids = [...new Set(acked)];
   const lost = ids.filter((id) => record.lakeEvents.get(id) !== 1);
+  const inLog = new Set(record.log.map(({ eventId }) => eventId));
+  const whereIs = (id: string) => ({ id, inLog: inLog.has(id), inLake: record.lakeEvents.get(id) ?? 0 });
   const honest = new Set<string>();
   for (const { cap, body } of record.facts("listing")) {
     const url = (body as { claims?: { url?: string }; normalised_url?: string }).claims?.url ?? body.normalised_url;
@@ -59,7 +61,11 @@ export async function proveSoak({ dir, dataDir, baseUrl, acked, honestUrls }: St
   const wrong = record.cards.filter(({ verdict }) => verdict === "differs");
   const audits = [await auditOf(`${dataDir}/public`), await auditOf(`${dir}/mirror`)];
   const problems = [
-    ...(lost.length > 0 ? [`${lost.length} acknowledged appends are not in the lake once: ${lost.slice(0, 3)}`] : []),
+    ...(lost.length > 0
+      ? [
+          `${lost.length} acknowledged appends are not in the lake once: ${JSON.stringify(lost.slice(0, 3).map(whereIs))}`,
+        ]
+      : []),
     ...(blamed.length > 0
       ? [`${blamed.length} failures are counted against honest sellers: ${JSON.stringify(blamed.slice(0, 2))}`]
       : []),

@@ -456,6 +456,8 @@ async function main(): Promise<number> {
     agents.stdin!.end();
     await soak.mirror();
     await soak.stop();
+    // What was appended right before the stop is in the log, and not in the lake yet.
+    soak.command("ingest", "--once");
     say("proving the record");
     const honestUrls = new Set(told.sellers.filter((one) => one.honest).map(({ url }) => url));
     const proof = await proveSoak({ ...soak, baseUrl: soak.url, honestUrls });
