@@ -138,6 +138,7 @@ async function domains(lake: Lake, path: string, file: string): Promise<ReadBesi
   }
   await lake.run(sql("register/domains:read"), { file });
   await lake.run(sql("register/domains:keep"));
+  await lake.run(sql("register/domains:refuse"));
   return onWriter(lake, async (tx) => {
     const refused = await refusedBy(tx, sql("register/domains:counted"));
     const rows = (await countOf(tx, "domain_read")) + sumOf(refused, "no_row");

@@ -23,18 +23,21 @@ FROM read_csv($file, header = TRUE, all_varchar = TRUE, delim = ',', quote = '"'
 INSERT INTO domain
 SELECT DISTINCT r.host, c.number FROM domain_read r JOIN company c USING (lei) WHERE r.host IS NOT NULL ORDER BY r.host, c.number;
 
--- name: counted
--- Why lines of that file are not kept, as with the rows of the golden copy.
--- grain: one reason; examples = at most five
--- reads: domain_read, company, domain_errors
--- writes: nothing
+-- name: refuse
+-- Why a line of that file is not kept.
+-- grain: one line of the file that is not kept
+-- reads: domain_read, company
+-- writes: temporary domain_refused
+CREATE OR REPLACE TEMP TABLE domain_refused AS
 WITH told AS (
   SELECT r.rowid AS place, r.lei, r.said, CASE WHEN r.host IS NULL THEN 'no_domain' WHEN c.lei IS NULL THEN 'no_company'
     WHEN row_number() OVER (PARTITION BY r.lei, r.host ORDER BY r.rowid) > 1 THEN 'again' END AS reason
   FROM domain_read r LEFT JOIN company c USING (lei))
-SELECT reason, count(*) AS rows, list(coalesce(left(lei, 40), '') || ' ' || coalesce(left(said, 60), '') ORDER BY place)[1:5] AS examples
-FROM told WHERE reason IS NOT NULL GROUP BY reason
-UNION ALL
-SELECT 'no_row', count(DISTINCT line), list('line ' || line || ': ' || lower(replace(error_type::VARCHAR, '_', ' ')) ORDER BY line)[1:5]
-FROM (SELECT line, min(error_type) AS error_type FROM domain_errors GROUP BY line) HAVING count(*) > 0
-ORDER BY 1;
+SELECT place, example_of(lei, said) AS example, reason FROM told WHERE reason IS NOT NULL;
+
+-- name: counted
+-- Why lines of that file are not kept, as with the rows of the golden copy.
+-- grain: one reason; examples = at most five
+-- reads: domain_refused, domain_errors
+-- writes: nothing
+FROM refusals('domain_refused', 'domain_errors') ORDER BY reason;

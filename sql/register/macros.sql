@@ -1,7 +1,7 @@
 -- How names and numbers are compared: one definition for the import and for every question, kept in the register file itself.
 -- grain: none
 -- reads: nothing
--- writes: macros folded, plain_name, words_of, grams_of, number_key, lei_digits, lei_holds, host_of
+-- writes: macros folded, plain_name, words_of, grams_of, number_key, lei_digits, lei_holds, host_of; temporary macros example_of and refusals
 
 -- Small letters without accents, points of abbreviations gone (S.p.A. is spa), every other sign a space. Signs are listed, not
 -- letters: the engine compiles a pattern at every question, and one of all letters there are takes it milliseconds.
@@ -47,3 +47,12 @@ CREATE OR REPLACE MACRO lei_holds(lei) AS lei_digits(lei)::HUGEINT % 97 = 1;
 -- A host without `www.`, or null where the text is no host name.
 CREATE OR REPLACE MACRO host_of(said) AS
   regexp_extract(lower(trim(said)), '^(?:https?://)?(?:www\.)?((?:[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9])?\.)+[a-z0-9-]{2,63})\.?(?:[:/].*)?$', 1);
+
+-- How an import tells of rows that it does not keep: an example of a row, and the reasons of a file with the first examples of
+-- each. The first table has place, example and reason of each refused row, the second is the reader's own of what is no row.
+CREATE OR REPLACE TEMP MACRO example_of(id, said) AS coalesce(left(id, 40), '') || ' ' || coalesce(left(said, 60), '');
+CREATE OR REPLACE TEMP MACRO refusals(refused_rows, reader_errors) AS TABLE
+SELECT reason, count(*) AS rows, list(example ORDER BY place)[1:5] AS examples FROM query_table(refused_rows) GROUP BY reason
+UNION ALL
+SELECT 'no_row', count(DISTINCT line), list('line ' || line || ': ' || lower(replace(error_type::VARCHAR, '_', ' ')) ORDER BY line)[1:5]
+FROM (SELECT line, min(error_type) AS error_type FROM query_table(reader_errors) GROUP BY line) HAVING count(*) > 0;

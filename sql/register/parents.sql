@@ -43,21 +43,15 @@ WITH told AS (
  again AS (
   SELECT place FROM told WHERE reason IS NULL
   QUALIFY row_number() OVER (PARTITION BY child, kind ORDER BY updated DESC NULLS LAST, place DESC) > 1)
-SELECT place, child, parent, type, reason FROM told WHERE reason IS NOT NULL
-UNION ALL SELECT t.place, t.child, t.parent, t.type, 'again' FROM told t SEMI JOIN again USING (place);
+SELECT place, example_of(child, type) || ' ' || coalesce(left(parent, 40), '') AS example, reason FROM told WHERE reason IS NOT NULL
+UNION ALL SELECT t.place, example_of(t.child, t.type) || ' ' || coalesce(left(t.parent, 40), ''), 'again' FROM told t SEMI JOIN again USING (place);
 
 -- name: counted_relations
 -- Why rows are not kept, as with the rows of the golden copy.
 -- grain: one reason; examples = at most five
 -- reads: relation_refused, relation_errors
 -- writes: nothing
-SELECT reason, count(*) AS rows,
-  list(coalesce(left(child, 40), '') || ' ' || coalesce(left(type, 60), '') || ' ' || coalesce(left(parent, 40), '') ORDER BY place)[1:5] AS examples
-FROM relation_refused GROUP BY reason
-UNION ALL
-SELECT 'no_row', count(DISTINCT line), list('line ' || line || ': ' || lower(replace(error_type::VARCHAR, '_', ' ')) ORDER BY line)[1:5]
-FROM (SELECT line, min(error_type) AS error_type FROM relation_errors GROUP BY line) HAVING count(*) > 0
-ORDER BY 1;
+FROM refusals('relation_refused', 'relation_errors') ORDER BY reason;
 
 -- name: keep_relations
 -- Parents that are reported, since the beginning of the relationship.
@@ -96,21 +90,15 @@ WITH told AS (
   FROM exception_read r),
  again AS (
   SELECT place FROM told WHERE reason IS NULL QUALIFY row_number() OVER (PARTITION BY lei, kind ORDER BY place DESC) > 1)
-SELECT place, lei, category, reason FROM told WHERE reason IS NOT NULL
-UNION ALL SELECT t.place, t.lei, t.category, 'again' FROM told t SEMI JOIN again USING (place);
+SELECT place, example_of(lei, category) AS example, reason FROM told WHERE reason IS NOT NULL
+UNION ALL SELECT t.place, example_of(t.lei, t.category), 'again' FROM told t SEMI JOIN again USING (place);
 
 -- name: counted_exceptions
 -- Why rows are not kept, as with the rows of the golden copy.
 -- grain: one reason; examples = at most five
 -- reads: exception_refused, exception_errors
 -- writes: nothing
-SELECT reason, count(*) AS rows,
-  list(coalesce(left(lei, 40), '') || ' ' || coalesce(left(category, 60), '') ORDER BY place)[1:5] AS examples
-FROM exception_refused GROUP BY reason
-UNION ALL
-SELECT 'no_row', count(DISTINCT line), list('line ' || line || ': ' || lower(replace(error_type::VARCHAR, '_', ' ')) ORDER BY line)[1:5]
-FROM (SELECT line, min(error_type) AS error_type FROM exception_errors GROUP BY line) HAVING count(*) > 0
-ORDER BY 1;
+FROM refusals('exception_refused', 'exception_errors') ORDER BY reason;
 
 -- name: keep_exceptions
 -- Parents that are not reported.

@@ -44,20 +44,15 @@ WITH told AS (
   SELECT place FROM told WHERE reason IS NULL
     AND lei IN (SELECT lei FROM told WHERE reason IS NULL GROUP BY lei HAVING count(*) > 1)
   QUALIFY row_number() OVER (PARTITION BY lei ORDER BY updated DESC NULLS LAST, place DESC) > 1)
-SELECT place, lei, name, reason FROM told WHERE reason IS NOT NULL
-UNION ALL SELECT t.place, t.lei, t.name, 'again' FROM told t SEMI JOIN again USING (place);
+SELECT place, example_of(lei, name) AS example, reason FROM told WHERE reason IS NOT NULL
+UNION ALL SELECT t.place, example_of(t.lei, t.name), 'again' FROM told t SEMI JOIN again USING (place);
 
 -- name: counted
 -- What became of the rows: those that are no row at all in the engine's own words, those that are refused, with the first few.
 -- grain: one reason; examples = at most five, in the order of the file
 -- reads: refused, reject_errors
 -- writes: nothing
-SELECT reason, count(*) AS rows, list(coalesce(left(lei, 40), '') || ' ' || coalesce(left(name, 60), '') ORDER BY place)[1:5] AS examples
-FROM refused GROUP BY reason
-UNION ALL
-SELECT 'no_row', count(DISTINCT line), list('line ' || line || ': ' || lower(replace(error_type::VARCHAR, '_', ' ')) ORDER BY line)[1:5]
-FROM (SELECT line, min(error_type) AS error_type FROM reject_errors GROUP BY line) HAVING count(*) > 0
-ORDER BY 1;
+FROM refusals('refused', 'reject_errors') ORDER BY reason;
 
 -- name: keep
 -- The companies, in the order of their LEIs, which is what finds one by its LEI: blocks say what they hold at least and
