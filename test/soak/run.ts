@@ -7,7 +7,7 @@ import { createInterface, type Interface } from "node:readline";
 import { setTimeout as sleep } from "node:timers/promises";
 import { pathToFileURL } from "node:url";
 import { parseArgs } from "node:util";
-import { openWorld, type WorldInfo } from "../../commands/world.ts";
+import { openWorld, type World } from "../../commands/world.ts";
 import { freePort } from "../../fixtures/cluster/ports.ts";
 import { Receiver } from "../../fixtures/receiver.ts";
 import { type Bought, HonestBuyer, offered } from "../abuse/buyers.ts";
@@ -99,7 +99,7 @@ class Soak implements FaultWorld {
     readonly dir: string,
     readonly dataDir: string,
     readonly ports: { service: number; status: number; replica: number; replicaStatus: number },
-    readonly world: WorldInfo,
+    readonly world: World,
   ) {}
 
   static async open(): Promise<Soak> {
@@ -361,19 +361,14 @@ class Soak implements FaultWorld {
   }
 
   /** Ends whatever still runs and removes everything. */
-  close(): void {
+  async close(): Promise<void> {
     this.#stopping = true;
     this.service?.kill();
     for (const running of [this.replica, this.#mirror, this.#standIn]) killGroup(running);
     this.node?.close();
     this.disk?.close();
-    if (this.world.pid !== undefined) {
-      try {
-        process.kill(this.world.pid, "SIGTERM");
-      } catch {
-        // It ended by itself.
-      }
-    }
+    // The chains write their state into the folder until the market has ended.
+    await this.world.stop();
     rmSync(this.dir, { recursive: true, force: true, maxRetries: 5 });
   }
 }
@@ -402,8 +397,7 @@ async function main(): Promise<number> {
   for (const signal of ["SIGINT", "SIGTERM"] as const)
     process.once(signal, () => {
       for (const other of others) killGroup(other);
-      soak.close();
-      process.exit(1);
+      void soak.close().finally(() => process.exit(1));
     });
   try {
     const tsx = [process.execPath, "--import", "tsx"];
@@ -472,7 +466,7 @@ async function main(): Promise<number> {
   } finally {
     for (const other of others) killGroup(other);
     await receiver?.close();
-    soak.close();
+    await soak.close();
   }
   for (const problem of soak.problems) say(`FAILED: ${problem}`);
   return soak.problems.length > 0 ? 1 : 0;
