@@ -165,8 +165,11 @@ async function sendUp(reader: Reader, token: Address, batch: TopUpRequest[]): Pr
   }
 }
 
-/** Sends from the minter. Retries when another process sends from the same account at the same moment. */
-async function sendLocally(reader: Reader, call: { to: Address; data: Hex; gas?: Hex }): Promise<void> {
+/**
+ * Sends from the minter. Retries when another process sends from the same account at the same moment.
+ * @throws ChainDown
+ */
+export async function sendLocally(reader: Reader, call: { to: Address; data: Hex; gas?: Hex }): Promise<void> {
   for (let attempt = 1; ; attempt++) {
     try {
       const transaction = { from: LOCAL_MINTER, ...call };
