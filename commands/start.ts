@@ -198,7 +198,9 @@ export async function start(given: Config, options: StartOptions): Promise<void>
     closing.push(() => parts.close());
     logStart(parts.logger, config, "start", [...MACHINE_WORKS, "follow", SELL]);
     const again = await isPastOver(parts.privateStore);
-    if (again) clock.use(await clockAfterPast(parts.privateStore, options.pace, present));
+    const goOn = () => clockAfterPast(parts.privateStore, options.pace, present);
+    const running = again ? await goOn() : null;
+    if (running) clock.use(running);
     const wallets = createLocalWallets({
       ...{ rpcUrl: world.rpcUrl, seed: parts.secret, asset: world.asset },
       ...tempoOf(world),
@@ -225,8 +227,7 @@ export async function start(given: Config, options: StartOptions): Promise<void>
     const listed = { catalogues: [world.catalogue], newcomers: world.newcomers };
     const past = { days, ...listed, signal: stopped.signal, onDay: progress.day.bind(progress) };
     const simulated = await simulatePast(roles.pipeline, parts.privateStore, clock, new FixedClock(present), past);
-    const after = await clockAfterPast(parts.privateStore, options.pace, present);
-    const found = await enterPresent(after, clock, { roles, serving, world });
+    const found = await enterPresent(running ?? (await goOn()), clock, { roles, serving, world });
     const result: MarketLetters = {
       simulated,
       took_s: took(),
