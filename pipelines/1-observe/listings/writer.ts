@@ -123,7 +123,7 @@ export class ListingWriter {
 
   constructor(private readonly parts: WriterParts) {
     // The rows of source "402" are not read, since there is one for each endpoint. They are known by their event ids
-    // (see {@link rememberListed}).
+    // (see `rememberListed` of the intake).
     this.#states = new SourceStates(async (source, day) =>
       source === "402" || !parts.memory ? [] : parts.memory.listingsOf(source, day),
     );

@@ -20,14 +20,14 @@ const ENDED_BY_OUTCOME = {
 /**
  * Whose fault is the end of a watched paid connection (verification-method.md section 1)? Every signed payment is a
  * sample of correctness, so a row is left out only for one of two reasons:
- * - `ours`: a control call failed too; or no answer came and the chain could not be read (the seller's facilitator
- *   needs   the same chain); or our payment could not have been settled (payment.ts, withMeans); or no money moved and
- *   our own   event loop stood still when the deadline came, so the answer may have been waiting for us. (Where money
- *   moved, the   proof is shown again, which tells an honest seller from a thief.) A control input of a mapping of ours
- *   (asking.ts) is   never a sample, however it ends: that is recorded before the payment is sent.   A missing answer for
- *   any other reason is a 0, even when no byte of ours left (`sent: false`): the first request was   answered seconds ago
- *   from the same address, the control call vouches for our network, and a seller that were excused   for closing its
- *   port on the second connection would never be measured.
+ * - `ours`: a control call failed too; or no answer came and the chain could not be read (the seller's facilitator needs
+ *   the same chain); or our payment could not have been settled (payment.ts, checkOwnFault); or no money moved and our own
+ *   event loop stood still when the deadline came, so the answer may have been waiting for us. (Where money moved, the
+ *   proof is shown again, which tells an honest seller from a thief.) A control input of a mapping of ours (asking.ts) is
+ *   never a sample, however it ends: that is recorded before the payment is sent. A missing answer for any other reason is
+ *   a 0, even when no byte of ours left (`sent: false`): the first request was answered seconds ago from the same address,
+ *   the control call vouches for our network, and a seller that were excused for closing its port on the second connection
+ *   would never be measured.
  * - `bad_input`: we made the input up, no money moved, and this very input never passed before.
  * A wall is named (`blocked`) and counts, since a seller that blocks a paying customer does not deliver.
  */

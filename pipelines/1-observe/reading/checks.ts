@@ -57,7 +57,7 @@ const ERROR_MEMBERS = new Set(
   ),
 );
 
-/** Is this an object with a non-empty `error` or `errors` and only members of {@link ENVELOPE}? */
+/** Is this an object with a non-empty `error` or `errors` and only members of {@link ERROR_MEMBERS}? */
 export function isErrorBody(parsed: unknown): boolean {
   if (!isObject(parsed)) return false;
   const { error, errors } = parsed;
