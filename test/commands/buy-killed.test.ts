@@ -1,14 +1,14 @@
 import { type ChildProcess, spawn } from "node:child_process";
 import { randomBytes } from "node:crypto";
 import { existsSync } from "node:fs";
-import { mkdir, mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
-import { tmpdir } from "node:os";
+import { readFile, rm } from "node:fs/promises";
 import { join } from "node:path";
 import { afterAll, afterEach, beforeAll, beforeEach, expect, test, vi } from "vitest";
 import { resumeCommand } from "../../commands/resume.ts";
 import { type LocalChain, startLocalChain } from "../../fixtures/chain/local-chain.ts";
 import { loadConfig } from "../../infra/config.ts";
 import { createFacilitator, type Facilitator } from "../../infra/rails/facilitator.ts";
+import { makeDemoFolder } from "../helpers/demo-folder.ts";
 import { runs } from "../helpers/programs.ts";
 import { PublicRecord } from "../helpers/public-record.ts";
 import { ORDER, SELLER, ViaServer } from "../helpers/via-server.ts";
@@ -37,10 +37,7 @@ afterAll(async () => {
 beforeEach(async () => {
   via = await ViaServer.open(record, facilitator);
   via.answeredAt = () => new Date().toISOString();
-  dir = await mkdtemp(join(tmpdir(), "buy-killed-"));
-  await mkdir(join(dir, "market"));
-  const { rpcUrl, chainId, asset } = chain;
-  await writeFile(join(dir, "market/world.json"), JSON.stringify({ pid: process.pid, rpcUrl, chainId, asset }));
+  dir = await makeDemoFolder(chain);
 });
 afterEach(async () => {
   await via.close();

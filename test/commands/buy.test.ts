@@ -1,6 +1,5 @@
 import { randomBytes } from "node:crypto";
-import { chmod, mkdir, mkdtemp, readdir, readFile, rm, stat, writeFile } from "node:fs/promises";
-import { tmpdir } from "node:os";
+import { chmod, readdir, readFile, rm, stat, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test, vi } from "vitest";
 import { buyCommand } from "../../commands/buy.ts";
@@ -13,6 +12,7 @@ import { loadConfig } from "../../infra/config.ts";
 import { createFacilitator, type Facilitator } from "../../infra/rails/facilitator.ts";
 import { verifyCheck } from "../../serving/client/index.ts";
 import { fundedKey } from "../helpers/client.ts";
+import { makeDemoFolder } from "../helpers/demo-folder.ts";
 import { PublicRecord } from "../helpers/public-record.ts";
 import { ORDER, SELLER, ViaServer } from "../helpers/via-server.ts";
 
@@ -46,12 +46,8 @@ afterAll(async () => {
 beforeEach(async () => {
   via = await ViaServer.open(record, facilitator);
   via.answeredAt = () => new Date().toISOString();
-  dir = await mkdtemp(join(tmpdir(), "buy-"));
+  dir = await makeDemoFolder(chain);
   Object.assign(said, { out: "", err: "" });
-  // What a running demo leaves in its data folder.
-  await mkdir(join(dir, "market"));
-  const { rpcUrl, chainId, asset } = chain;
-  await writeFile(join(dir, "market/world.json"), JSON.stringify({ pid: process.pid, rpcUrl, chainId, asset }));
 });
 afterEach(async () => {
   await via.close();
