@@ -13,6 +13,7 @@ import { openEmbeddedLog } from "../../infra/log/embedded.ts";
 import { openDirectoryStore } from "../../infra/store/directory.ts";
 import { TOPICS } from "../../pipelines/record/topics.ts";
 import { runStart } from "../helpers/run-start.ts";
+import { sampleProcess } from "../soak/measures.ts";
 import { ATTACKS } from "./attackers.ts";
 import { type Bought, HonestBuyer, offered } from "./buyers.ts";
 import { type Honest, readHonest } from "./record.ts";
@@ -88,11 +89,6 @@ async function ask(port: number, paths: readonly string[], asked: Asked, signal:
   await Promise.all(pending);
 }
 
-const rssMb = (pid: number): number => {
-  const kb = /^VmRSS:\s+(\d+) kB/m.exec(readFileSync(`/proc/${pid}/status`, "utf8"))?.[1];
-  return Number(kb) / 1024;
-};
-
 interface Phase {
   honest: Honest;
   /** Calls that somebody bought through the service meanwhile. */
@@ -158,7 +154,7 @@ try {
     const asking = ask(port, paths, api, over);
     const buying = buyer.buy(urlOf("honest-v2"), over);
     while (!over.aborted) {
-      rss.push(rssMb(pid));
+      rss.push(sampleProcess(pid)!.rssMb);
       await sleep(1_000, undefined, { signal: over }).catch(() => {});
     }
     await asking;
