@@ -458,6 +458,9 @@ async function main(): Promise<number> {
     const { windows, happened, growth, calm, problems } = soak;
     const of = { hours: Number(values.hours), endpoints: ENDPOINTS, pace: PACE, ...traffic };
     const notices = receiver.ids.length;
+    const cut = receiver.unreadable.filter((one) => one.includes('"webhook-id"'));
+    if (cut.length > 0) soak.problems.push(`${cut.length} notices could not be read, the first: ${cut[0]}`);
+    for (const one of receiver.unreadable) say(`the receiver got a request that is no notice: ${one}`);
     const report: SoakReport = { of, windows, happened, growth, calm, bought, notices, proof };
     problems.push(...verdictOf(report), ...proof.problems);
     process.stdout.write(values.json ? `${JSON.stringify({ ...report, problems })}\n` : `${textOf(report)}\n`);
