@@ -14,8 +14,7 @@ import {
 } from "./stakes.ts";
 
 /**
- * How much of our own money may be at risk for calls that others buy, micro-units (orders.md, "Our float is somebody's
- * prize"). Buyer and seller can be one attacker: after a failed answer the seller has our money and the buyer pays
+ * How much of our own money may be at risk for calls that others buy, micro-units (orders.md, "Bounding our losses"). Buyer and seller can be one attacker: after a failed answer the seller has our money and the buyer pays
  * nothing. A loss counts against the buyer or seller that caused it. The limits over all buyers and all sellers hold
  * only for buyers without credit and sellers without a letter.
  */
