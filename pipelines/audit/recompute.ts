@@ -215,7 +215,7 @@ function evaluate(
   if (first.computed_at === undefined)
     return all({ verdict: "pending", says: `computed_at is ${MISSING_MEMBER_TEXT}` });
   const now = new Date(first.computed_at);
-  // Its evidence would be awaited for ever.
+  // Otherwise the card would be pending for ever.
   if (dayOf(now) > dayOf(new Date(at))) {
     const difference = { field: "card.computed_at", expected: `a day up to ${at}`, got: first.computed_at };
     return all({ verdict: "differs", difference });

@@ -188,8 +188,8 @@ export class Buying {
   }
 
   /**
-   * Buy with a payment that was verified. Resolves when the order has ended, or when its outcome is unknown and recovery
-   * will find it. If an order has this payment already, that order is returned as it is.
+   * Buys with a verified payment. Resolves when the order has ended, or when its outcome is unknown and recovery will
+   * find it. If an order has this payment already, that order is returned as it is.
    * @throws NotBought; StepNotSeen when the log cannot be written (the order may exist: ask again with the same
    * payment)
    */
@@ -235,9 +235,10 @@ export class Buying {
   }
 
   /**
-   * Sell work of our own: claim the payment, do the work, charge the buyer. If an order has this payment already, that
-   * order is returned, so nobody pays twice for one answer; one that ended without an answer is begun again.
-   * @param work a failure, or an error that it rejects with: then nothing is charged
+   * Sells our own work: claims the payment, does the work, charges the buyer. If an order has this payment already,
+   * that order is returned, so that one answer is never paid twice; an order that ended without an answer is begun
+   * again.
+   * @param work resolves with the answer or a failure; after a failure or a rejection nothing is charged
    * @throws NotBought; StepNotSeen; what `work` rejects with
    */
   async sell(key: string, claim: Purchase["claim"], work: () => Promise<OwnAnswer | OwnFailure>): Promise<Order> {

@@ -21,15 +21,15 @@ type RefusedFor =
   | ("no_domain" | "no_company")
   | ("other_kind" | "ended" | "itself" | "no_reason");
 
-/** Rows that were not kept for one reason. */
+/** Rows that were not stored, for one reason. */
 export interface Refused {
   reason: RefusedFor;
   rows: number;
-  /** The first few of them. */
+  /** The first few of these rows. */
   examples: string[];
 }
 
-/** What was read of a file beside the golden copy. */
+/** Result of reading a file that is read in addition to the golden copy. */
 export interface ReadBeside {
   rows_read: number;
   kept: number;
@@ -91,7 +91,7 @@ async function columnsOf(lake: Lake, file: string): Promise<string[]> {
   }
 }
 
-/** Reads the rows of the golden copy, and says which are refused. @throws Failure `unreadable` */
+/** Reads the rows of the golden copy, and finds those that are refused. @throws Failure `unreadable` */
 async function readRows(lake: Lake, file: string, source: string): Promise<{ read: number; refused: Refused[] }> {
   refuseOther(source, GOLDEN_COPY, await columnsOf(lake, file));
   await lake.run(sql("register/rows:read"), { file });
@@ -205,7 +205,7 @@ async function make(aside: string, options: ImportOptions): Promise<Awaited<Retu
   const lake = await openLake(aside, { memoryLimit: "1GB", threads: 2, init: [] });
   let whole = false;
   try {
-    // A file that a killed import left is deleted, whole or torn.
+    // Deletes the file of an import that was killed, complete or not.
     await lake.replace(null);
     for (const end of ["", ".wal", ".txt"]) rmSync(`${aside}.damaged${end}`, { force: true });
     const told = await fill(lake, options);
@@ -243,7 +243,7 @@ export async function importRegister(options: ImportOptions): Promise<Imported> 
 /** One of GLEIF's files as CSV. */
 interface Form {
   says: string;
-  /** Columns that are read. A file may have others beside them. */
+  /** Columns that are read; a file may have others. */
   columns: readonly string[];
 }
 
@@ -275,7 +275,7 @@ const GOLDEN_COPY: Form = {
   ],
 };
 
-/** A file of level 2: how its rows are called, and the temporary table that they are read into. */
+/** A file of level 2: the name of its rows, and the temporary table into which they are read. */
 interface Level2 {
   many: string;
   table: string;

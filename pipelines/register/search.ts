@@ -43,10 +43,10 @@ export interface Company {
   hq_city: string | null;
   hq_postal_code: string | null;
   status: string | null;
-  /** LEIs and names of the companies that it went on in. */
+  /** LEIs and names of its successors. */
   successors: string[];
   successor_names: string[];
-  /** When and why it ended. */
+  /** When and why the company ended. */
   expired: string | null;
   expired_why: string | null;
   /** Accounting consolidation parents as reported; null: none is. Since: when the relationship began. */
@@ -306,8 +306,9 @@ function toldReasons(reasons: ReadonlySet<Reason>): Reason[] {
 }
 
 /**
- * Companies that a question matches, best first: by the strongest reason, then the score, then active companies, then
- * those whose LEI is kept up, then the LEI. @param most number of companies that are returned
+ * Finds the companies that a question matches, best first: by the strongest reason, then the score, then active
+ * companies, then those whose LEI is renewed, then the LEI.
+ * @param most number of companies that are returned
  */
 export async function search(register: Statements, question: Question, most: number): Promise<Matches> {
   const [asked] = await register.all<{ folded: string; key: string; number: string | null; host: string | null }>(

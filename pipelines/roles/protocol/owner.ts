@@ -40,7 +40,7 @@ export interface OwnerParts {
   /** This owner writes volatile tables, charts and evidence files of its partitions there. The publisher names them. */
   publicStore: Store;
   clock: Clock;
-  /** Holds the partitions that are this process' and no other. */
+  /** Holds the partitions that this process owns, and no other. */
   lake: Lake;
   ingest: Ingest;
   followed: PublishedRecord;
@@ -50,11 +50,11 @@ export interface OwnerParts {
 
 export interface OwnerReport {
   held: readonly number[];
-  /** Endpoints and rows that were read, and the lines of the run that was written. */
+  /** Number of endpoints and rows that were read, and of lines in the run that was written. */
   caps: number;
   rows: number;
   lines: number;
-  /** Endpoints whose line says nothing new: it stays out of the run. */
+  /** Number of endpoints whose line would change nothing that is published; these lines are left out of the run. */
   leftOut: number;
   /** Number of the run, null when none was written. */
   run: number | null;
@@ -173,7 +173,8 @@ export class Owner {
   }
 
   /**
-   * Volatile tables of our partitions, for the publisher to name. @returns partitions whose table changed
+   * Writes the volatile tables of our partitions, for the publisher to name.
+   * @returns partitions whose table changed
    * @throws PartitionsRevoked, Outrun
    */
   async volatile(): Promise<number> {
@@ -181,13 +182,13 @@ export class Owner {
     return held.length > 0 ? writeOwnVolatile(this.#files, this.#live, held, refuseRevoked) : 0;
   }
 
-  /** The charts' files of our buckets that changed. @returns files that were written */
+  /** Writes the chart files of our buckets that changed. @returns files that were written */
   async history(now: Date): Promise<number> {
     const held = await this.#takePartitions();
     return held.length > 0 ? writeOwnHistory(this.#files, held, now, this.#createRevokedCheck(held)) : 0;
   }
 
-  /** Evidence files of our buckets, of days that are closed. @returns files that were made */
+  /** Makes the evidence files of our buckets for closed days. @returns files that were made */
   async evidence(now: Date): Promise<number> {
     const { held, refuseRevoked } = await this.#loadPartitions();
     if (held.length === 0) return 0;
