@@ -190,8 +190,9 @@ export class Caps {
       (sums(SUM.lostInAll(day)) >= caps.lossPerDay ? DAY_LOSS_REACHED : null);
     const onCredit = counted ? counted.credit : whole !== null;
     if (!onCredit) return whole === null ? { credit: false } : { says: whole, exactOnly: true };
-    const mine = counted ? 0n : buyer.micro;
-    const credit = sums(SUM.fees(buyer.payer)) - sums(SUM.unpaid(buyer.payer)) - sums(SUM.onCredit(buyer.payer)) - mine;
+    const added = counted ? 0n : buyer.micro;
+    const credit =
+      sums(SUM.fees(buyer.payer)) - sums(SUM.unpaid(buyer.payer)) - sums(SUM.onCredit(buyer.payer)) - added;
     return credit >= 0n ? { credit: true } : { says: whole ?? DAY_LOSS_REACHED, exactOnly: true };
   }
 

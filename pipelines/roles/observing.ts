@@ -28,7 +28,7 @@ export const OBSERVER_JOBS = jobsOf<"observer", ObservingParts>("observer", {
 /** Draws the plan of a day, after reading the log so that the other observers' spending counts. */
 async function drawPlan(pipeline: ScheduleParts["pipeline"], day: string): Promise<DayPlan> {
   await pipeline.ingest();
-  return pipeline.drawn(day);
+  return pipeline.drawPlan(day);
 }
 
 /**
@@ -40,13 +40,13 @@ export async function committedPlan(parts: ObservingParts, day: string, signal: 
   const { pipeline, followed, clock, logger } = parts;
   parts.onPlan?.(day, false);
   const plan = await drawPlan(pipeline, day);
-  for (let told = false; ; told = true) {
+  for (let warned = false; ; warned = true) {
     const { schedules } = await followed.current();
     if (schedules.get(day)?.salt_hash === plan.salt_hash) {
       parts.onPlan?.(day, true);
       return plan;
     }
-    if (!told) logger.warn({ day }, "nobody is called before the commitment to the plan is published");
+    if (!warned) logger.warn({ day }, "nobody is called before the commitment to the plan is published");
     await clock.sleep(RETRY_MS, signal);
   }
 }

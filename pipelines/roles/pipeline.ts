@@ -134,13 +134,13 @@ export class Pipeline {
    */
   async plan(day: string): Promise<DayPlan> {
     const { privateStore, publisher, clock } = this.parts;
-    const plan = await this.drawn(day);
+    const plan = await this.drawPlan(day);
     await publishPlan({ privateStore, publisher, now: clock.now() }, plan);
     return plan;
   }
 
   /** Returns the plan of a day without publishing its commitment. The first process that needs the plan draws it. */
-  async drawn(day: string): Promise<DayPlan> {
+  async drawPlan(day: string): Promise<DayPlan> {
     return (await readPlan(this.parts.privateStore, day)) ?? (await this.#drawPlan(day));
   }
 
