@@ -72,7 +72,7 @@ function readList(value: unknown): ListItems {
   return { items, rejected: [], listed: items.length > 0 };
 }
 
-const namesMethod = (item: JsonObject): boolean => (resourceOf(item)?.said.method ?? null) !== null;
+const namesMethod = (item: JsonObject): boolean => (resourceOf(item)?.declared.method ?? null) !== null;
 const pathOf = (item: JsonObject): string => {
   const { written = "" } = resourceOf(item) ?? {};
   return parseUrl(written, "http://relative.invalid")?.pathname ?? written;
