@@ -3,8 +3,9 @@
 -- had read; all three are null where there is no card.
 -- Every large table is joined with this list first, so that the cost depends on the length of the list alone.
 -- grain: one capability of the list with a known address
--- reads: $wanted, endpoint, seen, quoted, payee, listing, event, samples, every_sample, paid_intent, paid_result, retried, answered, settled_by, buyers, offer_signed, last_handshake, withdrawal, correction, reinstated,
---   correction_in_force, correction_record
+-- reads: $wanted, endpoint, seen, quoted, payee, listing, event, samples, every_sample, paid_intent, paid_result, retried,
+--   answered, settled_by, buyers, offer_signed, last_handshake, withdrawal, correction, reinstated, correction_in_force,
+--   correction_record
 -- writes: nothing
 WITH wanted AS MATERIALIZED (
   SELECT w.cap, epoch_ms(w.at) AS at_, epoch_ms(w.since) AS window_start, w.read

@@ -2,7 +2,8 @@
 -- register file.
 -- grain: none
 -- reads: nothing
--- writes: macros folded, plain_name, words_of, grams_of, number_key, lei_digits, lei_holds, host_of; temporary macros example_of and refusals
+-- writes: macros folded, plain_name, words_of, grams_of, number_key, lei_digits, lei_holds, host_of; temporary macros example_of
+--   and refusals
 
 -- Lower case without accents and without the points of abbreviations (S.p.A. becomes spa); every other sign becomes a space. The
 -- pattern lists signs, not letters: the engine compiles it in every query, and one of all Unicode letters takes milliseconds.
