@@ -143,7 +143,7 @@ export const resolveTo =
   async () => [address];
 
 export interface UrlRules extends AddressRules {
-  /** Besides 80 and 443. */
+  /** Ports that are allowed in addition to 80 and 443. */
   extraPorts: readonly number[];
 }
 

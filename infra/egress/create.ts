@@ -73,12 +73,12 @@ async function follow(
     const ending = await Exchange.run(socket, question, limits, usedMs, signal);
     course.startedAt ??= ending.sentAt;
     const location = hop < limits.hops ? redirectOf(ending, method, target.url) : null;
-    const { status = 0, headers: said = {} } = ending.answer ?? {};
+    const { status = 0, headers: received = {} } = ending.answer ?? {};
     const isRedirect = status >= 300 && status < 400;
     trace.push({
       url: target.url.href,
       status,
-      location: (isRedirect && said.location) || null,
+      location: (isRedirect && received.location) || null,
       address: remoteAddress,
       tls,
     });

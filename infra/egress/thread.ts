@@ -73,11 +73,11 @@ class ThreadEgress implements Egress {
     const worker = new Worker(new URL("./thread-half.mjs", import.meta.url), {
       ...{ execArgv: [], workerData: this.options },
     });
-    worker.on("message", (told: FromThread) => {
-      const { resolve, reject } = this.#underway.get(told.id)!;
-      this.#underway.delete(told.id);
-      if ("error" in told) reject(told.error);
-      else resolve(told.result);
+    worker.on("message", (message: FromThread) => {
+      const { resolve, reject } = this.#underway.get(message.id)!;
+      this.#underway.delete(message.id);
+      if ("error" in message) reject(message.error);
+      else resolve(message.result);
       if (this.#underway.size > 0) return;
       worker.unref();
       this.#idle?.();

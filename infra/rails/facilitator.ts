@@ -170,8 +170,8 @@ export function createFacilitator(options: FacilitatorOptions): Facilitator {
     const signed = authorizationOf(payload);
     if (!signed) return settling();
     const { from, valueAtomic } = signed;
-    const held = () => balanceOf({ reader, asset: asset as Address }, from);
-    return inFlight.run(`${asset} ${from}`.toLowerCase(), valueAtomic, held, settling);
+    const readBalance = () => balanceOf({ reader, asset: asset as Address }, from);
+    return inFlight.run(`${asset} ${from}`.toLowerCase(), valueAtomic, readBalance, settling);
   };
   return {
     address: sender.address.toLowerCase(),

@@ -117,12 +117,12 @@ export function createFundedWallets(options: FundedWalletsOptions): Wallets {
       need,
     );
     if (own) return own;
-    const drawn = (wallets: Wallet[]) => shuffleWallets(secret, `${day}|${cap}`, wallets);
+    const shuffled = (wallets: Wallet[]) => shuffleWallets(secret, `${day}|${cap}`, wallets);
     const unused = blind.filter((one) => usedBy(one).length === 0);
-    const fresh = await firstRich(drawn(unused), need);
+    const fresh = await firstRich(shuffled(unused), need);
     const shared = fresh
       ? null
-      : await firstRich(drawn(today.filter((one) => !usedBy(one).some((u) => u.cap === cap))), need);
+      : await firstRich(shuffled(today.filter((one) => !usedBy(one).some((u) => u.cap === cap))), need);
     const taken = fresh ?? shared;
     if (!taken) {
       metrics.count("touchstone_blind_wallets_missing_total", { network: need.network });
@@ -154,8 +154,8 @@ export function createFundedWallets(options: FundedWalletsOptions): Wallets {
         const left = await free(known.address, need);
         if (left >= need.amountAtomic) return promise(known, need);
         metrics.count("touchstone_known_wallet_short_total", { network: need.network });
-        const wants = `the call costs ${inWords(need.amountAtomic, need)}`;
-        throw new NoWallet(`the known wallet has ${inWords(left < 0n ? 0n : left, need)} left, and ${wants}`);
+        const cost = `the call costs ${inWords(need.amountAtomic, need)}`;
+        throw new NoWallet(`the known wallet has ${inWords(left < 0n ? 0n : left, need)} left, and ${cost}`);
       }),
     blind: (cap, day, atLeastAtomic, need) =>
       inLine(async () => {

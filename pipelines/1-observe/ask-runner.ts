@@ -169,10 +169,10 @@ export class AskRunner {
     return (this.#probedAt.get(cap) ?? -1) < t && (this.#paused.get(cap) ?? 0) <= now;
   }
 
-  async #probe({ cap, t, ask }: ProbeTurn, said: CurrentListing | undefined): Promise<void> {
+  async #probe({ cap, t, ask }: ProbeTurn, listing: CurrentListing | undefined): Promise<void> {
     const { observer, log, now, logger, metrics } = this.parts;
     try {
-      const report = await observer.ask(ask, said);
+      const report = await observer.ask(ask, listing);
       await log.append([createLookedRecord(ask, t, report, now(), log.partitions)]);
       this.#probedAt.set(cap, now().getTime());
       metrics.count("touchstone_observe_asks_total", { result: report.probed[0]?.state ?? "not_probed" });

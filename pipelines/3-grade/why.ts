@@ -169,13 +169,13 @@ function listCauses(grade: Grade, sums: Sums, figures: Figures, version: string)
     by_liveness: sums.liveLast === null,
     by_honesty: sums.liveLast === null,
   };
-  const stated = binding.filter((name) => !repeats[name]);
+  const named = binding.filter((name) => !repeats[name]);
   const causeOf = (name: CapName) =>
     didCallsGoWell(name, grade, figures) ? FEW_CALLS : describeCap(name, grade, sums, figures, version);
-  const reasons = [...new Set(stated.map(causeOf))];
+  const reasons = [...new Set(named.map(causeOf))];
   if (grade.isEarlyF) {
     const early = `at most ${atMost(grade.shown.correctness?.upper)} of its answers are right`;
-    reasons.splice(stated[0] === "by_ttm" ? 1 : 0, 0, early);
+    reasons.splice(named[0] === "by_ttm" ? 1 : 0, 0, early);
   }
   return reasons.slice(0, MAX_CAUSES);
 }

@@ -16,7 +16,7 @@ export const chainTimeReader =
       const head = await rail.head({ network: rail.network });
       return { newest: new Date(head.time * 1000), fixedBlockTime: true };
     } catch (error) {
-      // The chain only cross-checks our clock here; what was graded is published without it.
+      // The chain's time is only compared with our clock here, so publication goes on without it.
       logger.warn({ err: error }, "the chain's time could not be read");
       return null;
     }

@@ -16,9 +16,9 @@ const saltKey = (day: string): string => `salts/${day}`;
 export async function saltOf(privateStore: Store, day: string): Promise<Buffer> {
   const known = await privateStore.get(saltKey(day), { maxBytes: 32 });
   if (known) return Buffer.from(known.bytes);
-  const drawn = randomBytes(32);
-  const { result } = await privateStore.create(saltKey(day), drawn);
-  if (result === "created") return drawn;
+  const salt = randomBytes(32);
+  const { result } = await privateStore.create(saltKey(day), salt);
+  if (result === "created") return salt;
   const other = await privateStore.get(saltKey(day), { maxBytes: 32 });
   if (!other) throw new Error(`the salt of ${day} is there and cannot be read`);
   return Buffer.from(other.bytes);

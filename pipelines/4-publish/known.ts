@@ -1,7 +1,7 @@
 import { canonicalText, sha256hex } from "../../infra/canonical.ts";
 import type { Statements } from "../../infra/lake/duckdb.ts";
 import { sql } from "../../infra/lake/sql.ts";
-import { RelatedParties, type Thief } from "../3-grade/related.ts";
+import { RelatedParties, type RelatedParty } from "../3-grade/related.ts";
 import { type ListingFacts, toListingFacts } from "../published/endpoint.ts";
 import type { PublishedFold } from "../published/fold.ts";
 import type { RunHeader } from "../record/card.ts";
@@ -15,13 +15,13 @@ import { BadLeaf, type Draft } from "./leaves.ts";
  */
 export function newDraftsOf(fold: PublishedFold, drafts: readonly Draft[]): Draft[] {
   // If one call has several drafts about one subject, only the last is kept.
-  const byThing = new Map<unknown, Draft>();
+  const bySubject = new Map<unknown, Draft>();
   for (const draft of drafts) {
-    const thing = subjectOf(draft) ?? draft;
-    byThing.delete(thing);
-    byThing.set(thing, draft);
+    const subject = subjectOf(draft) ?? draft;
+    bySubject.delete(subject);
+    bySubject.set(subject, draft);
   }
-  return [...byThing.values()].filter((draft) => !isKnown(fold, draft));
+  return [...bySubject.values()].filter((draft) => !isKnown(fold, draft));
 }
 
 /** Drafts of listing leaves for `listed`, and of delisting leaves for `unlisted`, which no source names any more. */
@@ -115,15 +115,15 @@ export function relatedPartyDrafts(
 ): (Draft & { kind: "kin" })[] {
   if (!run.thieves) return [];
   const read = new Set(Object.values(run.positions).flatMap((offsets) => Object.keys(offsets)));
-  const isTold = (cap: string): boolean =>
+  const isCovered = (cap: string): boolean =>
     read.has(String(partitionOf(cap, partitions))) && relatedParties.changedAt(cap) <= run.now;
-  const table = new Map(relatedParties.table.map((thief) => [thief.cap, thief]));
-  const thieves = new Set(run.thieves.map(({ cap }) => cap));
-  const remove = [...table.keys()].filter((cap) => isTold(cap) && !thieves.has(cap));
-  const add = run.thieves.filter((thief) => isTold(thief.cap) && !isSameThief(thief, table.get(thief.cap)));
-  const rows: (string | Thief)[] = [...remove, ...add];
+  const table = new Map(relatedParties.table.map((party) => [party.cap, party]));
+  const reported = new Set(run.thieves.map(({ cap }) => cap));
+  const remove = [...table.keys()].filter((cap) => isCovered(cap) && !reported.has(cap));
+  const add = run.thieves.filter((party) => isCovered(party.cap) && !isSameParty(party, table.get(party.cap)));
+  const rows: (string | RelatedParty)[] = [...remove, ...add];
   for (const cap of remove) table.delete(cap);
-  for (const thief of add) table.set(thief.cap, thief);
+  for (const party of add) table.set(party.cap, party);
   const { sha256 } = new RelatedParties([...table.values()]);
   const drafts: (Draft & { kind: "kin" })[] = [];
   for (let at = 0; at < rows.length; at += ROWS_PER_LEAF) {
@@ -132,14 +132,15 @@ export function relatedPartyDrafts(
       kind: "kin",
       computed_at: run.now,
       kin: at + ROWS_PER_LEAF < rows.length ? null : sha256,
-      add: some.filter((row) => typeof row !== "string").map((thief) => ({ ...thief })),
+      add: some.filter((row) => typeof row !== "string").map((party) => ({ ...party })),
       remove: some.filter((row) => typeof row === "string"),
     });
   }
   return drafts;
 }
 
-const isSameThief = (a: Thief, b: Thief | undefined): boolean => a.pay_to === b?.pay_to && a.domain === b?.domain;
+const isSameParty = (a: RelatedParty, b: RelatedParty | undefined): boolean =>
+  a.pay_to === b?.pay_to && a.domain === b?.domain;
 
 export type CommitmentDraft = Draft & { kind: "commitment" };
 

@@ -31,7 +31,7 @@ export interface CommitterOptions {
   writer: string;
   /** Newest block of the chain we pay on; asked before each publication unless time is simulated. */
   chainTime?: () => Promise<ChainTime | null>;
-  /** The record's time is made up, and the checkpoint says so. */
+  /** True: the record's time is simulated, and the checkpoint states that. */
   simulatedTime?: boolean;
   /** Witnesses that are not ours, which are asked before a checkpoint is published. */
   witnesses?: Witnesses | undefined;

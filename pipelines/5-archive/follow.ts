@@ -45,7 +45,7 @@ interface NotedFile {
 }
 const nameOf = ({ arc_id, part }: NotedFile): string => `${arc_id} ${part}`;
 
-async function readNoted(lake: Pick<Lake, "all">): Promise<Set<string>> {
+async function readNotedFiles(lake: Pick<Lake, "all">): Promise<Set<string>> {
   return new Set((await lake.all<NotedFile>("SELECT arc_id, part FROM archived")).map(nameOf));
 }
 
@@ -73,7 +73,7 @@ const mismatch = (id: string, says: string): Failure => new Failure("record", `$
  * @throws Failure; groups that were done before stay done
  */
 export async function followArchive(lake: Lake, fold: ArchiveFold): Promise<number> {
-  const noted = await readNoted(lake);
+  const noted = await readNotedFiles(lake);
   let rows = 0;
   for (const group of groupFiles(fold)) {
     const positions = await lake.all<{ part: number; next: bigint }>(
@@ -141,7 +141,7 @@ async function evictRows(
 export const archivedMarker = (folded: () => Promise<ArchiveFold>) => ({
   async mark(lake: Lake): Promise<void> {
     const groups = groupFiles(await folded());
-    const noted = await readNoted(lake);
+    const noted = await readNotedFiles(lake);
     await lake.transaction(async (tx) => {
       const positions = await tx.all<{ topic: string; part: number }>("SELECT topic, part FROM positions");
       for (const group of groups) {

@@ -68,10 +68,10 @@ export class ArchiveAudit {
     this.#hasHoles = true;
   }
 
-  #addWanted(subject: ArchiveSubject, day: string, order: number, thing: Buffer | string): void {
+  #addWanted(subject: ArchiveSubject, day: string, order: number, item: Buffer | string): void {
     const name = subjectDayKey(subject, day);
     const wanted = this.#wanted.get(name) ?? { things: new Multiset(), last: -1 };
-    wanted.things.add(thing);
+    wanted.things.add(item);
     wanted.last = Math.max(wanted.last, order);
     this.#wanted.set(name, wanted);
   }
@@ -109,7 +109,7 @@ export class ArchiveAudit {
       const read = lineOf(subject, day, line, fold);
       if (!read || read.order <= before) wrong ??= line.toString("utf8", 0, 120);
       else {
-        things.add(read.thing);
+        things.add(read.item);
         before = read.order;
       }
     });
@@ -170,16 +170,16 @@ function lineOf(
   day: string,
   line: Buffer,
   fold: ArchiveFold,
-): { thing: Buffer | string; order: string } | null {
+): { item: Buffer | string; order: string } | null {
   const value = parseJson(line) as Record<string, unknown> | undefined;
   if (subject === "liveness_probes" || subject === "mcp_probes") {
     if (!value || String(value.observed_at).slice(0, 10) !== day) return null;
-    const thing = archivedRowText(value);
-    return thing === null ? null : { thing, order: `${value.capability_id} ${value.record_id}` };
+    const item = archivedRowText(value);
+    return item === null ? null : { item, order: `${value.capability_id} ${value.record_id}` };
   }
   const leaf = value as GradeLeaf | undefined;
   if (leaf?.kind !== "grade" || leaf.day !== day || fold.subjectOf(leaf) !== subject) return null;
-  return { thing: line, order: String(leaf.index).padStart(16, "0") };
+  return { item: line, order: String(leaf.index).padStart(16, "0") };
 }
 
 /** @throws Unproven */
@@ -257,9 +257,9 @@ class Multiset {
   n = 0;
   #sum = 0n;
 
-  add(thing: Uint8Array | string): void {
+  add(item: Uint8Array | string): void {
     this.n++;
-    this.#sum = (this.#sum + BigInt(`0x${sha256(thing).toString("hex")}`)) % MODULUS;
+    this.#sum = (this.#sum + BigInt(`0x${sha256(item).toString("hex")}`)) % MODULUS;
   }
 
   /** Adds all things of another one. */

@@ -15,12 +15,12 @@ import { type CommitmentLeaf, type EvidenceLeaf, Leaf } from "../record/leaf.ts"
 import { ArchiveAudit } from "./archives.ts";
 import { Check, type Finding, problemOf } from "./findings.ts";
 
-/** Stands in for the chain of keys documents when its newest documents may be among skipped leaves. */
+/** Used in place of the chain of keys documents when its newest documents may be among skipped leaves. */
 const UNSEEN_CHAIN: KeyChain = { jwks: UNREADABLE_KEYS, sha256: "" };
 
 /**
- * Reads the leaves in order and holds each to the rules of the log: dense positions, times that never go back, RFC 8785
- * bytes, the chain of keys documents, and a card's signature under the keys that were valid at its position.
+ * Reads the leaves in order and checks each against the rules of the log: dense positions, times that never go back,
+ * RFC 8785 bytes, the chain of keys documents, and a card's signature under the keys that were valid at its position.
  */
 export class LogAudit {
   readonly leaves = new Check("leaves");

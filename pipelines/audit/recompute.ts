@@ -1,6 +1,6 @@
 import { canonicalText } from "../../infra/canonical.ts";
 import { gradeRows } from "../3-grade/pure.ts";
-import { NO_RELATED_PARTIES, RelatedParties, type Thief } from "../3-grade/related.ts";
+import { NO_RELATED_PARTIES, RelatedParties, type RelatedParty } from "../3-grade/related.ts";
 import { nextCardsOf } from "../4-publish/take-lines.ts";
 import { parseJson, Unproven } from "../published/errors.ts";
 import { type EvidenceFile, fetchFile, readFile } from "../published/files.ts";
@@ -49,16 +49,16 @@ export interface Recomputed {
  * Recomputes the cards of some endpoints from public objects alone, without a database: signatures and positions in the
  * log, rows as of each card's positions, table of related parties, letter, hold and sentence (publication.md, Auditor).
  * @param head a verified checkpoint
- * @param told called for every card, in order of capability and log
+ * @param onVerdict called for every card, in order of capability and log
  * @throws BadUrl, Unproven, MissingObject, Tampered, Oversized, SourceDown
  */
 export async function recompute(
   source: Source,
   head: { size: number; root: Buffer },
   wanted: Wanted,
-  told: (verdict: CardVerdict) => void,
+  onVerdict: (verdict: CardVerdict) => void,
 ): Promise<Recomputed> {
-  return recomputeGathered(source, await gather(source, head, wanted), told);
+  return recomputeGathered(source, await gather(source, head, wanted), onVerdict);
 }
 
 /**
@@ -69,7 +69,7 @@ export async function recompute(
 export async function recomputeGathered(
   source: Source,
   gathered: Gathered,
-  told: (verdict: CardVerdict) => void,
+  onVerdict: (verdict: CardVerdict) => void,
   goesOn = false,
 ): Promise<Recomputed> {
   const broken: Broken[] = gathered.hole === null ? [] : [{ what: "leaves before it", hole: gathered.hole }];
@@ -95,7 +95,7 @@ export async function recomputeGathered(
       for (const found of verdictsOf(cap, gathered, evidence.get(cap)!, tables)) {
         const verdict = withBrokenInputs(found, bucket, broken);
         counts[verdict.verdict]++;
-        told(verdict);
+        onVerdict(verdict);
       }
     }
     at = end;
@@ -215,7 +215,7 @@ function evaluate(
   if (first.computed_at === undefined)
     return all({ verdict: "pending", says: `computed_at is ${MISSING_MEMBER_TEXT}` });
   const now = new Date(first.computed_at);
-  // Its evidence would be awaited for ever.
+  // Otherwise the card would be pending for ever.
   if (dayOf(now) > dayOf(new Date(at))) {
     const difference = { field: "card.computed_at", expected: `a day up to ${at}`, got: first.computed_at };
     return all({ verdict: "differs", difference });
@@ -278,8 +278,8 @@ function membersOf(ours: UnsignedCard, published: Omit<SignedCard, "signature">)
   const { verifier_version, schema } = published;
   const same = { ...ours, verifier_version };
   if (schema !== "svc.scorecard.v1") return same;
-  const said = Object.entries({ ...same, schema }).filter(([name]) => Object.hasOwn(published, name));
-  return Object.fromEntries(said);
+  const members = Object.entries({ ...same, schema }).filter(([name]) => Object.hasOwn(published, name));
+  return Object.fromEntries(members);
 }
 
 /** The first difference of two values, as a path from the top; members in the order of RFC 8785. */
@@ -327,7 +327,7 @@ export async function relatedPartyTables(
 }
 
 async function readTables(source: Source, file: EvidenceFile, tables: Map<string, RelatedParties>): Promise<void> {
-  let table = new Map<string, Thief>();
+  let table = new Map<string, RelatedParty>();
   const lines: string[] = [];
   await readFile(await fetchFile(source, file), file, (line) => lines.push(line.toString("utf8")));
   for (const line of lines) {

@@ -39,8 +39,8 @@ export interface BudgetLine {
   demand: number;
   letter: Band;
   /**
-   * null when there is no better letter to reach, nothing can be paid, or the endpoint is beyond the number that the
-   * caller asked to compute.
+   * null when there is no better letter, nothing can be paid, or the endpoint is beyond the number that the caller
+   * asked for.
    */
   next: NextCost | null;
 }

@@ -65,8 +65,8 @@ export async function copyTree(copy: TreeCopy, walk: Walk, head: { size: number;
 }
 
 /**
- * Makes segments out of bundles for those that were fetched as bundles. One that is there may be torn by an earlier
- * run.
+ * Packs the segments whose leaves were fetched as bundles. A segment that exists already is replaced, since an earlier
+ * run may have left it torn.
  */
 async function packSegments(exposed: ExposedStore, numbers: readonly number[]): Promise<void> {
   for (const n of numbers) await exposed.put(segmentKey(n), await packSegment(exposed.store, n));

@@ -8,7 +8,7 @@ import { createSourceFetch, type Source } from "../published/source.ts";
 
 /** Counts of a run. */
 export interface CopyCounts {
-  /** Objects that came from the source. */
+  /** Objects that were fetched from the source. */
   fetched: number;
   /** Objects that an earlier run had left here. */
   adopted: number;

@@ -102,11 +102,11 @@ async function treeHeadOrRotated(
 export interface FollowOptions extends MirrorOptions {
   /** Pause between two runs, seconds. */
   everySeconds: number;
-  /** Ends it. A run under way is finished first; a pause ends at once. */
+  /** Ends {@link followMirror}: a running run is finished first; a pause ends at once. */
   signal: AbortSignal;
   /**
-   * Called after each run that changed what is exposed, which is then durable and proven. An error of it ends the
-   * following.
+   * Called after each run that changed what is exposed, which is then durable and proven. If it throws, {@link
+   * followMirror} ends.
    */
   onSnapshot?: (summary: MirrorSummary) => void | Promise<void>;
   /** Called after each run that failed; the snapshot before it stays exposed. */

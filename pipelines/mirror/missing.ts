@@ -171,7 +171,7 @@ const isIndex = (one: WantedObject): one is WantedObject & { what: "index" } => 
 /** Longest text of a reason that is kept, characters. */
 const MAX_SAYS = 300;
 
-/** Why an object could not be had, or null for a fault that is not the object's. */
+/** Why an object could not be copied; null for a fault that is not the object's. */
 function reasonOf(error: unknown): { expected: string; got: string } | null {
   const { name, expected, got, message } = (error ?? {}) as Record<string, string | undefined>;
   const cut = (text: string | undefined) => String(text).slice(0, MAX_SAYS);

@@ -47,8 +47,8 @@ export interface MirrorOptions {
    */
   verify?: boolean;
   /**
-   * Copy one part of what is beside the tree and its keys (default: all). A copy of another part is walked again from the
-   * first leaf: what it had left out is then fetched, and what it holds beyond the part stays as it is.
+   * Copy only one part of the objects outside of the tree and its keys (default: all). A copy of another part is walked
+   * again from the first leaf: objects that it had left out are then fetched, and its other objects stay.
    */
   only?: Part | undefined;
   /** Verify the signature of every card (default: yes). Without it cards are covered only by the log's signature. */
@@ -69,7 +69,7 @@ export interface MirrorSummary {
   tree_size: number;
   root: string;
   cosigned_at: string | null;
-  /** Bundles, keys documents, index lists, shards and evidence files that came from the source. */
+  /** Bundles, keys documents, index lists, shards and evidence files that were fetched from the source. */
   fetched: number;
   /** Those that an earlier run had left here. */
   adopted: number;
@@ -103,14 +103,14 @@ export class Run {
   ) {
     this.#parts = options.partsDir ? new PartFolder(options.partsDir) : null;
     // Where the tree grows, objects that were not there are new and were not mended.
-    const told = (one: MendedObject) => void ((verifies || one.was === "damaged") && this.#mended.push(one));
+    const noteMended = (one: MendedObject) => void ((verifies || one.was === "damaged") && this.#mended.push(one));
     this.#exposed = new ExposedStore(
       options.publicStore,
       bulkOf(options.publicStore),
-      options.verify ? told : undefined,
+      options.verify ? noteMended : undefined,
     );
     this.#named = new NamedObjects(options.source, this.#exposed, this.#tally, this.#parts);
-    // A mirror that begins from nothing finds in the tree everything that it lacks.
+    // An empty mirror finds in the tree everything that it lacks.
     this.#objects = new MissingObjects(
       this.#named,
       trusted ? missing : { items: [], index: null },

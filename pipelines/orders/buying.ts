@@ -188,8 +188,8 @@ export class Buying {
   }
 
   /**
-   * Buy with a payment that was verified. Resolves when the order has ended, or when its outcome is unknown and recovery
-   * will find it. If an order has this payment already, that order is returned as it is.
+   * Buys with a verified payment. Resolves when the order has ended, or when its outcome is unknown and recovery will
+   * find it. If an order has this payment already, that order is returned as it is.
    * @throws NotBought; StepNotSeen when the log cannot be written (the order may exist: ask again with the same
    * payment)
    */
@@ -235,9 +235,10 @@ export class Buying {
   }
 
   /**
-   * Sell work of our own: claim the payment, do the work, charge the buyer. If an order has this payment already, that
-   * order is returned, so nobody pays twice for one answer; one that ended without an answer is begun again.
-   * @param work a failure, or an error that it rejects with: then nothing is charged
+   * Sells our own work: claims the payment, does the work, charges the buyer. If an order has this payment already,
+   * that order is returned, so that one answer is never paid twice; an order that ended without an answer is begun
+   * again.
+   * @param work resolves with the answer or a failure; after a failure or a rejection nothing is charged
    * @throws NotBought; StepNotSeen; what `work` rejects with
    */
   async sell(key: string, claim: Purchase["claim"], work: () => Promise<OwnAnswer | OwnFailure>): Promise<Order> {
@@ -253,10 +254,10 @@ export class Buying {
     try {
       const order = before ?? (await this.#claim(id, key, claim, standing.credit));
       if (order.id !== id || (before && !(await orders.reopen(order)))) return order;
-      const refused = await this.#refusalNow(order);
-      if (refused) {
-        await orders.step(order, { state: before ? "released" : "rejected", says: refused });
-        throw new NotBought(refused);
+      const refusal = await this.#refusalNow(order);
+      if (refusal) {
+        await orders.step(order, { state: before ? "released" : "rejected", says: refusal });
+        throw new NotBought(refusal);
       }
       if (!before) await orders.step(order, { state: "verified" });
       const answer = await work().catch(async (error: unknown) => {
@@ -351,12 +352,12 @@ export class Buying {
    * @throws NotBought after releasing the order, when no money is in escrow
    */
   async #isWithinCaps(order: Order): Promise<boolean> {
-    const refused = await this.#refusalNow(order);
-    if (!refused) return true;
+    const refusal = await this.#refusalNow(order);
+    if (!refusal) return true;
     const { leg } = order.legs.at(-1)!;
-    await this.#endByOurFault(order, leg, refused, { state: "leg_unpaid", leg });
+    await this.#endByOurFault(order, leg, refusal, { state: "leg_unpaid", leg });
     if (order.state === "void_intent") return false;
-    throw new NotBought(refused);
+    throw new NotBought(refusal);
   }
 
   /**
@@ -404,9 +405,9 @@ export class Buying {
     while (fallback?.left()) {
       const quote = await fallback.quote();
       if (!quote) break;
-      const refused = await this.#writeIntent(order, quote);
-      if (refused === null) return null;
-      says = refused;
+      const refusal = await this.#writeIntent(order, quote);
+      if (refusal === null) return null;
+      says = refusal;
     }
     return says;
   }
@@ -436,22 +437,22 @@ export class Buying {
     const intent = await orders.read("seller_intent", { partition: order.partition, offset: order.intentAt! });
     const { leg } = intent;
     const sent = systemClock.monotonic();
-    const came = await sendLeg(seller, intent, this.#quotes.get(order.id)!, order.expect);
+    const answer = await sendLeg(seller, intent, this.#quotes.get(order.id)!, order.expect);
     this.deps.metrics.time("touchstone_orders_paid_call_seconds", (systemClock.monotonic() - sent) / 1000);
     // A buyer is charged only for an answer that is stored, so that it can be read again. A failed write is our fault.
-    if (!(await this.deps.objects.putAnswer(order, leg, came.bytes))) {
+    if (!(await this.deps.objects.putAnswer(order, leg, answer.bytes))) {
       await this.#endByOurFault(order, leg, ANSWER_NOT_STORED);
       return false;
     }
-    const last = came.pass || !authorizations || !fallback?.left();
-    const next = came.pass ? ({ state: "settle_intent" } as const) : releaseStep(order, "The answer did not pass.");
+    const last = answer.pass || !authorizations || !fallback?.left();
+    const next = answer.pass ? ({ state: "settle_intent" } as const) : releaseStep(order, "The answer did not pass.");
     await orders.step(
       order,
-      toSellerResult(leg, came),
-      { state: "checked", leg, pass: came.pass, last, fault: came.pass || came.unmet ? null : "seller" },
+      toSellerResult(leg, answer),
+      { state: "checked", leg, pass: answer.pass, last, fault: answer.pass || answer.unmet ? null : "seller" },
       ...(last ? [next] : []),
     );
-    this.deps.metrics.count("touchstone_orders_legs_total", { pass: `${came.pass}` });
+    this.deps.metrics.count("touchstone_orders_legs_total", { pass: `${answer.pass}` });
     return !last;
   }
 
@@ -464,8 +465,8 @@ export class Buying {
     const { orders, till } = this.deps;
     if (order.scheme === "auth-capture") return this.deps.holding.collect(order);
     const claim = await orders.read("claimed", { partition: order.partition, offset: order.claimedAt });
-    const said = await till.settle(claim.payment, claim.requirements as unknown as PaymentRequirements);
-    const read = await this.readCharge(order, said.outcome === "sent").catch((error: unknown) => {
+    const result = await till.settle(claim.payment, claim.requirements as unknown as PaymentRequirements);
+    const read = await this.readCharge(order, result.outcome === "sent").catch((error: unknown) => {
       this.deps.logger.warn({ err: error, order: order.id }, "the chain could not be asked for a buyer's settlement");
       return null;
     });
@@ -473,14 +474,14 @@ export class Buying {
     if (seen?.amount === order.quote.total) await orders.step(order, await this.settledStep(order, seen));
     else {
       // A reverted transfer costs gas too.
-      const gas = await this.gas(order, "charge", said.outcome === "refused" ? said.tx : null);
-      const sent = said.tx === undefined ? {} : { tx: said.tx };
-      const has = said.outcome === "refused" ? await this.payerBalance(order).catch(() => null) : null;
+      const gas = await this.gas(order, "charge", result.outcome === "refused" ? result.tx : null);
+      const sent = result.tx === undefined ? {} : { tx: result.tx };
+      const has = result.outcome === "refused" ? await this.payerBalance(order).catch(() => null) : null;
       const refused = has === null ? {} : { payer_has: has };
-      await orders.step(order, { state: "settle_unknown", says: outcomeInWords(said), ...sent, ...refused, ...gas });
+      await orders.step(order, { state: "settle_unknown", says: outcomeInWords(result), ...sent, ...refused, ...gas });
     }
     this.deps.metrics.count("touchstone_orders_settlements_total", {
-      outcome: said.outcome,
+      outcome: result.outcome,
       seen: `${seen !== null}`,
     });
   }

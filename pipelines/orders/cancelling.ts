@@ -66,7 +66,7 @@ export class Cancelling {
     const { leg, wallet: from, nonce, sinceBlock } = order.legs.at(-1)!;
     const wallet = await seller.float();
     if (wallet.address.toLowerCase() !== from.toLowerCase()) return false;
-    const said = await authorizations.submitCancel(await authorizations.signCancel(wallet, nonce));
+    const result = await authorizations.submitCancel(await authorizations.signCancel(wallet, nonce));
     if (order.by !== orders.replica) return false;
     for (const pause of CANCEL_POLL_MS) {
       if (pause > 0) await systemClock.sleep(pause);
@@ -86,7 +86,10 @@ export class Cancelling {
         return true;
       }
     }
-    logger.warn({ order: order.id, leg, said: outcomeInWords(said) }, "a payment could not be made unusable in time");
+    logger.warn(
+      { order: order.id, leg, result: outcomeInWords(result) },
+      "a payment could not be made unusable in time",
+    );
     return false;
   }
 

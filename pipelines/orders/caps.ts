@@ -14,8 +14,7 @@ import {
 } from "./stakes.ts";
 
 /**
- * How much of our own money may be at risk for calls that others buy, micro-units (orders.md, "Our float is somebody's
- * prize"). Buyer and seller can be one attacker: after a failed answer the seller has our money and the buyer pays
+ * How much of our own money may be at risk for calls that others buy, micro-units (orders.md, "Bounding our losses"). Buyer and seller can be one attacker: after a failed answer the seller has our money and the buyer pays
  * nothing. A loss counts against the buyer or seller that caused it. The limits over all buyers and all sellers hold
  * only for buyers without credit and sellers without a letter.
  */
@@ -191,8 +190,9 @@ export class Caps {
       (sums(SUM.lostInAll(day)) >= caps.lossPerDay ? DAY_LOSS_REACHED : null);
     const onCredit = counted ? counted.credit : whole !== null;
     if (!onCredit) return whole === null ? { credit: false } : { says: whole, exactOnly: true };
-    const mine = counted ? 0n : buyer.micro;
-    const credit = sums(SUM.fees(buyer.payer)) - sums(SUM.unpaid(buyer.payer)) - sums(SUM.onCredit(buyer.payer)) - mine;
+    const added = counted ? 0n : buyer.micro;
+    const credit =
+      sums(SUM.fees(buyer.payer)) - sums(SUM.unpaid(buyer.payer)) - sums(SUM.onCredit(buyer.payer)) - added;
     return credit >= 0n ? { credit: true } : { says: whole ?? DAY_LOSS_REACHED, exactOnly: true };
   }
 

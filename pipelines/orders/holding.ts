@@ -72,9 +72,11 @@ export const settledStep = ({ final, ...seen }: Charge): NewStep<"settled"> => (
 const moneyOf = (amountAtomic: bigint): string => formatMoney(atomicToMicro(amountAtomic, 6) ?? 0n);
 
 /** How the sending of a transaction ended, in words for a step; for a transaction that is not on the chain. */
-export function outcomeInWords(said: Outcome): string {
-  if (said.outcome === "sent") return `${said.tx} is not on the chain yet`;
-  return said.outcome === "refused" ? `refused: ${said.reason}`.slice(0, 2000) : `unknown: ${said.says}`.slice(0, 2000);
+export function outcomeInWords(result: Outcome): string {
+  if (result.outcome === "sent") return `${result.tx} is not on the chain yet`;
+  return result.outcome === "refused"
+    ? `refused: ${result.reason}`.slice(0, 2000)
+    : `unknown: ${result.says}`.slice(0, 2000);
 }
 
 /** Is the deadline for placing the hold finally past? */
@@ -166,19 +168,19 @@ export class Holding {
     const { orders, escrow } = this.deps;
     const hold = await this.#holdOf(order);
     await orders.step(order, { state: "verified" }, { state: "hold_intent" });
-    const said = await escrow.authorize(hold, order.sinceBlock);
+    const result = await escrow.authorize(hold, order.sinceBlock);
     const seen = await this.#readState(
       order,
       hold,
-      said.outcome === "sent" ? (at) => stepAfterHold(at, hold) !== null : null,
+      result.outcome === "sent" ? (at) => stepAfterHold(at, hold) !== null : null,
     );
     // Only we can send the hold. It was not sent, or it was finally reverted, so it cannot appear later.
-    const undone = said.outcome === "refused" && (said.tx === undefined || this.deps.confirmations === 1);
+    const undone = result.outcome === "refused" && (result.tx === undefined || this.deps.confirmations === 1);
     const never = undone && seen?.value.state === "none";
     const next = never
-      ? ({ state: "hold_failed", says: `It was ${outcomeInWords(said)}.` } as const)
-      : ((seen && stepAfterHold(seen, hold)) ?? ({ state: "hold_unknown", says: outcomeInWords(said) } as const));
-    await this.#step(order, next, said);
+      ? ({ state: "hold_failed", says: `It was ${outcomeInWords(result)}.` } as const)
+      : ((seen && stepAfterHold(seen, hold)) ?? ({ state: "hold_unknown", says: outcomeInWords(result) } as const));
+    await this.#step(order, next, result);
     const isHeld = next.state === "held";
     const state = isHeld || next.state === "hold_failed" ? next.state : "hold_unknown";
     this.deps.metrics.count("touchstone_orders_holds_total", { state });
@@ -194,18 +196,18 @@ export class Holding {
       () => null,
     );
     const inTime = time !== null && time < hold.captureDeadline - CAPTURE_MARGIN_S;
-    const said: Outcome = inTime
+    const result: Outcome = inTime
       ? await escrow.capture(hold, order.sinceBlock)
       : { outcome: "unknown", says: time === null ? "the chain cannot be asked" : "it is too late to capture it" };
     const seen = await this.#readState(
       order,
       hold,
-      said.outcome === "sent" ? ({ value }) => value.state === "captured" : null,
+      result.outcome === "sent" ? ({ value }) => value.state === "captured" : null,
     );
     const next = seen && stepAfterCapture(seen, hold);
-    await this.#step(order, next ?? { state: "settle_unknown", says: outcomeInWords(said) }, said);
+    await this.#step(order, next ?? { state: "settle_unknown", says: outcomeInWords(result) }, result);
     this.deps.metrics.count("touchstone_orders_settlements_total", {
-      outcome: said.outcome,
+      outcome: result.outcome,
       seen: `${next !== null}`,
     });
   }
@@ -214,15 +216,15 @@ export class Holding {
   async giveBack(order: Order): Promise<void> {
     const { escrow } = this.deps;
     const hold = await this.#holdOf(order);
-    const said = await escrow.void(hold, order.sinceBlock);
+    const result = await escrow.void(hold, order.sinceBlock);
     const seen = await this.#readState(
       order,
       hold,
-      said.outcome === "sent" ? ({ value }) => value.state === "voided" : null,
+      result.outcome === "sent" ? ({ value }) => value.state === "voided" : null,
     );
     const next = seen && stepAfterVoid(seen, hold, refundReasonOf(order));
-    await this.#step(order, next ?? { state: "void_unknown", says: outcomeInWords(said) }, said);
-    this.deps.metrics.count("touchstone_orders_voids_total", { outcome: said.outcome, seen: `${next !== null}` });
+    await this.#step(order, next ?? { state: "void_unknown", says: outcomeInWords(result) }, result);
+    this.deps.metrics.count("touchstone_orders_voids_total", { outcome: result.outcome, seen: `${next !== null}` });
   }
 
   /**
@@ -257,10 +259,10 @@ export class Holding {
       default: {
         // The contract lets the operator void a hold after the deadline too, which saves the buyer from reclaiming it.
         const isLate = seen.value.state === "held" && isTooLateToCapture(seen, hold);
-        const said = isLate ? await escrow.void(hold, order.sinceBlock) : null;
+        const result = isLate ? await escrow.void(hold, order.sinceBlock) : null;
         const now = isLate ? await escrow.state(hold, order.sinceBlock) : seen;
         // The node that we read lags behind the node that accepted the void: the next look reads again.
-        if (said?.outcome === "sent" && now.value.state === "held") return;
+        if (result?.outcome === "sent" && now.value.state === "held") return;
         const next = stepAfterVoid(now, hold, refundReasonOf(order));
         if (next) return this.#stepIfNew(order, next);
         if (now.value.state !== "held") return;
@@ -278,12 +280,12 @@ export class Holding {
   }
 
   /**
-   * Appends the step with the gas of its transaction. @param said outcome of the sending: a reverted transaction cost
+   * Appends the step with the gas of its transaction. @param result outcome of the sending: a reverted transaction cost
    * gas too
    */
-  async #step(order: Order, next: NewStep, said?: Outcome): Promise<void> {
+  async #step(order: Order, next: NewStep, result?: Outcome): Promise<void> {
     const kind = GAS_KINDS[next.state];
-    const tx = "tx" in next ? next.tx : said?.outcome === "refused" ? said.tx : null;
+    const tx = "tx" in next ? next.tx : result?.outcome === "refused" ? result.tx : null;
     const gas = kind ? await this.deps.gas?.(order, kind, tx) : {};
     await this.deps.orders.step(order, { ...next, ...gas });
   }

@@ -29,9 +29,9 @@ export const isAtLeastAsStrong = (one: JudgedBy, other: JudgedBy): boolean =>
 type Check = Evaluation["checks"][number];
 
 /**
- * The checks of an answer as they decided. Classes that score in parts call a check failed that is not whole; of an answer
- * that passed our checks, what it scored was enough.
- * @param passed did it pass all checks but those of its buyer's own?
+ * The checks of an answer with their final results. Classes that score in parts report a check as failed unless it is
+ * complete; if the answer passed our checks, its score was enough, so it counts as passed here.
+ * @param passed did the answer pass all checks but the buyer's own?
  */
 export const decided = <T extends Check>(checks: readonly T[], passed: boolean): T[] =>
   checks.map((one) => (passed && /^(?:truth$|class_)/.test(one.name) ? { ...one, ok: true } : one));

@@ -46,7 +46,10 @@ export interface SellerQuote {
   context: SignContext;
   /** What the answer is compared with. An unusable schema is left out. */
   want: Expectation;
-  /** JSON Schema of what this call sends, as the seller declares it; absent: it declares none. Nothing is held against it. */
+  /**
+   * JSON Schema of the request, as the seller declares it; absent: it declares none. The request is not validated
+   * against it.
+   */
   inputSchema?: unknown;
   /** Has the endpoint a letter? All sellers without one share a day's cap. */
   lettered: boolean;

@@ -24,7 +24,7 @@ export class Forked extends Failure {
   }
 }
 
-/** The newest checkpoint is older than the operator accepts: the log has stopped, or somebody hides its growth from us. */
+/** The newest checkpoint is older than the operator accepts: the log has stopped, or its growth is hidden from us. */
 export class Stale extends Failure {
   constructor(cosignedAt: Date, ageSeconds: number, maxAgeSeconds: number) {
     super(

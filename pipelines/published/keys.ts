@@ -29,7 +29,7 @@ export interface KeyChain {
   sha256: string;
 }
 
-/** Stands in for the keys of a document that could not be read; verifying with it throws {@link KeysUnread}. */
+/** Used in place of the keys of a document that could not be read; verifying with it throws {@link KeysUnread}. */
 export const UNREADABLE_KEYS: Jwks = { keys: [] };
 
 export const jwksOf = (document: KeysDocument): Jwks => ({ keys: document.keys as unknown as Jwks["keys"] });

@@ -21,15 +21,15 @@ type RefusedFor =
   | ("no_domain" | "no_company")
   | ("other_kind" | "ended" | "itself" | "no_reason");
 
-/** Rows that were not kept for one reason. */
+/** Rows that were not stored, for one reason. */
 export interface Refused {
   reason: RefusedFor;
   rows: number;
-  /** The first few of them. */
+  /** The first few of these rows. */
   examples: string[];
 }
 
-/** What was read of a file beside the golden copy. */
+/** Result of reading a file that is read in addition to the golden copy. */
 export interface ReadBeside {
   rows_read: number;
   kept: number;
@@ -91,7 +91,7 @@ async function columnsOf(lake: Lake, file: string): Promise<string[]> {
   }
 }
 
-/** Reads the rows of the golden copy, and says which are refused. @throws Failure `unreadable` */
+/** Reads the rows of the golden copy, and finds those that are refused. @throws Failure `unreadable` */
 async function readRows(lake: Lake, file: string, source: string): Promise<{ read: number; refused: Refused[] }> {
   refuseOther(source, GOLDEN_COPY, await columnsOf(lake, file));
   await lake.run(sql("register/rows:read"), { file });
@@ -119,13 +119,13 @@ async function readLevel2(
   progress(`reading ${many}`);
   await lake.run(sql(`register/parents:read_${many}`), { file });
   await lake.run(sql(`register/parents:refuse_${many}`));
-  const told = await onWriter(lake, async (tx) => {
+  const counts = await onWriter(lake, async (tx) => {
     const refused = await refusedBy(tx, sql(`register/parents:counted_${many}`));
     return { rows: (await countOf(tx, `${table}_read`)) + sumOf(refused, "no_row"), refused };
   });
   await lake.run(sql(`register/parents:keep_${many}`));
   rmSync(file);
-  return { rows_read: told.rows, kept: told.rows - sumOf(told.refused), refused: told.refused };
+  return { rows_read: counts.rows, kept: counts.rows - sumOf(counts.refused), refused: counts.refused };
 }
 
 async function domains(lake: Lake, path: string, file: string): Promise<ReadBeside> {
@@ -205,12 +205,12 @@ async function make(aside: string, options: ImportOptions): Promise<Awaited<Retu
   const lake = await openLake(aside, { memoryLimit: "1GB", threads: 2, init: [] });
   let whole = false;
   try {
-    // A file that a killed import left is deleted, whole or torn.
+    // Deletes the file of an import that was killed, complete or not.
     await lake.replace(null);
     for (const end of ["", ".wal", ".txt"]) rmSync(`${aside}.damaged${end}`, { force: true });
-    const told = await fill(lake, options);
+    const filled = await fill(lake, options);
     whole = true;
-    return told;
+    return filled;
   } finally {
     await lake.close();
     if (!whole) for (const end of ["", ".wal"]) rmSync(`${aside}${end}`, { force: true });
@@ -229,12 +229,12 @@ export async function importRegister(options: ImportOptions): Promise<Imported> 
   const keeper = openKeeper(`${options.to}.lock`);
   try {
     if (!keeper.tryToKeep()) throw new Failure("busy", "another import of the register goes on");
-    const told = await make(aside, options);
+    const made = await make(aside, options);
     await synced(aside);
     await rename(aside, options.to);
     await synced(dirname(options.to));
     const { size } = await stat(options.to);
-    return { ...told, bytes: size, took_s: Math.round((options.clock.monotonic() - started) / 100) / 10 };
+    return { ...made, bytes: size, took_s: Math.round((options.clock.monotonic() - started) / 100) / 10 };
   } finally {
     keeper.close();
   }
@@ -243,7 +243,7 @@ export async function importRegister(options: ImportOptions): Promise<Imported> 
 /** One of GLEIF's files as CSV. */
 interface Form {
   says: string;
-  /** Columns that are read. A file may have others beside them. */
+  /** Columns that are read; a file may have others. */
   columns: readonly string[];
 }
 
@@ -275,7 +275,7 @@ const GOLDEN_COPY: Form = {
   ],
 };
 
-/** A file of level 2: how its rows are called, and the temporary table that they are read into. */
+/** A file of level 2: the name of its rows, and the temporary table into which they are read. */
 interface Level2 {
   many: string;
   table: string;
@@ -337,7 +337,7 @@ async function formOf(path: string): Promise<"zip" | "gz" | "zst" | "plain"> {
 }
 
 /** The entries of a ZIP's directory that end in .csv. */
-async function csvsIn(zip: ZipFile): Promise<Entry[]> {
+async function findCsvEntries(zip: ZipFile): Promise<Entry[]> {
   const found: Entry[] = [];
   for await (const entry of zip.eachEntry()) if (/\.csv$/i.test(entry.fileName)) found.push(entry);
   return found;
@@ -350,11 +350,11 @@ async function csvsIn(zip: ZipFile): Promise<Entry[]> {
 async function unpack(path: string, to: string, progress: (says: string) => void): Promise<void> {
   const zip = await openZip(path, { autoClose: false });
   try {
-    const found = await csvsIn(zip);
+    const found = await findCsvEntries(zip);
     if (found.length !== 1)
       throw new Failure("unreadable", `${path} holds ${found.length} CSV files: the golden copy is one`);
     const entry = found[0]!;
-    let [done, told, sum] = [0, -1, 0];
+    let [done, reported, sum] = [0, -1, 0];
     await pipeline(
       await zip.openReadStreamPromise(entry),
       async function* (chunks: AsyncIterable<Buffer>) {
@@ -362,8 +362,8 @@ async function unpack(path: string, to: string, progress: (says: string) => void
           done += chunk.length;
           sum = crc32(chunk, sum);
           const percent = Math.floor((100 * done) / entry.uncompressedSize);
-          if (percent > told) progress(`unpacking ${basename(entry.fileName)}: ${percent} %`);
-          told = percent;
+          if (percent > reported) progress(`unpacking ${basename(entry.fileName)}: ${percent} %`);
+          reported = percent;
           yield chunk;
         }
       },

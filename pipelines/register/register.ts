@@ -37,7 +37,7 @@ export interface OpenRegister extends Statements {
 export interface RegisterSettings {
   path: string;
   clock: Clock;
-  /** Least pause between two looks whether the file has changed. */
+  /** Shortest pause between two checks whether the file has changed. */
   lookEvery_ms?: number;
   memoryLimit?: string;
 }
@@ -122,7 +122,7 @@ export class Register {
   #lookedAt_ms = Number.NEGATIVE_INFINITY;
   #looking: Promise<void> | null = null;
   #why = "there is no register of companies here yet";
-  /** The file that is there was found to be no register of this version. */
+  /** True after the present file was found not to be a register of this version. */
   #isUnusable = false;
   #closed = false;
 
@@ -143,7 +143,7 @@ export class Register {
     return this.#opened.use(work);
   }
 
-  /** Whether questions are answered: a file is open, or one is there that was not found to be unusable. */
+  /** Can questions be answered: is a file open, or is there one that was not found to be unusable? */
   get isThere(): boolean {
     return this.#opened !== null || (!this.#isUnusable && existsSync(this.#settings.path));
   }
@@ -168,7 +168,8 @@ export class Register {
       this.#isUnusable = false;
       if (this.#closed) this.close();
     } catch (error) {
-      // The file is gone, or is not ours. An older file that is open stays in use: it is still whole.
+      // The file was removed, or is not a register of this version. An open older file stays in use, since it is
+      // complete.
       this.#isUnusable = (error as NodeJS.ErrnoException).code !== "ENOENT";
       if (error instanceof NoRegister) this.#why = error.message;
       else if ((error as NodeJS.ErrnoException).code !== "ENOENT") this.#why = "the register cannot be opened";

@@ -54,12 +54,12 @@ const MAX_WORDS = 40;
  * letters of both names. So long words count for more than short ones, and `of` and `de` decide nothing. Equal words in
  * any order score 1.
  */
-export function scoreOf(asked: string, name: string): Score {
-  const [question, said] = [asked.split(" "), name.split(" ")];
-  const letters = lettersIn(question) + lettersIn(said);
-  const pairs = question
+export function scoreOf(question: string, name: string): Score {
+  const [questionWords, nameWords] = [question.split(" "), name.split(" ")];
+  const letters = lettersIn(questionWords) + lettersIn(nameWords);
+  const pairs = questionWords
     .slice(0, MAX_WORDS)
-    .flatMap((a, i) => said.slice(0, MAX_WORDS).map((b, j) => ({ i, j, value: alike(a, b) })))
+    .flatMap((a, i) => nameWords.slice(0, MAX_WORDS).map((b, j) => ({ i, j, value: alike(a, b) })))
     .filter(({ value }) => value > 0)
     .sort((x, y) => y.value - x.value || x.i - y.i || x.j - y.j);
   const [usedOfQuestion, usedOfName] = [new Set<number>(), new Set<number>()];
@@ -69,10 +69,10 @@ export function scoreOf(asked: string, name: string): Score {
     if (usedOfQuestion.has(i) || usedOfName.has(j)) continue;
     usedOfQuestion.add(i);
     usedOfName.add(j);
-    sum += value * lettersIn([question[i]!, said[j]!]);
+    sum += value * lettersIn([questionWords[i]!, nameWords[j]!]);
     if (value === 1) equal++;
   }
-  return { value: letters === 0 ? 0 : sum / letters, allWords: equal === question.length };
+  return { value: letters === 0 ? 0 : sum / letters, allWords: equal === questionWords.length };
 }
 
 /** Remainder modulo 97 of a text of 0-9 and A-Z, where letters stand for 10 to 35 (ISO 7064, mod 97-10). */

@@ -43,10 +43,10 @@ export interface Company {
   hq_city: string | null;
   hq_postal_code: string | null;
   status: string | null;
-  /** LEIs and names of the companies that it went on in. */
+  /** LEIs and names of its successors. */
   successors: string[];
   successor_names: string[];
-  /** When and why it ended. */
+  /** When and why the company ended. */
   expired: string | null;
   expired_why: string | null;
   /** Accounting consolidation parents as reported; null: none is. Since: when the relationship began. */
@@ -299,15 +299,16 @@ async function ranked(register: Statements, found: Found, folded: string): Promi
 }
 
 /** Reasons to return: of those by name only the strongest, since an equal name has all words too. */
-function toldReasons(reasons: ReadonlySet<Reason>): Reason[] {
-  const told = REASONS.filter((reason) => reasons.has(reason));
-  const byName = told.findIndex((reason) => REASONS.indexOf(reason) >= REASONS.indexOf("exact_name"));
-  return byName < 0 ? told : told.slice(0, byName + 1);
+function reasonsToReturn(reasons: ReadonlySet<Reason>): Reason[] {
+  const sorted = REASONS.filter((reason) => reasons.has(reason));
+  const byName = sorted.findIndex((reason) => REASONS.indexOf(reason) >= REASONS.indexOf("exact_name"));
+  return byName < 0 ? sorted : sorted.slice(0, byName + 1);
 }
 
 /**
- * Companies that a question matches, best first: by the strongest reason, then the score, then active companies, then
- * those whose LEI is kept up, then the LEI. @param most number of companies that are returned
+ * Finds the companies that a question matches, best first: by the strongest reason, then the score, then active
+ * companies, then those whose LEI is renewed, then the LEI.
+ * @param most number of companies that are returned
  */
 export async function search(register: Statements, question: Question, most: number): Promise<Matches> {
   const [asked] = await register.all<{ folded: string; key: string; number: string | null; host: string | null }>(
@@ -321,7 +322,7 @@ export async function search(register: Statements, question: Question, most: num
   const companies = await companiesOf(register, numbers.slice(0, most));
   const matches = companies.map((company) => {
     const { reasons, score } = found.byNumber.get(company.number)!;
-    return { company, reasons: toldReasons(reasons), score };
+    return { company, reasons: reasonsToReturn(reasons), score };
   });
   return { matches, more: numbers.length > most };
 }

@@ -30,9 +30,11 @@ import { Pipeline } from "./pipeline.ts";
 export interface Money {
   wallets: Wallets;
   controlUrls: readonly string[];
-  /** Address under which planted pages are reached; default: that of the service. */
+  /** Base address of planted pages (default: that of the service). */
   pagesAt?: string;
-  /** Pauses (real ms) between looks at the chain after a paid call; a chain that mines at once needs no long ones. */
+  /**
+   * Pauses (real ms) between reads of the chain after a paid call; a chain that mines at once needs only short ones.
+   */
   settlePollMs?: readonly number[];
 }
 
@@ -67,9 +69,9 @@ async function observerConfig({ config, secret }: Parts, lake: Lake, money: Mone
 }
 
 /**
- * Opens all roles of the pipeline over one set of parts and recovers them: then the lake has everything that the log holds,
- * and payments that an earlier process left open are recorded as our own fault.
- * @param ownership where several observers share the hosts: this one's part of them, closed with the rest
+ * Opens all roles of the pipeline over one set of parts and recovers them: the lake is loaded up to the end of the log,
+ * and payments that an earlier process left without a result are recorded as our own fault.
+ * @param ownership this observer's share of the hosts, where several observers divide them; it is closed with the rest
  */
 export async function assemble(
   parts: Parts,
@@ -105,7 +107,7 @@ export async function assemble(
     simulatedTime: clock.simulated,
     witnesses: witnessesOf(config, { clock, logger, metrics }),
   });
-  // One of several observers publishes nothing.
+  // Where several observers share the work, another process publishes.
   if (!shared) {
     await publisher.start();
     // The first leaf of every log, so that readers have the keys before the first signature.

@@ -16,9 +16,9 @@ import { NoRegister, Register } from "../register/register.ts";
 import type { Parts } from "./parts.ts";
 
 /**
- * Opens what questions of classes are made from on this machine: the operator's file, and sources of answers that cannot be
- * computed. Pages are planted only where others can fetch our own address.
- * @throws ConfigError for a file of classes or a reference that cannot be used
+ * Opens what class questions are made from on this machine: the operator's file, and sources for answers that cannot be
+ * computed. Pages are planted only where others can reach our own address.
+ * @throws ConfigError for a file of classes or a price reference that cannot be used
  */
 export function classesOf(
   parts: Pick<Parts, "config" | "egress" | "pages">,
@@ -43,9 +43,9 @@ export function classesOf(
 }
 
 /**
- * Opens what the right answers to buyers' own questions are found with, on a machine that sells: the operator's file,
- * and the same sources as those of {@link classesOf}.
- * @param pages what planted pages follow from; null: none
+ * Opens what a machine that sells needs to find the right answers to buyers' inputs: the operator's file, and the
+ * sources of {@link classesOf}.
+ * @param pages the secret of planted pages; null: none are planted
  * @throws ConfigError for a file of classes that cannot be used
  */
 export function truthsOf(
@@ -85,7 +85,7 @@ export const pageSource =
 /** Most blocks below the last final block that a question may ask about; nodes drop older ones. */
 const MAX_BLOCK_DEPTH = 10_000;
 
-/** Blocks of the chain of these nodes, at heights that they call final. */
+/** A source of blocks from these nodes, at heights that they call final. */
 function blockSource(rpcUrls: readonly string[], network: string): NonNullable<Sources["block"]> {
   const reader = createReader(rpcUrls);
   return async (seed) => {
@@ -97,7 +97,7 @@ function blockSource(rpcUrls: readonly string[], network: string): NonNullable<S
   };
 }
 
-/** A block at a height that these nodes call final and have not forgotten; null for any other. */
+/** Reads a block that these nodes call final and still store; null for any other height. */
 function finalBlock(rpcUrls: readonly string[], network: string): NonNullable<TruthParts["sources"]["block"]> {
   const reader = createReader(rpcUrls);
   return async (number) => {
@@ -108,13 +108,13 @@ function finalBlock(rpcUrls: readonly string[], network: string): NonNullable<Tr
   };
 }
 
-/** A reference of prices: where it is asked, with `{base}` and `{quote}` in the url, and where its answer lies. */
+/** A source of reference prices: its url, with `{base}` and `{quote}`, and the place of the price in its answer. */
 interface PriceReference {
   url: string;
   answer: string;
 }
 
-/** Prices of an operator's own choice of reference; null where it has none for a pair. */
+/** Reads prices from the reference that the operator chose; null where it has none for a pair. */
 function priceSource(egress: Pick<Egress, "fetch">, { url, answer }: PriceReference): NonNullable<Sources["price"]> {
   return async (base, quote) => {
     const at = url.replaceAll("{base}", encodeURIComponent(base)).replaceAll("{quote}", encodeURIComponent(quote));
@@ -126,7 +126,7 @@ function priceSource(egress: Pick<Egress, "fetch">, { url, answer }: PriceRefere
   };
 }
 
-/** Rows of the register of companies that the operator has imported; none where there is no register. */
+/** Reads companies from the register that the operator has imported; null where there is no register. */
 const companySource =
   (register: Register): NonNullable<Sources["company"]> =>
   async (seed) => {

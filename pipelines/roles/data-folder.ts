@@ -6,7 +6,7 @@ import type { FoldFolder } from "../../infra/log/fold-file.ts";
 import type { Log } from "../../infra/log/log.ts";
 import type { Logger } from "../../infra/telemetry.ts";
 
-/** Folders of a data folder, in one place. */
+/** Paths of the folders in a data folder. */
 export const folders = (dataDir: string) => ({
   keys: join(dataDir, "keys"),
   log: join(dataDir, "log"),
@@ -15,18 +15,18 @@ export const folders = (dataDir: string) => ({
   orders: join(dataDir, "orders"),
   lake: join(dataDir, "lake", "lake.duckdb"),
   market: join(dataDir, "market"),
-  /** The demo's witnesses, a folder each, and the policy that names them. */
+  /** Folders of the demo's witnesses, and the policy that names them. */
   witnesses: join(dataDir, "witnesses"),
   folds: join(dataDir, "folds"),
   wallets: join(dataDir, "wallets"),
 });
 
-/** Where this machine keeps its folds of a log. */
+/** Folder in which this machine stores its folds of a log. */
 export const foldFolderOf = (config: Pick<Config, "data_dir">, log: Pick<Log, "id">, logger: Logger): FoldFolder => ({
   ...{ dir: folders(config.data_dir).folds, logId: () => log.id, logger },
 });
 
-/** Folder in which the wallets of these settings lie. */
+/** Folder of the wallets in these settings. */
 export const walletsFolderOf = ({ wallets, data_dir }: Pick<Config, "wallets" | "data_dir">): string =>
   wallets.dir ?? folders(data_dir).wallets;
 
@@ -35,13 +35,13 @@ export const OBSERVER_SECRET = "observer";
 /** Name of the secret from which the content of planted pages is computed, by observers and by serving replicas. */
 export const PAGES_SECRET = "pages";
 
-/** Make keys and secrets in the data folder when there are none. @returns false when the keys were there already */
+/** Makes keys and secrets in the data folder unless they exist. @returns false when the keys existed already */
 export function makeKeys(dataDir: string, validFrom: Date): boolean {
   const dir = folders(dataDir).keys;
   // An older data folder lacks the secret of planted pages.
   makeSecret(dir, PAGES_SECRET);
   if (hasKeyring(dir)) return false;
-  // The ring comes last: a folder with a ring has its secret, so a crash in between is mended by the next start.
+  // The keyring is written last: a folder with a keyring has its secrets, so the next start repairs a crash in between.
   makeSecret(dir, OBSERVER_SECRET);
   createKeyring(dir, validFrom);
   return true;

@@ -9,7 +9,7 @@ import type { Filing, Publishing } from "./protocol/publishing.ts";
 const MAX_ROUNDS = 64;
 
 export interface ArchiveReport extends FiledReport {
-  /** Rows that left the lake. */
+  /** Number of rows that were deleted from the lake. */
   removed: number;
 }
 
@@ -33,7 +33,7 @@ export async function archiveDays(
 ): Promise<ArchiveReport> {
   const report: ArchiveReport = { days: [], files: 0, rows: 0, removed: 0 };
   for (let n = 0; n < MAX_ROUNDS; n++) {
-    // First the evidence: a row leaves the lake only once the evidence holds it.
+    // Evidence comes first: a row may be deleted from the lake only once the evidence has it.
     await closeDays(owner, publishing, now);
     report.removed += (await owner.archive(now, more)).removed;
     const { days, files, rows } = await publishing.archive(filing);

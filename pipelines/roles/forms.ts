@@ -22,10 +22,10 @@ const REFUSED = "refused at start, code 7";
 const REBUILT_FROM_LOG = "passed over, and its topic folded anew from the log";
 
 /**
- * Private forms of log, stores, lake and folds. Wallets, keyring, settings, register and mirror state have no number
- * yet. Published forms (leaves, tiles, cards, files of archive and evidence) are not listed: they never change. A
- * change of a form raises its number and describes here how the older form is brought forward;
- * test/pipelines/roles/forms.test.ts fails for a form that changed without.
+ * Private storage formats of log, stores, lake and folds. Wallets, keyring, settings, register and mirror state have no
+ * version number yet. Published formats (leaves, tiles, cards, files of archive and evidence) are not listed, since
+ * they never change. A change of a format raises its number and describes here how older data are converted;
+ * test/pipelines/roles/forms.test.ts fails for a format that changed without that.
  */
 export const FORMS: readonly PrivateForm[] = [
   {

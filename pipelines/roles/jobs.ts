@@ -17,7 +17,7 @@ interface JobRow extends Partial<Record<Role, string>> {
  * (plans, runs, positions, leaves) and does what is left, so the next run makes up for a missed one.
  */
 const JOBS = [
-  // An observer needs what other processes wrote: listings, asks, settlements.
+  // Reads what other processes wrote that an observer needs: listings, asks, settlements.
   { job: "follow", queue: "record", observer: "*/30 * * * * *" },
   { job: "grade", queue: "record", machine: "*/10 * * * * *" },
   { job: "own", queue: "record", owner: "*/10 * * * * *" },
@@ -37,8 +37,8 @@ const JOBS = [
   { job: "index", queue: "record", machine: "0 3 * * * *", publisher: "0 3 * * * *" },
   { job: "evidence", queue: "record", machine: "0 7 * * * *", owner: "0 5 * * * *", publisher: "15 * * * * *" },
   {
-    // A look without work is a query or two: rows leave an owner's lake soon after the publisher has filed them, and an
-    // observer's, whose memory is of payments, in the same hour.
+    // A run without work takes one or two queries. An owner deletes rows soon after the publisher has filed them; an
+    // observer, whose lake is read for payments only, within the hour.
     job: "archive",
     queue: "record",
     machine: "0 30 3 * * *",
@@ -47,7 +47,7 @@ const JOBS = [
     publisher: "45 * * * * *",
   },
   { job: "history", queue: "record", machine: "0 4 * * * *", owner: "0 4 * * * *" },
-  // In a queue of its own, so that a slow node keeps no other job waiting.
+  // It has a separate queue, so that a slow node delays no other job.
   { job: "buyers", queue: "buyers", machine: "50 35 * * * *", observer: "50 35 * * * *" },
   // These depend on other hosts and may take minutes, so they have a queue of their own.
   { job: "intake", queue: "intake", machine: "0 20 */6 * * *", observer: "0 20 */6 * * *" },

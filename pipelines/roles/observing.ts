@@ -4,7 +4,7 @@ import { addDays, dayOf } from "../record/time.ts";
 import { type Job, jobsOf } from "./jobs.ts";
 import { OBSERVING_JOBS, type ObserveDay, type Running, type ScheduleParts, startSchedule } from "./schedule.ts";
 
-/** The parts of one of several observers, which publishes nothing and follows the public store. */
+/** The parts of one of several observers. It publishes nothing and follows the public store. */
 export interface ObservingParts extends ScheduleParts {
   followed: { current(): Promise<Pick<PublishedFold, "schedules" | "caps" | "archive">> };
   /** Called when the wait for a day's published commitment begins (`known` false) and when it was found. */
@@ -28,24 +28,25 @@ export const OBSERVER_JOBS = jobsOf<"observer", ObservingParts>("observer", {
 /** Draws the plan of a day, after reading the log so that the other observers' spending counts. */
 async function drawPlan(pipeline: ScheduleParts["pipeline"], day: string): Promise<DayPlan> {
   await pipeline.ingest();
-  return pipeline.drawn(day);
+  return pipeline.drawPlan(day);
 }
 
 /**
- * Waits until the publisher has committed to the plan of a day in public, and returns the plan. Nobody is called before
- * that, so that a plan cannot be changed after its first results. @throws what `signal` was aborted with
+ * Waits until the publisher has published the commitment to the plan of a day, and returns the plan. No call is made
+ * before that, so that a plan cannot be changed after its first results.
+ * @throws what `signal` was aborted with
  */
 export async function committedPlan(parts: ObservingParts, day: string, signal: AbortSignal): Promise<DayPlan> {
   const { pipeline, followed, clock, logger } = parts;
   parts.onPlan?.(day, false);
   const plan = await drawPlan(pipeline, day);
-  for (let told = false; ; told = true) {
+  for (let warned = false; ; warned = true) {
     const { schedules } = await followed.current();
     if (schedules.get(day)?.salt_hash === plan.salt_hash) {
       parts.onPlan?.(day, true);
       return plan;
     }
-    if (!told) logger.warn({ day }, "nobody is called before the commitment to the plan is published");
+    if (!warned) logger.warn({ day }, "nobody is called before the commitment to the plan is published");
     await clock.sleep(RETRY_MS, signal);
   }
 }

@@ -52,7 +52,8 @@ export interface Parts {
 }
 
 /**
- * Reads the secret of planted pages; null when the operator provided none: then no page is planted or served here.
+ * Reads the secret of planted pages; null when the operator provided none, and then this machine plants and serves no
+ * pages.
  * @throws Failure `keys`
  */
 function pagesSecret(dir: string): Buffer | null {
@@ -84,8 +85,8 @@ interface Closable {
 }
 
 /**
- * What is wrong with the addresses that the observer's connections leave from, each with the name of its setting: one
- * that is not this machine's, or known and blind calls could leave from the same.
+ * Finds faults in the local addresses of the observer's connections, each with the name of its setting: an address that
+ * is not this machine's, or one that known and blind calls would share.
  */
 export async function findSourceProblems({
   observe,
@@ -149,7 +150,7 @@ async function openRecord(config: Config, logger: Logger, ring: Keyring, publish
 }
 
 /**
- * Open what the roles of the pipeline share.
+ * Opens the parts that the roles of the pipeline share.
  * @throws Failure `keys`, Failure `record`, LogRefused, LogBusy and what the adapters name.
  */
 export function openParts(config: Config, clock: Clock): Promise<Parts> {
@@ -158,8 +159,9 @@ export function openParts(config: Config, clock: Clock): Promise<Parts> {
 }
 
 /**
- * The same for one of several observers: of the keys only the public halves, the secret that its wallets hang on, and
- * the public store as anybody reads it. @throws Failure `keys` and what the adapters name
+ * Opens the parts of one of several observers: the public halves of the keys, the secret from which its wallets are
+ * derived, and the public store for reading.
+ * @throws Failure `keys` and what the adapters name
  */
 export function openObserverParts(config: Config, clock: Clock): Promise<Parts> {
   const at = folders(config.data_dir);
@@ -193,7 +195,8 @@ const readPublic = async (config: Config): Promise<Store> =>
   withMissingAsNull(await openStore(config, "public", folders(config.data_dir).public, false), CHECKPOINT);
 
 /**
- * Open what a publisher needs: the signing keys, the way out for notices, no secret that a wallet hangs on.
+ * Opens the parts of a publisher: the signing keys and egress for notices, but no secret from which wallets are
+ * derived.
  * @throws Failure `keys`
  */
 export const openPublisherParts = async (config: Config, clock: Clock) => {
@@ -203,13 +206,13 @@ export const openPublisherParts = async (config: Config, clock: Clock) => {
   return { ...parts, close: () => egress.close().then(parts.close) };
 };
 
-/** Open what an owner of partitions needs: no key and no secret, only the public halves. @throws Failure `keys` */
+/** Opens the parts of an owner of partitions: the public halves of the keys, and no secret. @throws Failure `keys` */
 export const openOwnerParts = (config: Config, clock: Clock) => {
   const ring = readRing(folders(config.data_dir).keys);
   return openWriting(config, clock, { ring }, ring, createMetrics("ingest", "grade"));
 };
 
-/** The log and both stores of a role that writes them, beside what it holds of the keys. */
+/** Opens the log and both stores for a role that writes them, in addition to the keys and secrets that it has. */
 function openWriting<H extends object>(config: Config, clock: Clock, held: H, ring: Keyring, metrics: Metrics) {
   const logger = createLogger(config.log_level);
   return openAll(async (keep, close) => ({
@@ -231,8 +234,9 @@ function readAnswerSigner(config: Config) {
 }
 
 /**
- * Open what serving alone needs: no private store, no secret, of the keys only the one that signs answers. Where it
- * sells, the secret that the names of buyers hang on too, and bought calls are written into the public store.
+ * Opens the parts of a replica that serves: of the keys only the one that signs answers, no private store and no
+ * secret. A replica that sells also gets the secret from which buyers' names are derived, and writes bought calls into
+ * the public store.
  */
 export function openServingParts(config: Config) {
   const sells = config.sell.network !== null;
@@ -257,7 +261,10 @@ export function openServingParts(config: Config) {
   });
 }
 
-/** The store of what bought calls hold, for a process that sells. @throws Failure `record`, and what the adapters name */
+/**
+ * Opens the store of requests and answers of bought calls, for a process that sells.
+ * @throws Failure `record`, and what the adapters name
+ */
 export async function openOrdersStore(config: Config, log: Pick<Log, "id" | "partitions">): Promise<Store> {
   const store = await openStore(config, "orders", folders(config.data_dir).orders);
   try {
@@ -269,7 +276,7 @@ export async function openOrdersStore(config: Config, log: Pick<Log, "id" | "par
   }
 }
 
-/** The same for a replica that keeps a mirror of its own: neither a store nor a log of ours. */
+/** Opens the parts of a replica that serves from its own mirror: no store of ours and no log. */
 export function openReplicaParts(config: Config) {
   const keys = readAnswerSigner(config);
   return openAll(async (keep, close) => ({

@@ -29,7 +29,7 @@ import { Publishing } from "./protocol/publishing.ts";
 
 /** Receives the result of each piece of a role's work, for the role's health report. */
 export interface HealthReporter {
-  /** @param of the work that it is a part of (default: one of its own name) */
+  /** @param of name of the work that this is a part of (default: `name`) */
   during<T>(name: string, run: () => Promise<T>, of?: string): Promise<T>;
   done(name: string): void;
   failed(name: string, error: unknown, of?: string): void;
@@ -48,7 +48,7 @@ export interface PipelineParts {
   publisher: Publisher;
   askRunner: AskRunner;
   caps: Caps;
-  /** The operator's priorities, who is paid first: host or capability id -> a whole number. */
+  /** The operator's priorities, which decide who is paid first: host or capability id -> a whole number. */
   priority: Readonly<Record<string, number>>;
   /** Hosts that are never paid. */
   exclude?: readonly string[];
@@ -60,11 +60,11 @@ export interface PipelineParts {
 }
 
 export interface GradeReport {
-  /** Endpoints and rows that were read, cards that were signed. */
+  /** Number of endpoints and rows that were read, and of cards that were signed. */
   caps: number;
   rows: number;
   cards: number;
-  /** Endpoints whose line says nothing new: it stays out of the run. */
+  /** Number of endpoints whose line would change nothing that is published; these lines are left out of the run. */
   leftOut: number;
 }
 
@@ -72,14 +72,14 @@ const UNWATCHED: Pick<HealthReporter, "during"> = { during: (_, run) => run() };
 
 const CATALOGUES_AT_ONCE = 4;
 
-/** Endpoints whose next letter is computed for the kept report: some seconds of work, every ten minutes. */
+/** Number of endpoints whose next letter is computed for the stored report: some seconds of work every ten minutes. */
 const BUDGET_ENDPOINTS = 500;
 
 /**
- * All roles of the pipeline in one process: an observer, the owner of every partition, and the publisher that takes
- * what the owner says, as they would work beside each other on several machines. One call a job, in the order of the
- * flow; each may be called again after any failure, since it goes on from what is durable. No job runs twice at the
- * same time; the caller sees to that (schedule.ts, simulated-past.ts).
+ * All roles of the pipeline in one process: an observer, the owner of all partitions, and the publisher that takes the
+ * owner's runs, as they would work on several machines. Each job is one method; the methods are in the order of the
+ * data flow. A method may be called again after any failure, since it continues from what is durable. The caller makes
+ * sure that no job runs twice at the same time (schedule.ts, simulated-past.ts).
  */
 export class Pipeline {
   readonly #owner: Owner;
@@ -93,8 +93,9 @@ export class Pipeline {
   }
 
   /**
-   * Read catalogues, and the own listing of every seller in them; with `everybody`, of every seller that is known. Several
-   * at once, so that one that keeps us waiting holds up no other; in simulated time nobody waits, and their order is kept.
+   * Reads catalogues, and the own listing of every seller in them; with `everybody`, of every seller that is known.
+   * Several catalogues are read at once, so that a slow one does not delay the others; in simulated time they are read
+   * one after the other, in a fixed order.
    */
   async intake(catalogues: readonly NamedCatalogue[], everybody = false): Promise<void> {
     const { observer, logger, metrics, clock } = this.parts;
@@ -102,7 +103,7 @@ export class Pipeline {
       try {
         await observer.intakeCatalogue(named);
       } catch (error) {
-        // One catalogue ends no other's intake. Where nothing can be written, all have ended.
+        // An error of one catalogue does not end the intake of the others; an error of the log ends all.
         if (error instanceof NotRecorded) throw error;
         metrics?.count("touchstone_observe_listings_total", { result: "broken" });
         logger.error({ err: error, catalogue: toCatalogue(named).url }, "a catalogue could not be taken in");
@@ -112,28 +113,34 @@ export class Pipeline {
     await this.parts.ingest.pass();
   }
 
-  /** Go on with the catalogues whose reading broke off, once they may be asked again. @returns how many */
+  /**
+   * Continues reading the catalogues whose reading was interrupted, once the time for a retry has come.
+   * @returns how many
+   */
   async resumeIntake(catalogues: readonly NamedCatalogue[]): Promise<number> {
     const cut = this.parts.observer.unfinishedCatalogues(catalogues);
     if (cut.length > 0) await this.intake(cut);
     return cut.length;
   }
 
-  /** Is anything listed in what was ingested? */
+  /** Does the lake have a listing? */
   async knowsListings(): Promise<boolean> {
     return (await this.parts.memory.listed()).length > 0;
   }
 
-  /** The plan of a day, drawn once and kept; its commitment is published before the day's first call. */
+  /**
+   * Returns the plan of a day, which is drawn once and stored, and publishes its commitment before the day's first
+   * call.
+   */
   async plan(day: string): Promise<DayPlan> {
     const { privateStore, publisher, clock } = this.parts;
-    const plan = await this.drawn(day);
+    const plan = await this.drawPlan(day);
     await publishPlan({ privateStore, publisher, now: clock.now() }, plan);
     return plan;
   }
 
-  /** The plan of a day. The first process that needs it draws it; the publisher publishes its commitment. */
-  async drawn(day: string): Promise<DayPlan> {
+  /** Returns the plan of a day without publishing its commitment. The first process that needs the plan draws it. */
+  async drawPlan(day: string): Promise<DayPlan> {
     return (await readPlan(this.parts.privateStore, day)) ?? (await this.#drawPlan(day));
   }
 
@@ -166,7 +173,7 @@ export class Pipeline {
     return plan;
   }
 
-  /** What the day before may still spend of its plan, when the next one is made before it is over. */
+  /** What the plan of the previous day may still spend, for a plan that is made before that day is over. */
   async #promisedBefore(day: string): Promise<bigint> {
     const before = addDays(day, -1);
     if (this.parts.clock.now() >= dayStart(day)) return 0n;
@@ -181,69 +188,76 @@ export class Pipeline {
     }, 0n);
   }
 
-  /** Every call of the plan that falls into the span and is not in the record. */
+  /** Makes every call of the plan in this time span that is not in the record yet. */
   async observe(plan: DayPlan, from: Date, to: Date): Promise<SpanReport> {
     const report = await this.parts.observer.observeSpan(plan, from, to);
     await this.parts.observer.awaitSettlements();
     return report;
   }
 
-  /** Everything that the log holds, into segments and lake. */
+  /** Writes all new records of the log into segments and lake. */
   async ingest(): Promise<void> {
     await this.parts.ingest.pass();
   }
 
-  /** Join small segments of the commit chains, and delete what nothing needs any more. */
+  /** Joins small segments of the commit chains, and deletes objects that nothing needs any more. */
   async tidy(): Promise<void> {
     await this.parts.ingest.tidy();
   }
 
   /**
-   * Ingest, grade what is dirty or due into a run, and take every run that waits into the tree. When it fails half-way the
-   * next one looks at everything.
+   * Ingests, grades the endpoints that are dirty or due into a run, and publishes all runs that wait. After a failure
+   * the next call checks all endpoints.
    */
   async grade(now: Date, watch: Pick<HealthReporter, "during"> = UNWATCHED): Promise<GradeReport> {
-    // Each by itself, so that health tells which of them fails; the grade finds nothing left to ingest.
+    // Reported separately, so that the health report shows which one fails; the grade finds nothing left to ingest.
     if (watch !== UNWATCHED) await watch.during("ingest", () => this.ingest());
     const { caps, rows, leftOut } = await this.#owner.grade(now);
     const { cards } = await watch.during("publish", () => this.#publishing.runs());
     return { caps, rows, cards, leftOut };
   }
 
-  /** Begin to look at what was asked about and never seen; within a minute of the question in a running service. */
+  /**
+   * Starts the probes of urls that clients asked about and that are not in the record. A running service calls this
+   * every minute.
+   * @returns how many were started
+   */
   asks(): Promise<number> {
     return this.parts.askRunner.startDue();
   }
 
-  /** Resolves when the looks that were begun have ended. */
+  /** Resolves when the probes that were started have ended. */
   idle(): Promise<void> {
     return this.parts.askRunner.waitUntilIdle();
   }
 
-  /** The volatile tables and the view that serving follows. */
+  /** Writes the volatile tables, and the view that serving follows. */
   async volatile(): Promise<void> {
     await this.#owner.volatile();
     await this.#publishing.tables();
   }
 
-  /** Delete objects that nobody names any more. @returns how many */
+  /** Deletes public objects that no view or leaf names any more. @returns how many */
   collectGarbage(): Promise<number> {
     return this.#publishing.collectGarbage();
   }
 
-  /** The charts' files of the buckets that changed since the last ones, and the view that names them. @returns how many */
+  /** Writes the chart files of the buckets that changed, and names them in the view. @returns how many files */
   async history(now: Date): Promise<number> {
     const written = await this.#owner.history(now);
     if (written > 0) await this.#publishing.tables();
     return written;
   }
 
-  /** The evidence of every day that is closed and has none yet, and of what came late; docs/evidence.md. */
+  /**
+   * Makes and publishes the evidence of closed days, and of records that arrived later for a closed day
+   * (docs/evidence.md).
+   */
   evidence(now: Date): Promise<EvidenceReport> {
     return closeDays(this.#owner, this.#publishing, now);
   }
 
-  /** Days older than 110 days, filed, published and taken out of the lake; docs/archive.md. */
+  /** Files days older than 110 days, publishes the files and deletes their rows from the lake (docs/archive.md). */
   archive(now: Date): Promise<ArchiveReport> {
     const { archive, clock, lake } = this.parts;
     const filing = { ...archive, now: () => clock.now(), scratch: createPrinter(lake) };
@@ -251,8 +265,9 @@ export class Pipeline {
   }
 
   /**
-   * Where another process files the archive: rows that its leaves say were moved leave this lake too.
-   * @param filed the archive of what is published @returns rows that left
+   * Deletes from this lake the rows that archive leaves name, where another process files the archive.
+   * @param filed the archive of what is published
+   * @returns number of rows deleted
    */
   async evictArchived(filed: ArchiveFold): Promise<number> {
     await this.parts.ingest.pass();
@@ -260,7 +275,7 @@ export class Pipeline {
   }
 
   /**
-   * Keeps the budget of today for `touchstone budget`, which cannot read the lake beside us.
+   * Stores today's budget report for `touchstone budget`, which cannot open the lake of a running service.
    * @param published what is published, where another process publishes (default: our publisher's)
    */
   async budget(published?: BudgetParts["published"]): Promise<void> {
@@ -269,7 +284,7 @@ export class Pipeline {
     await storeReport(privateStore, await budgetReport(parts, dayOf(parts.now), BUDGET_ENDPOINTS));
   }
 
-  /** The market index of what is published now. */
+  /** Writes the market index of what is published now. */
   index(): Promise<void> {
     return this.#publishing.index();
   }

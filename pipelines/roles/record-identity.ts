@@ -16,15 +16,18 @@ import { readCheckpoint } from "../published/reader.ts";
 import { folders, makeKeys } from "./data-folder.ts";
 
 /**
- * Log, stores and keys that do not belong together, or one of them is lost: going on would forget a part of the record,
- * or mix two. Nothing was changed.
+ * The error for log, stores and keys that do not belong together, or of which one is lost: continuing would lose a part
+ * of the record, or mix two records. Nothing was changed.
  */
 const refused = (why: string): Failure =>
   new Failure("record", `${why}; nothing was changed (docs/operate, backup and restore)`);
 
-/** Object of the private store and of the store of orders: the id of its log, and the form of the store. */
+/**
+ * Key of the object in the private store and in the store of orders that holds the id of their log and their format
+ * version.
+ */
 const MARK = "record.json";
-/** Form of what the private store and that of the orders hold, beside the numbers that their objects have themselves. */
+/** Format version of the private store and the store of orders; objects in them may have further version numbers. */
 export const STORE_FORM = 1;
 
 const Mark = z.looseObject({ v: z.int().min(1), log: z.string(), partitions: z.int() });
@@ -81,7 +84,7 @@ async function readPrivateIdentity(store: Pick<Store, "get" | "head" | "list">):
   };
 }
 
-/** All log keys of the ring, so that a checkpoint of before a rotation is recognized too. */
+/** All log keys of the keyring, so that a checkpoint from before a rotation is accepted too. */
 const allLogKeys = (ring: Keyring, origin: string) => {
   const [log, ...logs] = ring.keys
     .filter(({ purpose }) => purpose === "log")
@@ -195,7 +198,9 @@ export async function refuseOtherOrders(store: Store, log: Pick<Log, "id" | "par
   else await writeMark(store, "orders", log);
 }
 
-/** What a process without the private store knows of the log. It makes no new log beside a published record. */
+/**
+ * What a process without the private store knows of the log: it must not create a new log where a record is published.
+ */
 export async function knownLogOfPublished(
   publicStore: Pick<Store, "get">,
   ring: Keyring,

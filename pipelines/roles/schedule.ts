@@ -15,7 +15,7 @@ export interface ScheduleParts {
   observer: Observer;
   publisher: Publisher;
   notifier: Notifier;
-  /** Catalogues that are read again. */
+  /** Catalogues that are read regularly. */
   catalogues: readonly NamedCatalogue[];
   logger: Logger;
   metrics: Metrics;
@@ -88,7 +88,7 @@ const reportHealthOf = <Parts>(pulse: HealthReporter, jobs: readonly Job<Parts>[
     run: (parts) => pulse.during(job.name, () => job.run(parts), WORK_OF[job.name as JobName<"machine">]),
   }));
 
-/** Run jobs and observe day after day until stopped. A job that fails is logged, counted and run again. */
+/** Runs jobs and observes day after day until stopped. A job that fails is logged, counted and run again. */
 export function startSchedule<Parts extends ScheduleParts>(parts: Parts, schedule: Schedule<Parts>): Running {
   const stopped = new AbortController();
   const running = runJobs(parts, schedule.jobs);
@@ -167,8 +167,8 @@ async function observeDays(
     const day = dayOf(now);
     const end = dayStart(addDays(day, 1));
     try {
-      // From the day's beginning: calls of the running block that a stop or simulated time left out are made now, late
-      // but in their block; those of blocks that are over are missed, and show as that.
+      // Starts at the day's beginning. Calls of the current block that were left out, after a stop or in simulated
+      // time, are made now, late but in their block; those of past blocks are missed, and the record shows that.
       const plan = await planOf(day, signal);
       logger.info({ ...summarizePlan(plan) }, "the calls of a day begin");
       const report = await reportWhileRunning(pulse, () => observe(plan, dayStart(day), end, signal));

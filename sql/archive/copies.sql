@@ -1,6 +1,6 @@
 -- name: days
--- Filed days whose ids are needed to load the staged segments: a copy of a row that left may lie a day beside it. `known` = they
--- are here.
+-- Days with archived rows whose record ids are needed to load the staged segments: a copy of an archived row may have been
+-- observed one day before or after it. `known` = the ids of that day are in left_id.
 -- grain: one (topic, partition, type, UTC day)
 -- reads: temp stage, filed, left_day
 -- writes: nothing
@@ -11,7 +11,7 @@ LEFT JOIN left_day l ON l.type = f.type AND l.day = f.day AND l.part = f.part
 ORDER BY ALL;
 
 -- name: forget
--- Ids of other days than those $days that are near, of the types $types.
+-- Deletes the ids of all days but $days, for the types $types.
 -- grain: one (type, UTC day)
 -- reads: $part, $types and $days (JSON arrays)
 -- writes: left_id, left_day
@@ -19,7 +19,7 @@ DELETE FROM left_id WHERE part = $part AND type IN (FROM texts_of($types)) AND d
 DELETE FROM left_day WHERE part = $part AND type IN (FROM texts_of($types)) AND day::VARCHAR NOT IN (FROM texts_of($days));
 
 -- name: ids
--- Ids of a filed day, as the loaded segments have them.
+-- Reads the ids of an archived day from the segments that are loaded.
 -- grain: one record that is in a file of the archive
 -- reads: the segments $files (a glob); filed, positions; $type, $day, $part
 -- writes: left_id

@@ -1,5 +1,5 @@
 -- name: waiting
--- Probes of days before $until that are in the lake, and so in no file yet.
+-- Probes of days before $until that are in the lake, so that no archive file has them yet.
 -- grain: one (type, UTC day, partition)
 -- reads: event, positions; $until (day)
 -- writes: nothing
@@ -9,8 +9,8 @@ WHERE e.observed_at < $until::DATE AND is_probe(e.type) AND e.log_offset < p.nex
 GROUP BY ALL ORDER BY ALL;
 
 -- name: hanging
--- Removes from the lake what depends on the filed rows of one partition. Totals of endpoints stay, since they count these rows
--- already.
+-- Removes from the lake what refers to the archived rows of one partition. The totals of endpoints stay as they are: they count
+-- archived rows too.
 -- grain: leaving = one withdrawn row that leaves
 -- reads: event; $type, $day, $part, $next
 -- writes: withdrawal, withdrawn, left_id, left_day; temp leaving
@@ -19,26 +19,26 @@ SELECT event_id FROM event WHERE part = $part::USMALLINT AND type = $type AND on
   AND event_id IN (SELECT obs_id FROM withdrawal UNION SELECT obs_id FROM withdrawn);
 DELETE FROM withdrawal WHERE obs_id IN (SELECT event_id FROM leaving);
 DELETE FROM withdrawn WHERE obs_id IN (SELECT event_id FROM leaving);
--- The day has more filed rows now, so its ids are read again when they are needed.
+-- The day has more archived rows now, so its ids are read again when they are needed.
 DELETE FROM left_id WHERE type = $type AND day = $day::DATE AND part = $part::USMALLINT;
 DELETE FROM left_day WHERE type = $type AND day = $day::DATE AND part = $part::USMALLINT;
 
 -- name: count
--- Rows of one partition that are filed and in the lake.
+-- Number of rows of one partition that are archived and still in the lake.
 -- grain: one row
 -- reads: event; $type, $day, $part, $next
 -- writes: nothing
 SELECT count(*) AS n FROM event WHERE part = $part::USMALLINT AND type = $type AND on_day(observed_at, $day) AND log_offset < $next::BIGINT;
 
 -- name: rows
--- Removes the filed rows of one partition from the lake: those that `count` counts in the same transaction.
+-- Removes the archived rows of one partition from the lake: those that `count` counts in the same transaction.
 -- grain: one row that leaves
 -- reads: $type, $day, $part, $next
 -- writes: event
 DELETE FROM event WHERE part = $part::USMALLINT AND type = $type AND on_day(observed_at, $day) AND log_offset < $next::BIGINT;
 
 -- name: note
--- Notes the manifests that were followed for one partition.
+-- Records which manifests were applied to one partition.
 -- grain: one manifest
 -- reads: $ids (JSON array of manifests); $type, $day, $part, $next, $removed
 -- writes: archived

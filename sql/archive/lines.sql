@@ -1,13 +1,13 @@
--- The lines of a file of probes, from the segments: RFC 8785 and a newline. Members are rows of one type and UTC day at an
--- offset from `first` and below `next` of their partition, of each event the first copy, in no file of $others. Where a
--- text of the record has an escape or a number is not one that every engine prints alike, the line is 0x1e and
--- {event_id, cap, t (Unix ms), body} instead: probe-files.ts prints it.
+-- The lines of an archive file of probes, read from the segments; each is RFC 8785 JSON and a newline.
+-- A file holds the rows of one type and UTC day whose offset is at least `first` and below `next` of their partition: the
+-- first copy of each event, and none that a file of $others holds. Where a text has an escape, or a number might be printed
+-- otherwise by another engine, the line is 0x1e and {event_id, cap, t (Unix ms), body}, from which probe-files.ts prints it.
 -- grain: one line, ascending by capability and record
 -- reads: the segments $files (a glob), the files $others (a JSON array of paths of lines); $type, $day, $bounds (JSON
 -- array of {part, first, next})
 -- writes: nothing
 WITH bounds AS (SELECT unnest(from_json($bounds, '[{"part": "USMALLINT", "first": "BIGINT", "next": "BIGINT"}]'), recursive := true)),
- -- A copy may have been observed beside midnight.
+ -- Copies of one event may have been observed on both sides of midnight.
  near AS MATERIALIZED (
   SELECT part, "offset", event_id, coalesce(cap, key) AS cap FROM read_parquet($files) JOIN bounds USING (part)
   WHERE type = $type AND observed_at >= $day::DATE - 1 AND observed_at < $day::DATE + 2 AND "offset" < next),
@@ -22,7 +22,7 @@ WITH bounds AS (SELECT unnest(from_json($bounds, '[{"part": "USMALLINT", "first"
   FROM read_parquet($files) JOIN bounds USING (part) ANTI JOIN copies USING (part, "offset")
   WHERE type = $type AND on_day(observed_at, $day) AND "offset" >= first AND "offset" < next
     AND event_id NOT IN (SELECT record_id FROM read_json(from_json($others, '["VARCHAR"]'), format = 'newline_delimited', columns = {record_id: 'VARCHAR'}))),
- told AS (
+ parsed AS (
   SELECT *, fault_of(s.fault, s.wall) AS fault,
     asset_of(s.terms.offers) AS asset,
     coalesce(list_sort(list_distinct(list_transform(s.terms.offers, lambda o: o.network))), []) AS networks, coalesce(s.terms.protocols, []) AS protocols
@@ -43,5 +43,5 @@ SELECT part::INTEGER AS part, encode(CASE
     CASE WHEN type_is_tool THEN concat(',"tool":', coalesce('"' || s.tool || '"', 'null'),
       ',"tool_present":', coalesce(s.tool_present::VARCHAR, 'null')) END, e'}\n')
   ELSE concat(e'\x1e', to_json({event_id: event_id, cap: cap, t: epoch_ms(observed_at), body: body}), e'\n') END) AS line
-FROM (SELECT *, $type = 'mcp.probe' AS type_is_tool FROM told)
+FROM (SELECT *, $type = 'mcp.probe' AS type_is_tool FROM parsed)
 ORDER BY cap, event_id

@@ -1,11 +1,11 @@
 -- name: gather
--- The observations of one chunk of endpoints in the window, corrections taken out, and what is not arithmetic over them:
--- its url, its newest answers, and samples from published calls of buyers.
+-- Selects the observations of one chunk of endpoints in the window, without those that a correction withdrew, and what is not
+-- computed from them in fold.ts: payee, domain, disputes, the hashes of the newest answers, and the calls that buyers published.
 -- grain: grade_rows one observation; grade_buyers one (endpoint, part), the values as a list; grade_chunk, grade_evidence,
 --   grade_payees, grade_endpoints one endpoint
 -- reads: in_window (grade/due), grade_withdrawn, grade_due, site; $chunk, $window_start, $now (unix ms), $block_ms, $worst_blocks,
 --   $evidence_rows
--- writes: temp macro grade_rows (a query, since writing the rows down would cost more than reading them again), grade_chunk,
+-- writes: temp macro grade_rows (a macro, since storing the rows would cost more than reading them again), grade_chunk,
 --   grade_buyers, grade_evidence, grade_payees, grade_endpoints
 CREATE OR REPLACE TEMP TABLE grade_chunk AS SELECT cap, ep, n, paid FROM grade_due WHERE chunk = $chunk;
 
@@ -13,7 +13,7 @@ CREATE OR REPLACE TEMP MACRO grade_rows(since, until) AS TABLE
 SELECT c.ep, s.*, is_counted(s.kind, s.fault, s.settled) AS counted
 FROM in_window(since, until) s JOIN (SELECT cap, ep FROM grade_chunk) c USING (cap) ANTI JOIN grade_withdrawn w ON w.row = s.row;
 
--- Calls that buyers published and one of ours reproduced: the worst blocks of each payer.
+-- Calls that buyers published: the worst blocks of each payer. A failure counts only once one of our own calls reproduced it.
 CREATE OR REPLACE TEMP TABLE grade_buyers AS
 WITH calls AS (
   SELECT ep, payer, epoch_ms(t) // $block_ms AS b, min(coalesce(live, FALSE)::INTEGER)::DOUBLE AS liveness,
@@ -45,11 +45,11 @@ FROM grade_chunk d LEFT JOIN site USING (cap) LEFT JOIN grade_payees USING (ep) 
   LEFT JOIN buyers USING (ep);
 
 -- name: packed
--- The rows of the chunk as plain numbers, for the arithmetic of pipelines/3-grade/fold.ts. `facts` holds the time since the start
--- of the window in ms, times $scale, and the facts of the row at the bits of packed.ts; honest and schema_ok are 2 where they
--- are unknown; a number that is missing is $none.
+-- The rows of the chunk as plain numbers, for the arithmetic of pipelines/3-grade/fold.ts. `facts` is the time since the start
+-- of the window in ms, times $scale, plus the flags of the row at the bits that packed.ts defines; honest and schema_ok are 2
+-- where they are unknown; a missing number is $none.
 -- grain: one observation
--- reads: grade_rows; $window_start, $now (unix ms), $scale, $none, a bit for each fact
+-- reads: grade_rows; $window_start, $now (unix ms), $scale, $none, a bit for each flag
 -- writes: nothing
 SELECT ep,
   ((epoch_ms(t) - $window_start) * $scale + kind * $kind + coalesce(live, FALSE)::INTEGER * $live
@@ -63,14 +63,14 @@ SELECT ep,
 FROM grade_rows($window_start, $now);
 
 -- name: endpoints
--- Some endpoints of the chunk, as JSON, which the engine hands out several times faster than objects.
+-- Endpoints $first to $end of the chunk, as JSON text, which the engine returns several times faster than objects.
 -- grain: one endpoint, ascending by ep
 -- reads: grade_endpoints; $first, $end (of ep)
 -- writes: nothing
 SELECT to_json(e)::VARCHAR AS row FROM grade_endpoints e WHERE ep >= $first AND ep < $end ORDER BY ep;
 
 -- name: newest
--- The newest answer and the newest quote where two rows of one moment differ: the greatest id is the newest.
+-- The newest answer and the newest quote of endpoints that have several rows at their latest moment: the greatest id is the newest.
 -- grain: one endpoint of those asked for
 -- reads: grade_rows; $window_start, $now (unix ms), $tied (JSON array)
 -- writes: nothing

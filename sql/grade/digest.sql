@@ -3,24 +3,24 @@
 -- grain: none
 -- reads: nothing
 -- writes: temporary macros
--- RFC 8785 prints a number as ECMAScript does; so does the engine, between 1e-4 and 1e15, but for the ".0" of whole numbers.
--- Micro-units below that are printed by hand. What is left, and control characters in a text, come out as \u00.
+-- RFC 8785 prints a number as ECMAScript does; so does the engine between 1e-4 and 1e15, except for the ".0" of whole numbers.
+-- Smaller multiples of 1e-6 are printed through DECIMAL. Any other number becomes \u00; so begins the escape of a control character.
 CREATE OR REPLACE TEMP MACRO json_number(x) AS CASE WHEN x IS NULL THEN 'null' WHEN abs(x) >= 1e15 THEN '\u00'
   WHEN x = floor(x) THEN x::BIGINT::VARCHAR WHEN abs(x) >= 1e-4 THEN x::VARCHAR
   WHEN x::DECIMAL(18, 6)::DOUBLE = x THEN rtrim(x::DECIMAL(18, 6)::VARCHAR, '0') ELSE '\u00' END;
 CREATE OR REPLACE TEMP MACRO json_boolean(x) AS CASE WHEN x THEN 'true' WHEN x IS NULL THEN 'null' ELSE 'false' END;
 CREATE OR REPLACE TEMP MACRO json_text(x) AS coalesce(to_json(x)::VARCHAR, 'null');
--- The engine's own text of a time is made ten times as fast as a formatted one; it leaves out zeros at the end.
+-- Casting a time to text is ten times as fast as strftime, but leaves out zeros at the end.
 CREATE OR REPLACE TEMP MACRO json_time(t, text) AS CASE WHEN length(text) > length('2026-01-01 00:00:00.000')
   THEN strftime(t, '%Y-%m-%dT%H:%M:%S.%g') ELSE concat(replace(text, ' ', 'T'), right('.000', length('2026-01-01 00:00:00.000') - length(text))) END;
 
 -- name: lines
--- What the letters of some endpoints stand on: the lines of the window's rows that no correction withdrew.
+-- The lines over which the digest of an endpoint's card is computed: one for each row of the window that no correction withdrew.
 -- grain: one endpoint
 -- reads: in_window (grade/due), grade_chunk, grade_withdrawn; $window_start, $now (unix ms), $eps (JSON array)
--- writes: nothing; before each line stands the row's id and a quotation mark, since digests.ts puts them in order of it
--- Members in the order of RFC 8785: by their names. Where \u00 stands (`printing`, or an id that would hide where it
--- ends) the digest is made outside.
+-- writes: nothing
+-- Each line is preceded by the row's id and a quotation mark, by which digests.ts sorts. Members are in the order of RFC 8785,
+-- by name. Where a line contains \u00 (see `printing`; also an id with a quotation mark or a newline), digests.ts prints it itself.
 WITH rows AS (
   SELECT c.ep, s.* FROM in_window($window_start, $now) s
     JOIN (SELECT cap, ep FROM grade_chunk SEMI JOIN (SELECT unnest(from_json($eps, '["UINTEGER"]')) AS ep) USING (ep)) c USING (cap)

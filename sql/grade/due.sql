@@ -1,20 +1,20 @@
 -- name: every
--- Every endpoint with a sample or an address is to be graded.
+-- Marks every endpoint with a sample, or with a row in `site`, as due.
 -- grain: one capability
 -- reads: every_sample, site
 -- writes: temp due_caps
 CREATE OR REPLACE TEMP TABLE due_caps AS SELECT cap FROM every_sample UNION SELECT cap FROM site;
 
 -- name: given
--- The endpoints of a list are to be graded.
+-- Marks the endpoints of a list as due.
 -- grain: one capability of $caps (JSON array)
 -- reads: $caps
 -- writes: temp due_caps
 CREATE OR REPLACE TEMP TABLE due_caps AS SELECT text AS cap FROM texts_of($caps);
 
 -- name: chunks
--- Which endpoints are due, in chunks of so many rows, how many rows of the window each has, and which of them took money.
--- That an endpoint took money is the only fact that grading passes from one endpoint to others.
+-- Divides the due endpoints into chunks of about $chunk_rows rows, counts the rows that each has in the window, and finds those
+-- that took money and delivered nothing, the only fact that grading passes from one endpoint to others.
 -- grain: grade_withdrawn one row that a correction withdrew; grade_due one endpoint, ep counts it within its chunk from 0;
 --   thefts one endpoint that took money and whose theft lies in the window
 -- reads: due_caps(cap), every_sample, withdrawn, site; $window_start, $now, $theft_before (unix ms), $chunk_rows, $block_ms
@@ -35,7 +35,8 @@ chunked AS (SELECT *, ((sum(n) OVER (ORDER BY cap) - n) // $chunk_rows)::INTEGER
 SELECT cap, n::INTEGER AS n, paid::INTEGER AS paid, chunk,
   (row_number() OVER (PARTITION BY chunk ORDER BY cap) - 1)::UINTEGER AS ep FROM chunked;
 
--- Settled, watched, nothing came, no refund, long enough ago. Only our own calls: a rival could publish thefts.
+-- Calls made by $theft_before that settled, were watched to their end, delivered nothing and were not refunded. Only our own calls
+-- count: a rival could publish calls that make a seller look like a thief.
 CREATE OR REPLACE TEMP TABLE grade_thefts AS
 SELECT cap, count(DISTINCT epoch_ms(t) // $block_ms)::INTEGER AS blocks, max(t) AS last
 FROM in_window($window_start, $now) s SEMI JOIN grade_due USING (cap) ANTI JOIN grade_withdrawn w ON w.row = s.row

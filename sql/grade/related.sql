@@ -1,12 +1,12 @@
 -- name: thieves
--- The payee and domain table as the run that was just made left it.
+-- The table of related parties after the run that has just been made.
 -- grain: one endpoint that took money in its window
 -- reads: thefts
 -- writes: nothing
 SELECT cap, pay_to, domain FROM thefts ORDER BY cap;
 
 -- name: affected
--- Endpoints whose payTo or registrable domain is that of another endpoint's row in $changed, a JSON array of {cap, pay_to,
+-- Endpoints that share a payTo or a registrable domain with another endpoint in $changed, a JSON array of {cap, pay_to,
 -- domain}: their flags of related parties may change.
 -- grain: one capability
 -- reads: $changed, site

@@ -1,10 +1,10 @@
 -- name: open
--- The queue of asks: urls that somebody asked about and that were not probed since, fairly by registrable domain.
--- An ask has its turn when it came, or from its `not_before` on. It is open when no handshake of its capability, and no look
--- for it, is younger than $rest_ms before its turn: what was found wanting is not looked at again for so long. A
--- re-test that the seller asked for is open until it is looked at after its turn. Each domain's
--- oldest ask comes first, then each one's second; no more than $per_domain of a domain are begun within an hour, and no more
--- than $per_platform of all names under one hosting platform. After $kept_ms an ask has had its time. $now is unix ms.
+-- The queue of asks (requests to probe a url that is not in the record), shared out by registrable domain.
+-- An ask is due from the time it was made, or from its `not_before` on. It is open unless its capability was probed or looked
+-- at (`looked`) after $rest_ms before that time, so that a url that failed is not tried again at once. A re-test that a seller
+-- asked for is open until it is looked at once after it is due. The oldest ask of each domain comes first, then the second of
+-- each; at most $per_domain of one domain are begun in an hour, and at most $per_platform of all names under one hosting
+-- platform. An ask expires after $kept_ms. $now is unix ms.
 -- grain: one asked capability
 -- reads: asked, looked, seen, endpoint
 -- writes: nothing
@@ -28,16 +28,16 @@ WHERE p.turn + coalesce(b.n, 0) <= $per_domain AND p.platform_turn + coalesce(u.
 ORDER BY p.turn, p.first.t, p.first.id LIMIT $most;
 
 -- name: unprobed
--- What was listed since $since (unix ms) and never probed, nor looked at within a day of $now: the newest first, fairly by
--- registrable domain and within the same hourly bounds as asks.
+-- Endpoints listed since $since (unix ms) that were never probed, nor looked at in the day before $now: the newest first, shared
+-- out by registrable domain and within the hourly bounds of asks.
 -- grain: one listed capability
 -- reads: listing, looked, seen, endpoint
 -- writes: nothing
-WITH came AS (
+WITH fresh AS (
   SELECT cap, min(t) AS t FROM listing WHERE NOT gone GROUP BY cap HAVING min(t) >= epoch_ms($since)),
  queued AS (
   SELECT c.cap, c.t, e.url, e.method, e.domain, e.platform, row_number() OVER (PARTITION BY e.domain ORDER BY c.t DESC, c.cap) AS turn
-  FROM came c JOIN endpoint e USING (cap) ANTI JOIN (FROM seen WHERE last_seen IS NOT NULL) s USING (cap)
+  FROM fresh c JOIN endpoint e USING (cap) ANTI JOIN (FROM seen WHERE last_seen IS NOT NULL) s USING (cap)
     ANTI JOIN (FROM looked WHERE t > epoch_ms($now) - INTERVAL 1 DAY) l USING (cap)
   WHERE NOT e.ours),
  placed AS (SELECT *, row_number() OVER (PARTITION BY platform ORDER BY turn, t DESC, cap) AS platform_turn FROM queued)
@@ -47,9 +47,9 @@ WHERE q.turn + coalesce(b.n, 0) <= $per_domain AND q.platform_turn + coalesce(u.
 ORDER BY q.turn, q.t DESC, q.cap LIMIT $most;
 
 -- name: demand
--- How much an endpoint was asked for in the seven UTC days before $day: clients that checked it, and for one that nobody
--- knew the days on which somebody asked; a seller's own re-tests count nothing, or they would draw paid calls. What was
--- asked for under one verb counts for the verbs that the look found.
+-- Demand for an endpoint in the seven UTC days before $day: the clients that checked it, plus, for an endpoint that was not in
+-- the record, the days with an ask. Re-tests that a seller asked for do not count, or a seller could draw paid calls to itself.
+-- An ask under one verb counts for the verbs under which the endpoint was found.
 -- grain: one capability
 -- reads: demand, asked, looked
 -- writes: nothing
@@ -59,7 +59,7 @@ WITH checked AS (
   SELECT DISTINCT cap, t::DATE AS day FROM asked WHERE t >= $day::DATE - INTERVAL 7 DAY AND t < $day::DATE
     AND json_extract(body, '$.retest') IS NULL),
  found AS (SELECT DISTINCT cap, unnest(found) AS found FROM looked WHERE t >= $day::DATE - INTERVAL 8 DAY),
- meant AS (
+ by_asks AS (
   SELECT cap, 1 AS n FROM days UNION ALL
   SELECT f.found AS cap, 1 AS n FROM days d JOIN found f ON f.cap = d.cap WHERE f.found <> d.cap)
-SELECT cap, sum(n)::BIGINT AS n FROM (FROM checked UNION ALL FROM meant) GROUP BY cap;
+SELECT cap, sum(n)::BIGINT AS n FROM (FROM checked UNION ALL FROM by_asks) GROUP BY cap;

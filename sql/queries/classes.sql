@@ -1,8 +1,8 @@
 -- name: nobody_passed
--- Days and classes on which questions with known answers were asked of several payees and not one answer passed. Control inputs
--- are no part of it. A record that was withdrawn already counts for its day all the same.
+-- Classes and days on which at least $least payees were asked questions with known answers and none passed, which suggests that
+-- the question is wrong. Control inputs are left out; records that a correction withdrew are counted.
 -- grain: one class and UTC day
--- reads: $since, $until (of the days looked at), $least (payees), class_asked, samples
+-- reads: $since, $until (UTC days, `until` exclusive), $least (payees), class_asked, samples
 -- writes: nothing
 SELECT a.class, strftime(a.t, '%Y-%m-%d') AS day, count(DISTINCT address_of(s.pay_to))::INTEGER AS payees
 FROM class_asked a JOIN samples s ON s.obs_id = a.intent AND s.cap = a.cap AND s.kind = 1
@@ -12,7 +12,8 @@ HAVING NOT bool_or(is_passed(s.delivered, s.delivery, s.outcome)) AND count(DIST
 ORDER BY day, a.class;
 
 -- name: calls_of
--- The calls of one class and day that count. One that took the money and gave nothing is not among them: no question does that.
+-- The calls of one class and day that count for grading, without those that delivered nothing: a wrong question does not explain
+-- those.
 -- grain: one paid call that no correction withdraws
 -- reads: $class, $day, class_asked, samples, withdrawn, paid_intent
 -- writes: nothing

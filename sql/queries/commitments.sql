@@ -1,5 +1,6 @@
 -- name: open
--- Commitments to unpublished bought calls of hours before $before, by hour and hash: the order of the log would tell more.
+-- Commitments to unpublished bought calls from the hours before $before, sorted by hour and hash: the order of the log would
+-- reveal when within its hour each call was made.
 -- grain: one commitment that the tree was not seen to hold yet
 -- reads: $before, commitment_open
 -- writes: nothing

@@ -1,6 +1,6 @@
 -- name: listed
--- What is listed now, with what the planner needs to know of it.
--- A (source, source id) is listed where its newest record put it; a delisting takes it out.
+-- The endpoints that are listed now, with what the planner needs of each.
+-- The newest record of a (source, source id) decides: a listing assigns it to a capability, a delisting removes it.
 -- grain: one listed capability
 -- reads: listing, endpoint, seen, samples, withdrawn, class_mapped, class_asked, paid_result; $block_ms (of the method)
 -- writes: nothing
@@ -20,11 +20,11 @@ WITH newest AS (
   FROM paid GROUP BY cap),
  mapped AS (
   SELECT * FROM class_mapped QUALIFY is_newest(cap, t, log_offset, event_id)),
- trials AS (          -- control inputs of the mapping that stands, and whether anything ever passed under it
+ trials AS (          -- control inputs sent under the current mapping, and whether any call passed under it
   SELECT m.cap, count(*) FILTER (a.control) AS controls, bool_or(is_passed(r.delivered, r.delivery, r.outcome)) AS passed
   FROM mapped m JOIN class_asked a ON a.cap = m.cap AND a.mapping = m.id JOIN paid_result r ON r.intent = a.intent AND r.cap = a.cap
   WHERE r.watched GROUP BY m.cap),
- -- A failure that a buyer published starts re-tests, until calls of ours have said whether it counts.
+ -- A failure that a buyer published is re-tested until our own calls confirm it or do not.
  unconfirmed AS (SELECT DISTINCT cap FROM samples ANTI JOIN withdrawn USING (obs_id) WHERE kind = 2 AND fault = 'unconfirmed'),
  since AS (
   SELECT p.cap, count(*) AS passes FROM paid p JOIN blocks b ON p.cap = b.cap AND {t: p.t, id: p.obs_id} > b.failed
@@ -39,7 +39,7 @@ FROM live l JOIN endpoint e USING (cap) LEFT JOIN seen s USING (cap) LEFT JOIN b
 ORDER BY l.cap;
 
 -- name: current
--- The listing of some endpoints that holds now: the seller's own newest where there is one, else a catalogue's. As in `listed`.
+-- The current listing of some endpoints: the seller's own newest where there is one, else a catalogue's newest, as in `listed`.
 -- grain: one listed capability of $caps (JSON array)
 -- reads: $caps, listing, endpoint
 -- writes: nothing
@@ -54,7 +54,7 @@ SELECT l.cap, e.url, e.method, e.tool, l.best.claims AS claims, l.best.own AS ow
 ORDER BY l.cap;
 
 -- name: of_source
--- Records of one source: the newest of each source id, and all records of one day, whose ids must not be used again.
+-- Listing records of one source: the newest of each source id, and all of one UTC day, whose ids must not be used again.
 -- grain: one record of the source
 -- reads: listing; the parameters `source` and `day`
 -- writes: nothing
@@ -64,25 +64,25 @@ FROM listing WHERE source = $source
 QUALIFY newest OR t::DATE = $day::DATE;
 
 -- name: facts
--- What is known of the endpoints with news, for their listing leaves; of all where $every is true.
--- Listed as in `listed`: a (source, source id) is where its newest record put it, and the seller's own newest
--- one speaks. A third party's listing alone brings nothing into the market (is_in_market).
--- grain: one capability with a known address; `listed` is false where no source names it now, or the market does not hold it
+-- The contents of the listing leaves of endpoints that have new records; of all endpoints where $every is true.
+-- Which listing is current is decided as in `listed`. A third party's listing alone does not put an endpoint on the market
+-- (is_in_market).
+-- grain: one capability with a known url; `listed` is false where no source names it now, or it is not on the market
 -- reads: $every, dirty, endpoint, listing, seen, quoted, payee, class_mapped
 -- writes: nothing
 WITH news AS (SELECT cap FROM endpoint WHERE $every::BOOLEAN OR cap IN (SELECT cap FROM dirty)),
  sources AS (SELECT DISTINCT source, source_id FROM listing SEMI JOIN news USING (cap)),
- wanted AS (          -- also where those sources pointed before: a listing that moved leaves the capability that it was of
+ wanted AS (          -- and the capabilities that those sources named before: a listing may have moved from one to another
   FROM news UNION SELECT cap FROM listing SEMI JOIN sources USING (source, source_id)),
  newest AS (
   SELECT * FROM listing SEMI JOIN sources USING (source, source_id)
   QUALIFY is_newest(row(source, source_id), t, log_offset, event_id)),
  live AS (
   SELECT cap, speaking_listing(seller_controlled, t, log_offset, event_id, claims) AS best,
-    -- what a 402 declares is no row that somebody lists; its defects are its own
+    -- a listing that a 402 declares is left out here: its defects are in terms_defects
     max({own: seller_controlled, t: t, o: log_offset, id: event_id, defects: defects}) FILTER (source <> '402') AS listed
   FROM newest SEMI JOIN wanted USING (cap) WHERE NOT gone GROUP BY cap),
- -- the class that we gave it goes before the one that it names
+ -- our own class mapping goes before the class that the listing names
  mapped AS (
   SELECT cap, class FROM class_mapped SEMI JOIN wanted USING (cap)
   QUALIFY is_newest(cap, t, log_offset, event_id)),

@@ -1,5 +1,5 @@
 -- name: dirty
--- Capabilities with news since they were last graded.
+-- Capabilities with new records since they were last graded.
 -- grain: one capability
 -- reads: dirty
 -- writes: nothing
@@ -20,7 +20,7 @@ DELETE FROM dirty;
 SELECT cap FROM correction UNION SELECT cap FROM reinstated UNION SELECT cap FROM dispute;
 
 -- name: stale
--- Endpoints with news since the last call; the caller empties the table in the same transaction.
+-- Capabilities with new records since the last call; the caller empties the table in the same transaction.
 -- grain: one capability
 -- reads: stale
 -- writes: nothing

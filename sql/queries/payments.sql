@@ -1,5 +1,5 @@
 -- name: open
--- Intents without a result: a process died between them.
+-- Paid intents without a result: the process ended before it wrote one.
 -- grain: one intent
 -- reads: paid_intent, paid_result, event
 -- writes: nothing
@@ -10,9 +10,9 @@ SELECT e.event_id, e.cap, e.observed_at, e.body FROM event e JOIN open o ON o.ev
 WHERE e.type = 'paid.intent' ORDER BY e.observed_at, e.event_id;
 
 -- name: awaiting
--- Intents with a result of which the chain may still have something to say: the Transfer was not seen and may still be found
--- (the signature had not expired an hour before the newest record of a paid call was appended), or it was seen and is not
--- final (looked for until a week after). All of these are real time, whatever clock the record's own times come from.
+-- Intents with a result whose settlement is not known to be final: the Transfer was not seen and may still be found (its
+-- signature expired less than an hour before the newest record of a paid call was appended), or it was seen and is not final
+-- (watched until a week after). These three times are real time, even where the record runs on a simulated clock.
 -- grain: one intent, with its newest Transfer or NULL
 -- reads: paid_intent, paid_result, settlement, paid_followup, event
 -- writes: nothing
@@ -35,10 +35,9 @@ QUALIFY row_number() OVER (PARTITION BY e.event_id, e.cap ORDER BY m.observed_at
 ORDER BY e.observed_at, e.event_id;
 
 -- name: undelivered
--- Payments that settled, brought nothing and were not paid back (undelivered payments): the newest $most of the last $days days
--- of the record.
--- Calls that are our own fault accuse nobody, so nothing is undelivered there.
--- grain: one intent, with its Transfer (what is final goes before what was only seen)
+-- Payments that settled, delivered nothing and were not refunded: the newest $most of the last $days days of the record, without
+-- calls that failed by a fault of ours.
+-- grain: one intent, with its Transfer (a final one goes before one that was only seen)
 -- reads: samples, paid_intent, settlement, event; $days, $most
 -- writes: nothing
 WITH undelivered AS (
@@ -72,15 +71,15 @@ WHERE json_extract_string(e.body, '$.refund.tx') IS NOT NULL
 ORDER BY ALL;
 
 -- name: retried
--- Was a used payment proof shown to the endpoint $cap again since $since, to learn how it answers?
+-- One row if a used payment proof was sent to the endpoint $cap once more since $since, to see how it answers a retry.
 -- grain: at most one row
 -- reads: retried; $cap, $since
 -- writes: nothing
 SELECT 1 AS known FROM retried WHERE cap = $cap AND t >= $since::TIMESTAMP LIMIT 1;
 
 -- name: payees
--- Payee of the newest settlement of each endpoint since $since, if the quote named that payee, and when the other buyers of the
--- payee were read last.
+-- Payee of each endpoint's newest settlement since $since that went as quoted, and when the payee's other buyers were last read
+-- from the chain.
 -- grain: one capability
 -- reads: settlement, paid_intent, event, buyers; $since
 -- writes: nothing
@@ -97,7 +96,7 @@ FROM paid p LEFT JOIN buyers b ON b.cap = p.cap AND b.network = p.network AND b.
 GROUP BY p.cap, p.network, p.asset, p.pay_to ORDER BY read NULLS FIRST, p.cap;
 
 -- name: wallets
--- Wallets of our own with an intent since $since to pay the address $pay_to.
+-- Our own wallets with a paid intent since $since to the address $pay_to.
 -- grain: one wallet
 -- reads: paid_intent, event; $pay_to, $since
 -- writes: nothing

@@ -1,6 +1,6 @@
 -- name: done_on
--- Which planned calls of a UTC day were made: handshakes, probes of tools and intents whose slot lies on it, in a
--- block from $first on and before $end. A call runs in its slot, or late after a pause; nobody catches up for longer than a week.
+-- Planned calls of a UTC day that were made: handshakes, probes of tools and paid intents whose slot lies in blocks $first to
+-- $end (exclusive). A call runs in its slot, or later after a pause, at most a week late.
 -- grain: one event id
 -- reads: event, paid_intent; $day, $first, $end
 -- writes: nothing
@@ -10,8 +10,8 @@ SELECT event_id FROM (
 WHERE block >= $first AND block < $end AND t BETWEEN $day::DATE - INTERVAL 1 DAY AND $day::DATE + INTERVAL 8 DAY;
 
 -- name: passed_inputs
--- The newest $most inputs of our own whose call passed: when an equal input fails later, the input is not to blame (section 1
--- of the method).
+-- The newest $most synthetic inputs with which a call passed: where an equal input fails later, the input is not at fault
+-- (section 1 of the method).
 -- grain: one (capability, request)
 -- reads: samples, withdrawn, event
 -- writes: nothing

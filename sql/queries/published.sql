@@ -1,8 +1,8 @@
 -- name: verdicts
--- What our own blind calls say of failures that buyers published and nobody has said anything of yet (method, section
--- 3): reproduced as soon as one of ours failed in the same way; not_reproduced once at least $passes, not all in one
--- block, went by and none did. Only the blind calls after the failure are looked at, and no more than it takes: what
--- fails weeks later reproduces nothing.
+-- Verdicts of our own blind calls on failures that buyers published and that have none yet (method, section 3): reproduced as
+-- soon as one of our calls failed in the same way; not_reproduced after at least $passes calls, not all in one block, of which
+-- none did. Only the first blind calls after the failure count, as many as a verdict takes: a failure weeks later does not
+-- reproduce it.
 -- grain: one published call with a verdict
 -- reads: samples, withdrawn, paid_intent, event; $passes (of the method)
 -- writes: nothing

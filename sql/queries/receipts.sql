@@ -1,5 +1,5 @@
 -- name: open
--- Hashes of issued receipts, sorted by hash, since the order of the log would tell when each was bought.
+-- Hashes of issued receipts, sorted by hash, since the order of the log would reveal when each was bought.
 -- grain: one receipt that the tree was not seen to hold yet; at most $most
 -- reads: receipt_open; $most
 -- writes: nothing

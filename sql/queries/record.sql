@@ -1,7 +1,7 @@
 -- name: segment
--- What one segment of the commit chain holds under one key, or under every key.
+-- The records of one segment of the commit chain, of one key or of all.
 -- grain: one record of the log, in offset order
--- reads: $segment (Parquet file)
+-- reads: $segment (Parquet file), $key (null: all keys)
 -- writes: nothing
 SELECT event_id, type, key, observed_at, "offset" AS log_offset, body FROM read_parquet($segment)
 WHERE $key IS NULL OR key = $key ORDER BY "offset";

@@ -6,7 +6,7 @@
 SELECT coalesce(sum(price_micro), 0)::BIGINT AS micro FROM paid_intent;
 
 -- name: day
--- Money signed away on a UTC day, settled or not.
+-- Micro-units of the payments signed on a UTC day, whether they settled or not.
 -- grain: one (capability, url, payee)
 -- reads: paid_intent
 -- writes: nothing
@@ -14,8 +14,8 @@ SELECT cap, url, pay_to, sum(price_micro)::BIGINT AS micro FROM paid_intent
 WHERE on_day(t, $day) GROUP BY cap, url, pay_to;
 
 -- name: month
--- Payments signed on the $days UTC days that end with $day: what settled, what was a loss of our own (nobody watched the
--- end, or our fault), and what came back.
+-- Payments signed on the $days UTC days that end with $day, in micro-units: what settled, what we lost by a fault of ours
+-- (or because the end of the call was not watched), and what was refunded.
 -- grain: one (day, capability, url, payee)
 -- reads: paid_intent, samples; $day, $days
 -- writes: nothing

@@ -1,10 +1,11 @@
--- What changes faster than a card, of the endpoints that are asked for. `wanted` is a JSON array of {cap, at, since,
--- read}: the moment of its published headline card and the start of its window, unix ms, and {topic: next offset} of what
--- its run had read; all three null without a card.
--- Every large table meets the list first, so that a turn costs what is in the list.
+-- Facts of the wanted endpoints that change more often than their cards. `$wanted` is a JSON array of {cap, at, since, read}:
+-- the moment of the published headline card and the start of its window in unix ms, and {topic: next offset} of what its run
+-- had read; all three are null where there is no card.
+-- Every large table is joined with this list first, so that the cost depends on the length of the list alone.
 -- grain: one capability of the list with a known address
--- reads: $wanted, endpoint, seen, quoted, payee, listing, event, samples, every_sample, paid_intent, paid_result, retried, answered, settled_by, buyers, offer_signed, last_handshake, withdrawal, correction, reinstated,
---   correction_in_force, correction_record
+-- reads: $wanted, endpoint, seen, quoted, payee, listing, event, samples, every_sample, paid_intent, paid_result, retried,
+--   answered, settled_by, buyers, offer_signed, last_handshake, withdrawal, correction, reinstated, correction_in_force,
+--   correction_record
 -- writes: nothing
 WITH wanted AS MATERIALIZED (
   SELECT w.cap, epoch_ms(w.at) AS at_, epoch_ms(w.since) AS window_start, w.read
@@ -13,20 +14,21 @@ WITH wanted AS MATERIALIZED (
  later AS (
   SELECT cap, count(*) AS n FROM every_sample JOIN card USING (cap)
   WHERE t > card.at_ AND t > (SELECT min(at_) FROM card) GROUP BY cap),
- -- What the card's run had read of corrections: by offset, since clocks of two machines differ.
+ -- The corrections that the card's run had read: by offset, since the clocks of two machines differ.
  known_to_card AS (SELECT event_id, cap FROM correction_record s JOIN card USING (cap) WHERE s.log_offset < coalesce(card.read['corrections'], 0)),
  in_force_then AS (FROM correction c SEMI JOIN known_to_card USING (event_id, cap)
   ANTI JOIN (FROM reinstated SEMI JOIN known_to_card USING (event_id, cap)) r ON r.cap = c.cap AND r.correction = c.id),
- -- Few endpoints have a correction that their card does not know: of the largest tables only their rows are looked at.
+ -- Few endpoints have a correction that their card does not include; of the largest tables only the rows of these are read.
  corrected AS MATERIALIZED (
   SELECT DISTINCT cap FROM correction_in_force SEMI JOIN card USING (cap) ANTI JOIN known_to_card USING (event_id, cap)),
  sampled AS MATERIALIZED (FROM every_sample SEMI JOIN corrected USING (cap)),
  arrived AS MATERIALIZED (SELECT event_id, cap, topic, log_offset FROM event SEMI JOIN corrected USING (cap)),
- taken AS (          -- rows that the card stood on, withdrawn now: not those that a correction which its run applied had
-                     -- withdrawn, also if that one was taken back since
+ taken AS (          -- rows that were counted for the card and are withdrawn now; rows that a correction had withdrawn before
+                     -- the card's run were not counted, even if that correction was taken back since
   SELECT w.cap, count(DISTINCT w.obs_id) AS n FROM withdrawal w JOIN card USING (cap) JOIN sampled s ON s.obs_id = w.obs_id AND s.cap = w.cap
     LEFT JOIN paid_result r ON r.intent = w.obs_id AND r.cap = w.cap AND r.watched
-    -- what came after the run, told late, it did not stand on, whenever it was observed; a call without an end neither
+    -- records that were appended after the run's positions were not counted, whenever they were observed; nor were calls without
+    -- a watched result
     JOIN arrived e ON e.event_id = coalesce(r.event_id, w.obs_id) AND e.cap = w.cap AND e.log_offset < coalesce(card.read[e.topic], 0)
   WHERE s.t >= window_start AND s.t < card.at_
     AND s.kind < 2 AND is_counted(s.kind, s.fault, s.settled)
@@ -36,7 +38,7 @@ WITH wanted AS MATERIALIZED (
   SELECT cap, max({t: t, o: log_offset, id: event_id, networks: list_filter(json_extract_string(claims, '$.offers[*].network'), lambda n: n IS NOT NULL)})
       FILTER (json_extract_string(claims, '$.offers[0].network') IS NOT NULL) AS claimed
   FROM listing SEMI JOIN wanted USING (cap) WHERE NOT gone GROUP BY cap),
- -- Defects as in queries/listings (facts): of what stands, the seller's own newest before any other's.
+ -- Defects as in queries/listings (facts): of the current listings, those of the seller's own newest go before any other's.
  sources AS (SELECT DISTINCT source, source_id FROM listing SEMI JOIN wanted USING (cap) WHERE source <> '402'),
  standing AS (
   SELECT * FROM listing SEMI JOIN sources USING (source, source_id)
@@ -46,25 +48,25 @@ WITH wanted AS MATERIALIZED (
   FROM standing SEMI JOIN wanted USING (cap) WHERE NOT gone GROUP BY cap),
  prices AS (SELECT cap, count(*) AS n FROM quoted SEMI JOIN wanted USING (cap) GROUP BY cap),
  paid_to AS (SELECT cap, list(pay_to ORDER BY t DESC, pay_to) AS addresses FROM payee SEMI JOIN wanted USING (cap) GROUP BY cap),
- own AS (             -- the newest of the seller's own listings that names an address, and stands
+ own AS (             -- the newest current listing of the seller's own that names an address
   SELECT cap, arg_max(addresses, {t: t, o: log_offset, id: event_id}) AS addresses
   FROM (SELECT *, list_filter(json_extract_string(claims, '$.offers[*].pay_to'), lambda a: a IS NOT NULL) AS addresses
     FROM standing SEMI JOIN wanted USING (cap) WHERE NOT gone AND seller_controlled)
   WHERE len(addresses) > 0 GROUP BY cap),
- nothing AS (         -- as grade/due counts thefts: own calls that settled, brought nothing, and were not paid back
+ nothing AS (         -- our own calls that settled, delivered nothing and were not refunded, as grade/due counts thefts
   FROM samples SEMI JOIN wanted USING (cap)
   ANTI JOIN (SELECT obs_id FROM withdrawal SEMI JOIN wanted USING (cap)) USING (obs_id)
   WHERE kind = 1 AND is_counted(kind, fault, settled) AND is_unserved(settled, delivered, refunded)),
  unserved AS (SELECT cap, count(*) AS n, min(t) AS first FROM nothing GROUP BY cap),
- -- By the address that had the money. A reader asks whether one of them lies in the window and is a day old: the window begins
- -- with a UTC day and the last 24 hours lie in two of them, so the first one of each of the newest three days tells.
+ -- Thefts by the address that received the money. An answer depends on whether one lies in the window and is a day old. The window
+ -- begins with a UTC day, and the last 24 hours lie in two UTC days, so the first theft of each of the newest three days is enough.
  thefts AS (
   SELECT cap, to_json(list({pay_to: pay_to, days: days} ORDER BY days DESC, pay_to)[1:64])::VARCHAR AS thefts
   FROM (SELECT cap, pay_to, list(first ORDER BY first DESC)[1:3] AS days
     FROM (SELECT cap, address_of(pay_to) AS pay_to, epoch_ms(min(t)) AS first FROM nothing GROUP BY cap, address_of(pay_to), t::DATE)
     GROUP BY cap, pay_to)
   GROUP BY cap),
- again AS (           -- what showing a proof once more brought last, of calls that no correction withdrew
+ again AS (           -- the newest answer to a used payment proof sent once more, of calls that no correction withdrew
   SELECT cap, max({t: t, id: event_id, outcome: outcome}) AS last FROM retried SEMI JOIN wanted USING (cap)
   WHERE intent NOT IN (SELECT obs_id FROM withdrawal SEMI JOIN wanted USING (cap)) GROUP BY cap),
  -- Facts of payments beside the grade: who settled them and how long after the answer, and what was signed.
@@ -78,7 +80,7 @@ WITH wanted AS MATERIALIZED (
     FROM (SELECT *, CASE WHEN r.answered_time IS NOT NULL THEN greatest(0, m.last.t - r.answered_time) END AS late FROM moved m LEFT JOIN replied r USING (cap, intent)) AS m
     WHERE m.last.sender IS NOT NULL GROUP BY ALL)
   GROUP BY cap),
- -- Answered and never settled: the authorization ran out before the newest settlement's block that we know of, so by a chain's time.
+ -- Answered but never settled: the authorization expired before the block time of the newest settlement that we know of.
  unsettled AS (
   SELECT i.cap, count(*) AS n FROM paid_intent i JOIN replied r ON r.intent = i.event_id AND r.cap = i.cap
     JOIN paid_result p ON p.intent = i.event_id AND p.cap = i.cap AND p.watched AND p.delivered AND p.fault IS DISTINCT FROM 'ours'
@@ -88,7 +90,7 @@ WITH wanted AS MATERIALIZED (
   SELECT cap, {present: count(*), unread: count(*) FILTER (NOT receipt.read), valid: count(*) FILTER (receipt.valid),
     authorised: count(*) FILTER (receipt.authorised)} AS receipts
   FROM replied WHERE receipt IS NOT NULL GROUP BY cap),
- bought AS (          -- who else pays where it was paid, as read last
+ bought AS (          -- the other buyers of the payee, as last read from the chain
   SELECT cap, max({t: t, id: event_id, body: body}).body AS buyers FROM buyers SEMI JOIN wanted USING (cap) GROUP BY cap),
  beside AS (
   SELECT cap, to_json({offers: o.signed, receipts: r.receipts, settlers: coalesce(s.settlers, []), unsettled: coalesce(u.n, 0),
@@ -113,6 +115,6 @@ FROM (FROM endpoint SEMI JOIN wanted USING (cap)) e LEFT JOIN known s USING (cap
   LEFT JOIN paid_to t USING (cap) LEFT JOIN own o USING (cap) LEFT JOIN unserved u USING (cap)
   LEFT JOIN thefts h USING (cap) LEFT JOIN again a USING (cap) LEFT JOIN beside b USING (cap)
   LEFT JOIN (FROM last_handshake SEMI JOIN wanted USING (cap)) d USING (cap)
--- An url that was only asked about is not in the record yet: it is answered as unknown and queued until it was probed.
+-- An url with an ask alone is not in the record yet: it is answered as unknown and queued until it is probed.
 WHERE s.cap IS NOT NULL OR offered.cap IS NOT NULL
 ORDER BY e.cap

@@ -11,12 +11,12 @@ CREATE TABLE domain (host VARCHAR, number INTEGER);
 -- reads: $file
 -- writes: temporary domain_read, temporary domain_errors and domain_scans
 CREATE OR REPLACE TEMP TABLE domain_read AS
-SELECT trim(lei) AS lei, domain AS said, nullif(host_of(domain), '') AS host
+SELECT trim(lei) AS lei, domain AS text, nullif(host_of(domain), '') AS host
 FROM read_csv($file, header = TRUE, all_varchar = TRUE, delim = ',', quote = '"', escape = '"', sample_size = 2048,
   store_rejects = TRUE, rejects_table = 'domain_errors', rejects_scan = 'domain_scans', rejects_limit = 0);
 
 -- name: keep
--- Hosts of the companies. One may be that of several, as with the parts of a group.
+-- Stores the hosts of the companies. Several companies may share a host, such as the members of a group.
 -- grain: one host of one company
 -- reads: domain_read, company
 -- writes: domain
@@ -24,19 +24,19 @@ INSERT INTO domain
 SELECT DISTINCT r.host, c.number FROM domain_read r JOIN company c USING (lei) WHERE r.host IS NOT NULL ORDER BY r.host, c.number;
 
 -- name: refuse
--- Why a line of that file is not kept.
--- grain: one line of the file that is not kept
+-- The lines of the file that are not stored, each with the reason.
+-- grain: one line of the file that is not stored
 -- reads: domain_read, company
 -- writes: temporary domain_refused
 CREATE OR REPLACE TEMP TABLE domain_refused AS
-WITH told AS (
-  SELECT r.rowid AS place, r.lei, r.said, CASE WHEN r.host IS NULL THEN 'no_domain' WHEN c.lei IS NULL THEN 'no_company'
+WITH judged AS (
+  SELECT r.rowid AS place, r.lei, r.text, CASE WHEN r.host IS NULL THEN 'no_domain' WHEN c.lei IS NULL THEN 'no_company'
     WHEN row_number() OVER (PARTITION BY r.lei, r.host ORDER BY r.rowid) > 1 THEN 'again' END AS reason
   FROM domain_read r LEFT JOIN company c USING (lei))
-SELECT place, example_of(lei, said) AS example, reason FROM told WHERE reason IS NOT NULL;
+SELECT place, example_of(lei, text) AS example, reason FROM judged WHERE reason IS NOT NULL;
 
 -- name: counted
--- Why lines of that file are not kept, as with the rows of the golden copy.
+-- How many lines were not stored, for each reason.
 -- grain: one reason; examples = at most five
 -- reads: domain_refused, domain_errors
 -- writes: nothing

@@ -1,19 +1,21 @@
--- How names and numbers are compared: one definition for the import and for every question, kept in the register file itself.
+-- How names and numbers are normalised before they are compared: one definition for the import and for lookups, stored in the
+-- register file.
 -- grain: none
 -- reads: nothing
--- writes: macros folded, plain_name, words_of, grams_of, number_key, lei_digits, lei_holds, host_of; temporary macros example_of and refusals
+-- writes: macros folded, plain_name, words_of, grams_of, number_key, lei_digits, lei_holds, host_of; temporary macros example_of
+--   and refusals
 
--- Small letters without accents, points of abbreviations gone (S.p.A. is spa), every other sign a space. Signs are listed, not
--- letters: the engine compiles a pattern at every question, and one of all letters there are takes it milliseconds.
-CREATE OR REPLACE MACRO folded(said) AS trim(regexp_replace(regexp_replace(regexp_replace(
-  translate(replace(replace(replace(replace(replace(strip_accents(translate(lower(nfc_normalize(said)),
+-- Lower case without accents and without the points of abbreviations (S.p.A. becomes spa); every other sign becomes a space. The
+-- pattern lists signs, not letters: the engine compiles it in every query, and one of all Unicode letters takes milliseconds.
+CREATE OR REPLACE MACRO folded(text) AS trim(regexp_replace(regexp_replace(regexp_replace(
+  translate(replace(replace(replace(replace(replace(strip_accents(translate(lower(nfc_normalize(text)),
       'ａｂｃｄｅｆｇｈｉｊｋｌｍｎｏｐｑｒｓｔｕｖｗｘｙｚ０１２３４５６７８９　', 'abcdefghijklmnopqrstuvwxyz0123456789 ')),
     'ß', 'ss'), 'æ', 'ae'), 'œ', 'oe'), 'þ', 'th'), '&', ' and '), 'øłđðı', 'olddi'),
   '[''’`´]', '', 'g'), '\b(\w)\.', '\1', 'g'),
   '[\x00-/:-@\[-`{-©«-±´¶-¸»¿×÷\x{2000}-\x{206F}\x{2190}-\x{2BFF}\x{3000}-\x{3004}\x{3008}-\x{3020}\x{30FB}\x{FF00}-\x{FF0F}\x{FF1A}-\x{FF20}]+',
   ' ', 'g'));
 
--- Legal forms at the end of a name, then those that stand in front of one; docs/companies-lookup.md has the same list.
+-- Removes legal forms from the end of a name, then from its beginning; docs/companies-lookup.md has the same list.
 CREATE OR REPLACE MACRO without_form(text) AS regexp_replace(regexp_replace(text,
   '( (and co|gmbh|mbh|ag|kg|kgaa|ohg|ug|ug haftungsbeschrankt|ev|eg|se|inc|incorporated|corp|corporation|co|company|llc|l l c|llp|lp'
   '|limited partnership|ltd|limited|plc|public limited company|pty|pte|pvt|private|sa|s a|sas|sasu|sarl|eurl|sci|snc|sca|scs|spa|s p a'
@@ -25,18 +27,18 @@ CREATE OR REPLACE MACRO without_form(text) AS regexp_replace(regexp_replace(text
   '^((ooo|oao|zao|pao|ooo|ооо|оао|зао|пао|ао|pt|uab|sia|as) )+', '');
 CREATE OR REPLACE MACRO without_han_form(text) AS regexp_replace(regexp_replace(text, '^(?:株式会社|有限会社|合同会社) ?(.)', '\1'),
   '(.) ?(?:株式会社|有限会社|合同会社|股份有限公司|有限责任公司|有限公司)$', '\1');
--- Each of these leaves a word or a sign beside what it takes, so a name that is nothing but a legal form stays as it is.
-CREATE OR REPLACE MACRO plain_name(said) AS without_han_form(without_form(folded(said)));
+-- Both macros require a word or a sign beside the form, so a name that is only a legal form stays as it is.
+CREATE OR REPLACE MACRO plain_name(text) AS without_han_form(without_form(folded(text)));
 
 CREATE OR REPLACE MACRO words_of(plain) AS string_split(plain, ' ');
--- Three letters each, the word's ends marked: _al, all, lli, .., nz_.
+-- Trigrams of a word, its ends marked with an underscore: _al, all, lli, .., nz_.
 CREATE OR REPLACE MACRO grams_of(word) AS
   list_distinct(list_transform(range(1, length(word) + 1), lambda i: substr('_' || word || '_', i, 3)));
 
 -- Register numbers are written with and without spaces, points and leading zeros.
-CREATE OR REPLACE MACRO number_key(said) AS nullif(ltrim(upper(regexp_replace(said, '[^0-9A-Za-z]', '', 'g')), '0'), '');
+CREATE OR REPLACE MACRO number_key(text) AS nullif(ltrim(upper(regexp_replace(text, '[^0-9A-Za-z]', '', 'g')), '0'), '');
 
--- ISO 17442: letters stand for 10 to 35; the whole number is 1 modulo 97. 18 characters and two digits have 38 digits at most.
+-- ISO 17442: letters are replaced by 10 to 35, and the number is 1 modulo 97. 18 characters and two digits give at most 38 digits.
 CREATE OR REPLACE MACRO lei_digits(lei) AS
   replace(replace(replace(replace(replace(replace(replace(replace(replace(replace(replace(replace(replace(
   replace(replace(replace(replace(replace(replace(replace(replace(replace(replace(replace(replace(replace(lei,
@@ -45,12 +47,13 @@ CREATE OR REPLACE MACRO lei_digits(lei) AS
 CREATE OR REPLACE MACRO lei_holds(lei) AS lei_digits(lei)::HUGEINT % 97 = 1;
 
 -- A host without `www.`, or null where the text is no host name.
-CREATE OR REPLACE MACRO host_of(said) AS
-  regexp_extract(lower(trim(said)), '^(?:https?://)?(?:www\.)?((?:[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9])?\.)+[a-z0-9-]{2,63})\.?(?:[:/].*)?$', 1);
+CREATE OR REPLACE MACRO host_of(text) AS
+  regexp_extract(lower(trim(text)), '^(?:https?://)?(?:www\.)?((?:[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9])?\.)+[a-z0-9-]{2,63})\.?(?:[:/].*)?$', 1);
 
--- How an import tells of rows that it does not keep: an example of a row, and the reasons of a file with the first examples of
--- each. The first table has place, example and reason of each refused row, the second is the reader's own of what is no row.
-CREATE OR REPLACE TEMP MACRO example_of(id, said) AS coalesce(left(id, 40), '') || ' ' || coalesce(left(said, 60), '');
+-- The report on rows that an import does not store: `example_of` prints one row, `refusals` counts the rows of each reason and
+-- gives its first five examples. refused_rows has place, example and reason of each refused row; reader_errors is the reject table
+-- of the engine's CSV reader.
+CREATE OR REPLACE TEMP MACRO example_of(id, text) AS coalesce(left(id, 40), '') || ' ' || coalesce(left(text, 60), '');
 CREATE OR REPLACE TEMP MACRO refusals(refused_rows, reader_errors) AS TABLE
 SELECT reason, count(*) AS rows, list(example ORDER BY place)[1:5] AS examples FROM query_table(refused_rows) GROUP BY reason
 UNION ALL

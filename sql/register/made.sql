@@ -1,5 +1,5 @@
 -- name: columns
--- Names of the columns of a file with one line of them, to see what it is before it is read.
+-- Names of the columns in the header of a CSV file, by which its kind is recognised before it is read.
 -- grain: one column, in the order of the file
 -- reads: $file
 -- writes: nothing
@@ -7,7 +7,7 @@ SELECT column_name AS name FROM (DESCRIBE SELECT * FROM read_csv($file, header =
   escape = '"', sample_size = 20, ignore_errors = TRUE));
 
 -- name: write
--- What the register was made of. Without this row a file is no register: it is written last.
+-- Writes what the register was made of. This row is written last: a file without it is not a complete register.
 -- grain: one register
 -- reads: company, name, domain; $form, $source, $imported_at, $rows_read, $relations and $exceptions (null: no such file was read)
 -- writes: made

@@ -1,5 +1,5 @@
 -- name: none
--- Nothing is known of parents, unless files of level 2 are read.
+-- Creates the tables of parents, which stay empty unless files of level 2 are read.
 -- grain: none
 -- reads: nothing
 -- writes: temporary relation and reporting_exception
@@ -7,8 +7,8 @@ CREATE OR REPLACE TEMP TABLE relation (child VARCHAR, kind VARCHAR, parent VARCH
 CREATE OR REPLACE TEMP TABLE reporting_exception (lei VARCHAR, kind VARCHAR, reasons VARCHAR[]);
 
 -- name: read_relations
--- Rows of the relationship records (RR-CDF 2.1, level 2, as CSV). Of up to five periods one is that
--- of the relationship; the others are of accounts and documents.
+-- Rows of the relationship records (RR-CDF 2.1, level 2, as CSV). A row has up to five periods: one is that of the relationship,
+-- the others are of accounting and documents.
 -- grain: one row of the file
 -- reads: $file
 -- writes: temporary relation_read, temporary relation_errors and relation_scans
@@ -24,13 +24,13 @@ FROM read_csv($file, header = TRUE, all_varchar = TRUE, delim = ',', quote = '"'
   store_rejects = TRUE, rejects_table = 'relation_errors', rejects_scan = 'relation_scans', rejects_limit = 0);
 
 -- name: refuse_relations
--- Why a row names no parent: another relationship (of funds and branches), one that has ended or was withdrawn. A company
--- has one parent of a kind: of several the row that was updated last is kept.
--- grain: one row of the file that is not kept
+-- The rows that are not stored, each with the reason, such as another relationship (of funds and branches) or one that has ended.
+-- A company has one parent of each kind: of several rows the one that was updated last is stored.
+-- grain: one row of the file that is not stored
 -- reads: relation_read, row_read, refused
 -- writes: temporary relation_refused
 CREATE OR REPLACE TEMP TABLE relation_refused AS
-WITH told AS (
+WITH judged AS (
   SELECT r.rowid AS place, r.*, CASE
     WHEN kind IS NULL THEN 'other_kind'
     WHEN coalesce(status, '') <> 'ACTIVE' OR coalesce(registration, '') NOT IN ('PUBLISHED', 'LAPSED', 'PENDING_TRANSFER', 'PENDING_ARCHIVAL')
@@ -41,20 +41,20 @@ WITH told AS (
     WHEN child IS NULL OR child NOT IN (SELECT w.lei FROM row_read w ANTI JOIN refused f ON f.place = w.rowid) THEN 'no_company' END AS reason
   FROM relation_read r),
  again AS (
-  SELECT place FROM told WHERE reason IS NULL
+  SELECT place FROM judged WHERE reason IS NULL
   QUALIFY row_number() OVER (PARTITION BY child, kind ORDER BY updated DESC NULLS LAST, place DESC) > 1)
-SELECT place, example_of(child, type) || ' ' || coalesce(left(parent, 40), '') AS example, reason FROM told WHERE reason IS NOT NULL
-UNION ALL SELECT t.place, example_of(t.child, t.type) || ' ' || coalesce(left(t.parent, 40), ''), 'again' FROM told t SEMI JOIN again USING (place);
+SELECT place, example_of(child, type) || ' ' || coalesce(left(parent, 40), '') AS example, reason FROM judged WHERE reason IS NOT NULL
+UNION ALL SELECT j.place, example_of(j.child, j.type) || ' ' || coalesce(left(j.parent, 40), ''), 'again' FROM judged j SEMI JOIN again USING (place);
 
 -- name: counted_relations
--- Why rows are not kept, as with the rows of the golden copy.
+-- How many relationship records were not stored, for each reason.
 -- grain: one reason; examples = at most five
 -- reads: relation_refused, relation_errors
 -- writes: nothing
 FROM refusals('relation_refused', 'relation_errors') ORDER BY reason;
 
 -- name: keep_relations
--- Parents that are reported, since the beginning of the relationship.
+-- Stores the reported parents; since = beginning of the relationship.
 -- grain: one kind of parent of one company
 -- reads: relation_read, relation_refused
 -- writes: temporary relation; drops relation_read and relation_refused
@@ -77,31 +77,31 @@ FROM read_csv($file, header = TRUE, all_varchar = TRUE, delim = ',', quote = '"'
   store_rejects = TRUE, rejects_table = 'exception_errors', rejects_scan = 'exception_scans', rejects_limit = 0);
 
 -- name: refuse_exceptions
--- Why an exception is not kept. Of several of one company and kind the last row is.
--- grain: one row of the file that is not kept
+-- The exceptions that are not stored, each with the reason. Of several of one company and kind the last row is stored.
+-- grain: one row of the file that is not stored
 -- reads: exception_read, row_read, refused
 -- writes: temporary exception_refused
 CREATE OR REPLACE TEMP TABLE exception_refused AS
-WITH told AS (
+WITH judged AS (
   SELECT r.rowid AS place, r.*, CASE
     WHEN kind IS NULL THEN 'other_kind'
     WHEN len(reasons) = 0 THEN 'no_reason'
     WHEN lei IS NULL OR lei NOT IN (SELECT w.lei FROM row_read w ANTI JOIN refused f ON f.place = w.rowid) THEN 'no_company' END AS reason
   FROM exception_read r),
  again AS (
-  SELECT place FROM told WHERE reason IS NULL QUALIFY row_number() OVER (PARTITION BY lei, kind ORDER BY place DESC) > 1)
-SELECT place, example_of(lei, category) AS example, reason FROM told WHERE reason IS NOT NULL
-UNION ALL SELECT t.place, example_of(t.lei, t.category), 'again' FROM told t SEMI JOIN again USING (place);
+  SELECT place FROM judged WHERE reason IS NULL QUALIFY row_number() OVER (PARTITION BY lei, kind ORDER BY place DESC) > 1)
+SELECT place, example_of(lei, category) AS example, reason FROM judged WHERE reason IS NOT NULL
+UNION ALL SELECT j.place, example_of(j.lei, j.category), 'again' FROM judged j SEMI JOIN again USING (place);
 
 -- name: counted_exceptions
--- Why rows are not kept, as with the rows of the golden copy.
+-- How many reporting exceptions were not stored, for each reason.
 -- grain: one reason; examples = at most five
 -- reads: exception_refused, exception_errors
 -- writes: nothing
 FROM refusals('exception_refused', 'exception_errors') ORDER BY reason;
 
 -- name: keep_exceptions
--- Parents that are not reported.
+-- Stores the reasons why a company reports no parent of a kind.
 -- grain: one kind of parent of one company
 -- reads: exception_read, exception_refused
 -- writes: temporary reporting_exception; drops exception_read and exception_refused

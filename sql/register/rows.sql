@@ -1,6 +1,6 @@
 -- name: read
--- Rows of the golden copy (LEI-CDF 3.1, level 1, as CSV), in the engine's own reader; what is no row of it is put aside
--- with its line.
+-- Reads the golden copy, GLEIF's file of all LEIs (LEI-CDF 3.1, level 1, as CSV), with the engine's CSV reader; lines that it
+-- cannot read go to its reject tables.
 -- grain: one row of the file
 -- reads: $file
 -- writes: temporary row_read, temporary reject_errors and reject_scans
@@ -30,34 +30,34 @@ FROM read_csv($file, header = TRUE, all_varchar = TRUE, delim = ',', quote = '"'
   store_rejects = TRUE, rejects_limit = 0);
 
 -- name: refuse
--- Why a row is not kept. Of a LEI that stands there again, the row that was updated last is kept.
--- grain: one row of the file
+-- The rows that are not stored, each with the reason. Of several rows with one LEI the one that was updated last is stored.
+-- grain: one row of the file that is not stored
 -- reads: row_read
 -- writes: temporary refused
 CREATE OR REPLACE TEMP TABLE refused AS
-WITH told AS (
+WITH judged AS (
   SELECT rowid AS place, lei, name, CASE
     WHEN NOT coalesce(regexp_full_match(lei, '[0-9A-Z]{18}[0-9]{2}'), FALSE) THEN 'no_lei'
     WHEN NOT lei_holds(lei) THEN 'check_digits'
     WHEN coalesce(name, '') = '' THEN 'no_name' END AS reason, updated FROM row_read),
  again AS (
-  SELECT place FROM told WHERE reason IS NULL
-    AND lei IN (SELECT lei FROM told WHERE reason IS NULL GROUP BY lei HAVING count(*) > 1)
+  SELECT place FROM judged WHERE reason IS NULL
+    AND lei IN (SELECT lei FROM judged WHERE reason IS NULL GROUP BY lei HAVING count(*) > 1)
   QUALIFY row_number() OVER (PARTITION BY lei ORDER BY updated DESC NULLS LAST, place DESC) > 1)
-SELECT place, example_of(lei, name) AS example, reason FROM told WHERE reason IS NOT NULL
-UNION ALL SELECT t.place, example_of(t.lei, t.name), 'again' FROM told t SEMI JOIN again USING (place);
+SELECT place, example_of(lei, name) AS example, reason FROM judged WHERE reason IS NOT NULL
+UNION ALL SELECT j.place, example_of(j.lei, j.name), 'again' FROM judged j SEMI JOIN again USING (place);
 
 -- name: counted
--- What became of the rows: those that are no row at all in the engine's own words, those that are refused, with the first few.
+-- How many rows were not stored, for each reason: refused rows, and lines that the engine's reader could not read.
 -- grain: one reason; examples = at most five, in the order of the file
 -- reads: refused, reject_errors
 -- writes: nothing
 FROM refusals('refused', 'reject_errors') ORDER BY reason;
 
 -- name: keep
--- The companies, in the order of their LEIs, which is what finds one by its LEI: blocks say what they hold at least and
--- at most. Not packed, and with an index: a row that is asked for by its number takes 0.1 ms, and 20 ms where its block
--- is unpacked for it. Parents stand in the row for the same reason; the name is that of the parent's own row, if there is one.
+-- Stores the companies in the order of their LEIs, so that a query by LEI reads one block: the engine knows the least and the
+-- greatest value of each. The table is uncompressed and has an index: reading a row by its number takes 0.1 ms, and 20 ms where
+-- its block must be decompressed. Parents are columns of the row for the same reason; a parent's name is that of its own row.
 -- grain: one company; number = its place in that order
 -- reads: row_read, refused, relation, reporting_exception
 -- writes: company; drops row_read, refused, relation and reporting_exception

@@ -1,6 +1,6 @@
 -- name: asked
--- A question as its names and numbers are compared.
--- grain: one question
+-- The name, number and domain of a lookup, normalised as those of the register are.
+-- grain: one lookup
 -- reads: $name, $number, $domain
 -- writes: nothing
 SELECT folded($name) AS folded, plain_name($name) AS key, number_key($number) AS number, nullif(host_of($domain), '') AS host;
@@ -13,7 +13,7 @@ SELECT folded($name) AS folded, plain_name($name) AS key, number_key($number) AS
 SELECT number FROM company WHERE lei = $lei;
 
 -- name: by_number
--- Register numbers are unique within one register only: those of all of them, unless one is named.
+-- Companies with a register number: in all business registers, since numbers are unique within one only, or in the one named.
 -- grain: one company; of more than $most the first by LEI
 -- reads: register_number, company; $number, $authority, $country (null: any), $most
 -- writes: nothing
@@ -30,24 +30,23 @@ ORDER BY c.status = 'ACTIVE' DESC, r.number LIMIT $most;
 SELECT number FROM domain WHERE host = $host ORDER BY number LIMIT $most;
 
 -- name: by_key
--- Names that are equal as they are compared.
+-- Names that are equal once they are normalised.
 -- grain: one name
 -- reads: name; $key, $country (null: any), $most
 -- writes: nothing
 SELECT number, key FROM name WHERE key = $key AND ($country::VARCHAR IS NULL OR contains(countries, $country)) ORDER BY number LIMIT $most;
 
 -- name: word
--- A word of the register, and in how many names it stands.
+-- The number of a word of the register, and how many names contain it.
 -- grain: a word of the register
 -- reads: vocabulary; $word
 -- writes: nothing
 SELECT id, names FROM vocabulary WHERE word = $word;
 
 -- name: all_words
--- Names that hold up to three words, which are the rarest of a question; the shortest names come first, as what is
--- nearest to it.
+-- Names that contain up to three words, the rarest ones of the lookup; the shortest names, which are nearest to it, come first.
 -- grain: one name
--- reads: posting; $a, $b, $c (the same again where there are fewer), $country (null: any), $most
+-- reads: posting; $a, $b, $c (repeated where there are fewer than three words), $country (null: any), $most
 -- writes: nothing
 SELECT name FROM posting
 WHERE word = $a AND ($country::VARCHAR IS NULL OR contains(countries, $country))
@@ -56,8 +55,9 @@ WHERE word = $a AND ($country::VARCHAR IS NULL OR contains(countries, $country))
 ORDER BY letters, name LIMIT $most;
 
 -- name: near
--- Words written nearly like one: those that share the most of its threes of letters, which are literals here for that.
--- grain: one word; the caller counts the edits
+-- Words that share the most trigrams with one word. The trigrams are literals in the statement, so that the engine reads only the
+-- blocks that can contain them.
+-- grain: one word; the caller computes the edit distance
 -- reads: gram; $least_shared, the list
 -- writes: nothing
 SELECT word FROM gram WHERE gram IN ({list}) GROUP BY word HAVING count(*) >= $least_shared ORDER BY count(*) DESC, word LIMIT 200;
@@ -70,7 +70,7 @@ SELECT word FROM gram WHERE gram IN ({list}) GROUP BY word HAVING count(*) >= $l
 SELECT id, word, names FROM vocabulary WHERE id IN ({list});
 
 -- name: similar
--- Names by how many letters of the question they hold, in words written alike.
+-- Names by the total weight of the lookup's words that they contain, in similar spellings.
 -- grain: one name
 -- reads: posting; $near (JSON: [{place, id, weight}], place = which word of the question), the list of ids, $country
 -- (null: any), $most
@@ -91,7 +91,8 @@ SELECT name FROM held GROUP BY name ORDER BY sum(weight) DESC, any_value(letters
 SELECT number, key FROM name WHERE id IN ({list});
 
 -- name: standing
--- What the order of equals depends on. Numbers stand as literals: what is joined is not found by the index.
+-- Facts by which candidates of equal score are ordered. The numbers are literals in the statement, since an index is not used for
+-- joined values.
 -- grain: one company of the list
 -- reads: company; $folded
 -- writes: nothing
@@ -100,7 +101,7 @@ SELECT number, status = 'ACTIVE' AS active, registration = 'ISSUED' AS issued,
 FROM company WHERE number IN ({list});
 
 -- name: companies
--- All that is known of some companies.
+-- All columns of some companies.
 -- grain: one company of the list
 -- reads: company
 -- writes: nothing
@@ -121,7 +122,7 @@ SELECT number, host FROM domain WHERE number IN ({list}) ORDER BY host;
 SELECT name FROM company WHERE lei = $lei LIMIT 1;
 
 -- name: drawn
--- An active company at some place of the register, for a question whose answer is known.
+-- An active company at a given place of the register, from which a question with a known answer is made.
 -- grain: one company, or none
 -- reads: company; $share (0 to 1: how far down the register)
 -- writes: nothing

@@ -1,13 +1,12 @@
 -- name: names
--- Every name of a company as it is compared, once, in the order of its text. Not packed, and with an index, as the
--- companies are.
+-- Stores each normalised name of a company once, in the order of its text; uncompressed and with an index, as `company` is.
 -- grain: one name of one company; id = its place in that order; countries = of jurisdiction, legal address and headquarters
 -- reads: company
 -- writes: name
 PRAGMA force_compression = 'uncompressed';
 CREATE TABLE name AS
-WITH said AS (SELECT number, name FROM company UNION ALL SELECT number, unnest(names) FROM company),
- plain AS (SELECT DISTINCT number, plain_name(name) AS key FROM said)
+WITH given AS (SELECT number, name FROM company UNION ALL SELECT number, unnest(names) FROM company),
+ plain AS (SELECT DISTINCT number, plain_name(name) AS key FROM given)
 SELECT row_number() OVER (ORDER BY p.key, p.number)::INTEGER AS id, p.key, p.number,
   concat_ws(' ', left(c.jurisdiction, 2), nullif(c.legal_country, left(c.jurisdiction, 2)),
     nullif(nullif(c.hq_country, left(c.jurisdiction, 2)), c.legal_country)) AS countries
@@ -17,8 +16,9 @@ CHECKPOINT;
 PRAGMA force_compression = 'auto';
 
 -- name: postings
--- Which names hold a word. Words are numbers in the order of their text, so that both tables are found by their order alone.
--- What a name is chosen by stands here too: fetching each of a hundred thousand names for it takes a quarter of a second.
+-- An inverted index from words to names. Words are numbered in the order of their text, so that both tables are sorted by what they
+-- are searched for. A posting also has the length and countries by which a name is chosen: fetching a hundred thousand names for
+-- these would take a quarter of a second.
 -- grain: vocabulary: one word; names = how many names hold it. posting: one word of one name; letters = of the whole name
 -- reads: name
 -- writes: vocabulary, posting
@@ -35,16 +35,16 @@ SELECT v.id AS word, w.name, w.letters, w.countries FROM word_of w JOIN vocabula
 DROP TABLE word_of;
 
 -- name: grams
--- Which words hold three letters: how a word is found that is written wrongly.
--- grain: three letters of one word
+-- An inverted index from trigrams to words, by which a misspelt word is found.
+-- grain: one trigram of one word
 -- reads: vocabulary
 -- writes: gram
 CREATE TABLE gram AS
 SELECT gram, id AS word FROM (SELECT unnest(grams_of(word)) AS gram, id FROM vocabulary WHERE length(word) BETWEEN 4 AND 40) ORDER BY 1, 2;
 
 -- name: numbers
--- Numbers of the business registers, in the order of their text.
--- grain: one company that has one
+-- Numbers of companies in business registers, sorted by number.
+-- grain: one company with a number
 -- reads: company
 -- writes: register_number
 CREATE TABLE register_number AS

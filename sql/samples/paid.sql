@@ -1,6 +1,6 @@
--- One sample of kind 1 per intent, folded with its result, settlement and follow-ups; only touched intents are folded again.
--- The same records give the same row in whatever order they came: every choice below is made by content, never by offset.
--- A record counts for an intent of its own capability and from a day before it on (clocks of two machines differ).
+-- Folds each touched intent with its result, settlement and follow-ups into one sample of kind 1.
+-- The row does not depend on the order in which records arrive: every choice below is made by content, never by offset.
+-- A record counts for an intent if it has its capability and is at most a day older (clocks of two machines differ).
 -- grain: one intent
 -- reads: temp touched_intent, paid_intent, paid_result, settlement, paid_followup; $shown_again_ms (of the method)
 -- writes: samples, temp refold, temp sampled
@@ -11,18 +11,18 @@ DELETE FROM samples WHERE kind = 1 AND t BETWEEN (SELECT min(t) FROM refold) AND
   AND obs_id IN (SELECT event_id FROM refold);
 
 INSERT INTO samples BY NAME
-WITH result AS (   -- the end that somebody watched goes before a restart's guess
+WITH result AS (   -- a result that was watched goes before one that was written after a restart
   SELECT r.* FROM paid_result r JOIN refold i ON r.intent = i.event_id AND r.cap = i.cap AND r.t >= i.since
   QUALIFY row_number() OVER (PARTITION BY r.intent ORDER BY r.watched DESC, r.t, r.event_id) = 1),
  follow AS (
   SELECT f.* FROM paid_followup f JOIN refold i ON f.intent = i.event_id AND f.cap = i.cap AND f.t >= i.since),
- money AS (         -- what is final on the chain goes before what was only seen
+ money AS (         -- a final settlement goes before one that was only seen
   SELECT s.intent, bool_or(s.final) AS final, arg_min(s.as_quoted, {seen: NOT s.final, t: s.t, id: s.event_id}) AS as_quoted
   FROM settlement s JOIN refold i ON s.intent = i.event_id AND s.cap = i.cap AND s.t >= i.since
   GROUP BY s.intent),
  late AS (
   SELECT intent, bool_or(kind = 'finality') AS final, bool_or(kind = 'refund') AS refunded FROM follow GROUP BY intent),
- again AS (         -- the same proof, shown soon enough after the first try ended; the best that came then
+ again AS (         -- the best answer to the same payment proof, sent again within $shown_again_ms of the first result
   SELECT f.* FROM follow f JOIN result r ON r.intent = f.intent AND f.t <= r.t + to_milliseconds($shown_again_ms)
   WHERE f.kind = 'shown_again' AND f.watched
   QUALIFY row_number() OVER (PARTITION BY f.intent ORDER BY f.delivered DESC, f.outcome DESC NULLS LAST,
@@ -32,19 +32,19 @@ WITH result AS (   -- the end that somebody watched goes before a restart's gues
     coalesce(m.final OR late.final AND m.intent IS NOT NULL, FALSE) AS settled, coalesce(late.refunded, FALSE) AS refunded,
     a.intent IS NOT NULL AS shown, coalesce(r.delivered, FALSE) AS at_once, coalesce(a.delivered, FALSE) AS later,
     CASE WHEN later AND NOT at_once THEN {delivery: a.delivery, outcome: a.outcome, schema_ok: a.schema_ok, sha: a.response_sha256,
-        -- failing first and answering quickly then must not look quick
+        -- a seller that fails first and answers the second time quickly must not look quick
         ms: greatest(a.latency_ms, r.latency_ms)}
-      ELSE {delivery: r.delivery, outcome: r.outcome, schema_ok: r.schema_ok, sha: r.response_sha256, ms: r.latency_ms} END AS came
+      ELSE {delivery: r.delivery, outcome: r.outcome, schema_ok: r.schema_ok, sha: r.response_sha256, ms: r.latency_ms} END AS answer
   FROM refold i LEFT JOIN result r ON r.intent = i.event_id LEFT JOIN money m ON m.intent = i.event_id
     LEFT JOIN late ON late.intent = i.event_id LEFT JOIN again a ON a.intent = i.event_id)
 SELECT cap, event_id AS obs_id, t, 1 AS kind, NULL AS payer, w,
-  CASE WHEN NOT answered OR NOT watched THEN 'ours'                            -- nobody saw how it ended
-    WHEN settled AND NOT at_once AND NOT shown THEN 'ours'                     -- no accusation before a second look
+  CASE WHEN NOT answered OR NOT watched THEN 'ours'                            -- the end of the call was not watched
+    WHEN settled AND NOT at_once AND NOT shown THEN 'ours'                     -- the proof must be sent twice before it is a theft
     ELSE reported END AS fault,
   coalesce(live, TRUE) AS live,                                                -- the first leg was a 402
-  list_aggregate([honest, leg_honest, as_quoted], 'bool_and') AS honest,       -- what cannot be compared says nothing
-  settled, at_once OR later AS delivered, refunded, came.delivery AS delivery,
-  CASE WHEN input = 'known_answer' AND answered AND NOT (at_once OR later) THEN coalesce(came.outcome, 0) ELSE came.outcome END AS outcome,
-  came.schema_ok AS schema_ok, came.ms AS latency_ms, price_micro / 1e6 AS price, input, came.sha AS response_sha256, pay_to, asked_micro
+  list_aggregate([honest, leg_honest, as_quoted], 'bool_and') AS honest,       -- null, what could not be compared, is left out
+  settled, at_once OR later AS delivered, refunded, answer.delivery AS delivery,
+  CASE WHEN input = 'known_answer' AND answered AND NOT (at_once OR later) THEN coalesce(answer.outcome, 0) ELSE answer.outcome END AS outcome,
+  answer.schema_ok AS schema_ok, answer.ms AS latency_ms, price_micro / 1e6 AS price, input, answer.sha AS response_sha256, pay_to, asked_micro
 FROM folded;
 INSERT INTO sampled SELECT event_id, cap, t FROM refold;

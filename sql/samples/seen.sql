@@ -1,11 +1,11 @@
--- Totals of handshakes and paid calls, the newest 402 of each endpoint, and all payees that its 402s named.
+-- Totals of handshakes and paid calls, the newest 402 of each endpoint, and the payees that its 402s named.
 -- grain: seen = one capability; quoted = one price of one capability; payee = one address of one capability
 -- reads: temp seen_new, temp quoted_new, temp payee_new; $kept (addresses of one capability)
 -- writes: seen, quoted, payee
 -- The newer 402 is chosen by time, then by id, so that the order of loading does not matter.
 CREATE OR REPLACE TEMP MACRO is_newer(n_t, n_id, t, id) AS coalesce(t IS NULL OR n_t > t OR n_t = t AND n_id > id, FALSE);
--- Counts and times change with each probe and are updated in place; what a 402 says is a list, so its row is written anew,
--- and it rarely changes.
+-- Counts and times change with each probe and are updated in place. The terms of a 402 contain lists, so a change of them writes
+-- the row anew; they change rarely.
 MERGE INTO seen USING seen_new AS n ON seen.cap = n.cap
 WHEN MATCHED AND is_newer(n.terms_t, n.terms_id, seen.terms_t, seen.terms_id)
   AND (n.price_micro IS DISTINCT FROM seen.price_micro OR n.pay_to IS DISTINCT FROM seen.pay_to OR n.offers IS DISTINCT FROM seen.offers

@@ -1,5 +1,6 @@
 -- name: withdrawn
--- Which samples corrections withdraw now: new samples against what is in force, and anew wherever a correction came or went.
+-- Recomputes which samples are withdrawn: for new samples, and for all samples of an endpoint with a new correction or
+-- reinstatement.
 -- grain: one withdrawn sample
 -- reads: temp stage, temp sampled, every_sample, correction_in_force
 -- writes: withdrawal, withdrawn
@@ -19,8 +20,8 @@ INSERT INTO withdrawal SELECT * FROM withdrawal_new;
 INSERT INTO withdrawn SELECT obs_id FROM withdrawal_new;
 
 -- name: site
--- Payee, domain and dispute of touched endpoints, and that they are to be graded and told anew.
--- A dispute is open until a correction of the same record, or of all before it, follows and is not taken back.
+-- Updates payee, domain and dispute of touched endpoints, and marks them to be graded and published anew.
+-- A dispute is open until a correction of the record, or of all records before it, follows and is not taken back.
 -- grain: site = one capability; dirty, stale = one capability
 -- reads: temp touched, seen, endpoint, dispute, correction_in_force
 -- writes: site, dirty, stale

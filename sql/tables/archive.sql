@@ -1,7 +1,7 @@
--- What left the lake for the archive, by position, and what it takes to know a copy of it.
--- grain: archived = one manifest and partition that were followed, removed = rows that left this lake with the manifest's whole
---   group of files (null: the partition was loaded after they had been filed); filed (a view) = one (type, UTC day, partition):
---   rows at an offset below `next` are in files; left_id = one record that is in a file, of the days of left_day and no other
+-- Which rows were moved from the lake to the archive, by position, and the ids by which a copy of an archived row is recognised.
+-- grain: archived = one manifest applied to one partition, removed = rows that it and the other manifests of its group removed
+--   from this lake (null: the partition was loaded after the rows had been archived); filed (a view) = one (type, UTC day,
+--   partition): its rows at offsets below `next` are in archive files; left_id = one archived record of a day in left_day
 -- reads: nothing
 -- writes: archived, filed, left_id, left_day
 CREATE TABLE IF NOT EXISTS archived (

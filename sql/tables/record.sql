@@ -1,21 +1,23 @@
 -- The records of the log, as loaded from the commit chain's segments, and how far each partition is loaded.
 -- grain: loaded = one live segment; positions = one (topic, part); every other table = one record of the log, once
 -- reads: nothing
--- writes: loaded, positions, event, paid_intent, paid_result, settlement, paid_followup, retried, answered, settled_by, buyers, offer_signed, last_handshake, paid_published,
---   commitment_open, receipt_open, listing, class_mapped, class_asked, correction, reinstated, dispute,
---   correction_record
+-- writes: loaded, positions, event, paid_intent, paid_result, settlement, paid_followup, retried, answered, settled_by, buyers,
+--   offer_signed, last_handshake, paid_published, commitment_open, receipt_open, listing, class_mapped, class_asked, correction,
+--   reinstated, dispute, correction_record
 
--- since, until = observed_at of its earliest and its latest row, null without a row: who needs bodies opens the files of those days.
+-- since, until = observed_at of the earliest and the latest row, null if there is no row: they tell which files to open for the
+--   bodies of a day.
 CREATE TABLE IF NOT EXISTS loaded (
   topic VARCHAR, part USMALLINT, file VARCHAR, rows BIGINT, since TIMESTAMP, until TIMESTAMP, PRIMARY KEY (topic, part, file));
--- Every offset below `next` is in a loaded segment, rejected, or in a hole that the chain admits.
+-- Every offset below `next` is in a loaded segment, was rejected, or lies in a gap that a commit records.
 CREATE TABLE IF NOT EXISTS positions (topic VARCHAR, part USMALLINT, next BIGINT, PRIMARY KEY (topic, part));
 
--- key = null where it is the cap, as it nearly always is.
--- body = null of a probe (handshake, mcp.probe), which is nearly every record: it stays in the segment, and the columns behind it
---   say what a sample takes of it. block = the six hours that it was planned for. They are null of every other record.
--- Trying every packing on every column was a sixth of a load's CPU. What is named here is tried alone: where it does not
--- fit, the engine stores the column as it is.
+-- key = null where it equals cap, as in nearly every record.
+-- body = null for probes (handshake, mcp.probe), which are nearly all records: their bodies stay in the segment, and the columns
+--   from `block` on hold what a sample needs. block = number of the six hours that the probe was planned for. In other records
+--   these columns are null.
+-- Trying every compression on every column took a sixth of a load's CPU time. Only the one named here is tried; where it does
+-- not fit, the engine stores the column uncompressed.
 CREATE TABLE IF NOT EXISTS event (
   event_id VARCHAR USING COMPRESSION uncompressed, type VARCHAR, key VARCHAR, cap VARCHAR,
   topic VARCHAR, part USMALLINT, log_offset BIGINT USING COMPRESSION bitpacking,
@@ -34,38 +36,39 @@ CREATE TABLE IF NOT EXISTS settlement (
 CREATE TABLE IF NOT EXISTS paid_followup (
   event_id VARCHAR, cap VARCHAR, t TIMESTAMP, intent VARCHAR, kind VARCHAR, watched BOOLEAN,
   delivered BOOLEAN, delivery DOUBLE, outcome DOUBLE, schema_ok BOOLEAN, latency_ms DOUBLE, response_sha256 VARCHAR);
--- What showing a proof once more brought: beside the grade, so it stands in a table that no grade reads.
+-- Answers to a used payment proof that was sent once more. They do not affect grades: grading does not read this table.
 CREATE TABLE IF NOT EXISTS retried (cap VARCHAR, t TIMESTAMP, event_id VARCHAR, intent VARCHAR, outcome VARCHAR);
--- Facts of paid calls beside the grade, in tables that no grade reads. answered_time, block_time = real unix seconds; sender = of the
--- settlement's transaction. receipt = {read, valid, authorised} of a signed one.
+-- Facts of paid calls that do not affect grades: grading does not read these tables. answered_time, block_time = real unix
+-- seconds; sender = sender of the settlement's transaction; receipt = {read, valid, authorised} of a signed receipt.
 CREATE TABLE IF NOT EXISTS answered (
   cap VARCHAR, intent VARCHAR, answered_time BIGINT, receipt STRUCT(read BOOLEAN, valid BOOLEAN, authorised BOOLEAN));
 CREATE TABLE IF NOT EXISTS settled_by (cap VARCHAR, intent VARCHAR, network VARCHAR, sender VARCHAR, block_time BIGINT);
--- Who else pays a payee, as read from the chain; body = the body of the record.
+-- Other buyers of a payee, as read from the chain; body = the body of the record.
 CREATE TABLE IF NOT EXISTS buyers (
   cap VARCHAR, t TIMESTAMP, event_id VARCHAR, network VARCHAR, asset VARCHAR, pay_to VARCHAR, body JSON);
--- Offers of the newest 402 of a free handshake, where one ever carried a signature; signed = null: the newest has none.
+-- Signed offers in the newest 402 of a free handshake, for endpoints that ever signed one; signed = null: the newest 402 has none.
 CREATE TABLE IF NOT EXISTS offer_signed (
   cap VARCHAR, t TIMESTAMP, event_id VARCHAR, signed STRUCT(present BIGINT, unread BIGINT, valid BIGINT, authorised BIGINT));
--- The newest handshake, where one was ever answered with anything but terms that could be read.
+-- The newest handshake, for endpoints that ever answered one with anything but readable terms.
 CREATE TABLE IF NOT EXISTS last_handshake (cap VARCHAR, t TIMESTAMP, event_id VARCHAR, state VARCHAR, status BIGINT);
--- Calls that buyers published. refused = the answer's status says that the request was at fault.
+-- Calls that buyers published. refused = the status of the answer means that the request was at fault.
 CREATE TABLE IF NOT EXISTS paid_published (
   event_id VARCHAR, cap VARCHAR, t TIMESTAMP, payer VARCHAR, price_micro BIGINT, pay_to VARCHAR, pass BOOLEAN, refused BOOLEAN,
   delivered BOOLEAN, delivery DOUBLE, schema_ok BOOLEAN, latency_ms DOUBLE, response_sha256 VARCHAR);
--- Commitments that the tree was not seen to hold yet: what it holds leaves this table, so that it stays short.
+-- Commitments that were not yet found in the tree; a row is deleted once its leaf is found, so the table stays short.
 CREATE TABLE IF NOT EXISTS commitment_open (cap VARCHAR, t TIMESTAMP, sha256 VARCHAR);
--- Hashes of receipts that the tree was not seen to hold yet, as commitments are.
+-- Hashes of receipts that were not yet found in the tree, deleted as commitments are.
 CREATE TABLE IF NOT EXISTS receipt_open (sha256 VARCHAR, t TIMESTAMP);
 
 CREATE TABLE IF NOT EXISTS listing (
   event_id VARCHAR, cap VARCHAR, t TIMESTAMP, log_offset BIGINT, source VARCHAR, source_id VARCHAR, gone BOOLEAN,
   seller_controlled BOOLEAN, claims VARCHAR, defects VARCHAR);
 
--- Which class we gave an endpoint; class = null where we take it back, or never used the one we gave.
+-- The class that we assigned to an endpoint; class = null where we took it back, or do not use it because no control input passed
+-- (dropped).
 CREATE TABLE IF NOT EXISTS class_mapped (
   event_id VARCHAR, cap VARCHAR, t TIMESTAMP, log_offset BIGINT, id VARCHAR, class VARCHAR, dropped BOOLEAN);
--- Paid calls with a question whose answer we knew. mapping = null where the seller named the class itself.
+-- Paid calls that asked a question with a known answer. mapping = null where the seller named the class itself.
 CREATE TABLE IF NOT EXISTS class_asked (
   intent VARCHAR, cap VARCHAR, t TIMESTAMP, class VARCHAR, mapping VARCHAR, control BOOLEAN);
 
@@ -73,6 +76,7 @@ CREATE TABLE IF NOT EXISTS correction (
   event_id VARCHAR, cap VARCHAR, t TIMESTAMP, id VARCHAR, record_id VARCHAR, fault VARCHAR, issued_at TIMESTAMP);
 CREATE TABLE IF NOT EXISTS reinstated (event_id VARCHAR, cap VARCHAR, t TIMESTAMP, correction VARCHAR);
 CREATE TABLE IF NOT EXISTS dispute (event_id VARCHAR, cap VARCHAR, t TIMESTAMP, id VARCHAR, record_id VARCHAR);
--- All three of them as they came, for the tree and for what serving shows before it: few, so a look at them is cheap.
+-- The records of corrections, reinstatements and disputes whole, for their leaves and for what serving shows before these are
+-- published. They are few, so reading all of them is cheap.
 CREATE TABLE IF NOT EXISTS correction_record (
   event_id VARCHAR, type VARCHAR, cap VARCHAR, part USMALLINT, log_offset BIGINT, t TIMESTAMP, body VARCHAR);

@@ -170,7 +170,7 @@ interface Resource {
   /** The address as the item has it. */
   written: string;
   verb: unknown;
-  said: Declared;
+  declared: Declared;
   method: Method;
   /** Identifies the resource within its source. */
   id: string;
@@ -180,15 +180,15 @@ interface Resource {
 export function resourceOf(item: JsonObject): Resource | null {
   const { written, verb } = addressAndMethod(item);
   if (written === undefined) return null;
-  const said = mergeDeclared(
+  const declared = mergeDeclared(
     readItemDeclaration(verb === undefined ? item : { ...item, method: verb }),
     readBazaar(get(item, "extensions", "bazaar") ?? get(item, "bazaar")),
     readEntryDeclaration(get(item, "accepts", "0")),
   );
-  const method = said.method ?? (said.inputIn === "body" || said.tool ? "POST" : "GET");
-  const named = said.method ?? (method === "GET" ? "" : method);
-  const id = `${named} ${written}${said.tool ? ` ${said.tool}` : ""}`.trim().slice(0, 4096);
-  return { written, verb, said, method, id };
+  const method = declared.method ?? (declared.inputIn === "body" || declared.tool ? "POST" : "GET");
+  const named = declared.method ?? (method === "GET" ? "" : method);
+  const id = `${named} ${written}${declared.tool ? ` ${declared.tool}` : ""}`.trim().slice(0, 4096);
+  return { written, verb, declared, method, id };
 }
 
 /**
@@ -206,7 +206,7 @@ export function readClaim(item: unknown, source: Omit<Source, "validate">, netwo
   if (!isObject(item)) return { rejected: rejected("not_an_item", item) };
   const resource = resourceOf(item);
   if (resource === null) return { rejected: rejected("no_address", item) };
-  const { written, verb, said, method, id } = resource;
+  const { written, verb, declared, method, id } = resource;
   const address = resolveAddress(written, source);
   if (typeof address === "string") return { rejected: rejected(address, item, written) };
   const wrong = findUnsendableMethod(item, verb);
@@ -214,7 +214,7 @@ export function readClaim(item: unknown, source: Omit<Source, "validate">, netwo
   const listed = readItemOffers(item, networks);
   const prices = statedPrices(item);
   const claims: Claims = {
-    ...describedClaims(said, address.absolute.slice(0, 4096)),
+    ...describedClaims(declared, address.absolute.slice(0, 4096)),
     offers: listed.offers,
     fixed_price:
       listed.offers.some((offer) => offer.scheme === "exact" && offer.amount_atomic !== null) &&
@@ -233,7 +233,7 @@ export function readClaim(item: unknown, source: Omit<Source, "validate">, netwo
     claims,
     defects: isOwn ? own : listed.stated,
   };
-  const cap = capId(method, address.url, said.tool ?? "");
+  const cap = capId(method, address.url, declared.tool ?? "");
   return { claim: { cap, body }, payables: listed.payables, own };
 }
 
@@ -259,22 +259,22 @@ export function settleClaim(
  * Does this document, item or operation ask us not to make paid test calls? Only a seller's own listing may ask that
  * (docs/listings.md).
  */
-export const refusesPaidCalls = (said: unknown): boolean =>
-  get(said, "paid_test_calls") === false || get(said, "x-paid-test-calls") === false;
+export const refusesPaidCalls = (declared: unknown): boolean =>
+  get(declared, "paid_test_calls") === false || get(declared, "x-paid-test-calls") === false;
 
 /** Makes claims from what is declared about input and answer, without offers. */
-function describedClaims(said: Declared, url: string): Claims {
+function describedClaims(declared: Declared, url: string): Claims {
   return {
     url,
-    method: said.method,
-    tool: said.tool,
-    description: said.description,
-    class: classOf({ named: said.named }),
+    method: declared.method,
+    tool: declared.tool,
+    description: declared.description,
+    class: classOf({ named: declared.named }),
     offers: [],
     fixed_price: false,
-    example: said.example,
-    ...keepableSchemas(said),
-    output_mime: said.mime,
+    example: declared.example,
+    ...keepableSchemas(declared),
+    output_mime: declared.mime,
   };
 }
 
@@ -283,7 +283,7 @@ function describedClaims(said: Declared, url: string): Claims {
  * that a later 402 is never compared with this one: the price in a 402 is no promise.
  */
 export function claimOf402(cap: string, url: string, method: Claims["method"], read: ReadTerms): ListedClaim {
-  const said = read.declared;
+  const declared = read.declared;
   return {
     cap,
     body: {
@@ -292,8 +292,8 @@ export function claimOf402(cap: string, url: string, method: Claims["method"], r
       seller_controlled: false,
       normalised_url: url,
       claims: {
-        ...describedClaims(said, url),
-        method: method ?? said.method,
+        ...describedClaims(declared, url),
+        method: method ?? declared.method,
         tool: null,
       },
       defects: [],
@@ -302,12 +302,12 @@ export function claimOf402(cap: string, url: string, method: Claims["method"], r
 }
 
 /** The schemas that the record can keep, without undefined members. */
-function keepableSchemas(said: { inputSchema: unknown; inputIn: "query" | "body" | null; outputSchema: unknown }) {
-  const input = valueIfKeepable(said.inputSchema);
-  const output = valueIfKeepable(said.outputSchema);
+function keepableSchemas(declared: { inputSchema: unknown; inputIn: "query" | "body" | null; outputSchema: unknown }) {
+  const input = valueIfKeepable(declared.inputSchema);
+  const output = valueIfKeepable(declared.outputSchema);
   return {
     ...(input === undefined ? {} : { input_schema: input }),
-    ...(said.inputIn === null ? {} : { input_in: said.inputIn }),
+    ...(declared.inputIn === null ? {} : { input_in: declared.inputIn }),
     ...(output === undefined ? {} : { output_schema: output }),
   };
 }

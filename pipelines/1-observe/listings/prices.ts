@@ -32,12 +32,12 @@ function collectPrices(value: unknown, path: string, depth: number, into: Stated
  * a range, a number of dollars. They are kept as text, since only the 402 determines unit and decimals.
  */
 export function statedPrices(item: JsonObject): StatedPrice[] {
-  const said: StatedPrice[] = [];
+  const prices: StatedPrice[] = [];
   for (const [name, value] of Object.entries(item)) {
-    if (PRICE_MEMBERS.includes(name)) collectPrices(value, name, 1, said);
-    else if (PRICE_NAME.test(name) && typeof value !== "object") collectPrices(value, name, 1, said);
+    if (PRICE_MEMBERS.includes(name)) collectPrices(value, name, 1, prices);
+    else if (PRICE_NAME.test(name) && typeof value !== "object") collectPrices(value, name, 1, prices);
   }
-  return said;
+  return prices;
 }
 
 const MODE = /dynamic|range|variable|quote|upto/i;
@@ -116,8 +116,8 @@ export function flatEntries(row: JsonObject): JsonObject[] {
   const list = Array.isArray(offers) && offers.length > 0 ? offers.filter(isObject) : splitParallelLists(row);
   return list.slice(0, MAX_FLAT).flatMap((offer) => {
     const unit = get(offer, "price_unit") ?? get(offer, "unit");
-    const said = unit === "atomic" ? get(offer, "price") : get(offer, "amount_atomic");
-    const amount = typeof said === "string" && ATOMIC.test(said) ? said : undefined;
+    const atomic = unit === "atomic" ? get(offer, "price") : get(offer, "amount_atomic");
+    const amount = typeof atomic === "string" && ATOMIC.test(atomic) ? atomic : undefined;
     const payTo = get(offer, "payTo") ?? get(offer, "pay_to");
     const { network, asset, scheme, maxTimeoutSeconds } = offer;
     const isOffer = amount !== undefined || (list.length > 1 && (payTo || asset));

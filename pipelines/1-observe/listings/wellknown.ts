@@ -42,8 +42,8 @@ function expandGroup(item: JsonObject): JsonObject[] {
   const service = text(item.serviceUrl, 2048);
   const own = item.url ?? item.resource ?? item.path ?? item.route ?? item.accepts;
   if (!Array.isArray(inner) || (own !== undefined && service === undefined)) return [item];
-  const said = service ?? text(item.baseUrl ?? item.base_url, 2048);
-  const base = said && withoutSlashes(said);
+  const address = service ?? text(item.baseUrl ?? item.base_url, 2048);
+  const base = address && withoutSlashes(address);
   return inner.flatMap((one) => {
     const endpoint = typeof one === "string" ? parseLine(one) : isObject(one) ? one : null;
     if (endpoint === null || endpoint.payment === null) return [];
@@ -72,7 +72,7 @@ function readList(value: unknown): ListItems {
   return { items, rejected: [], listed: items.length > 0 };
 }
 
-const namesMethod = (item: JsonObject): boolean => (resourceOf(item)?.said.method ?? null) !== null;
+const namesMethod = (item: JsonObject): boolean => (resourceOf(item)?.declared.method ?? null) !== null;
 const pathOf = (item: JsonObject): string => {
   const { written = "" } = resourceOf(item) ?? {};
   return parseUrl(written, "http://relative.invalid")?.pathname ?? written;
@@ -149,13 +149,13 @@ const PRICE_MEMBERS = ["price", "pricing", "cost", "payment", "accepts"];
  * Is this part of an agent card declared free (`free`, a price of 0, no authentication)? Then it is no paid endpoint.
  */
 function isFree(part: unknown): boolean {
-  const said = PRICE_MEMBERS.map((name) => get(part, name)).find((value) => value !== undefined);
-  const amount = isObject(said) ? (get(said, "amount") ?? get(said, "type") ?? get(said, "mode")) : said;
+  const price = PRICE_MEMBERS.map((name) => get(part, name)).find((value) => value !== undefined);
+  const amount = isObject(price) ? (get(price, "amount") ?? get(price, "type") ?? get(price, "mode")) : price;
   const tags = get(part, "tags");
   return (
     get(part, "free") === true ||
     NOTHING_TO_PAY.test(String(amount ?? "")) ||
-    (said === undefined &&
+    (price === undefined &&
       (authenticationSchemes(part).some((one) => /^none$/i.test(one)) ||
         (Array.isArray(tags) && tags.includes("free"))))
   );
@@ -185,8 +185,8 @@ function readEndpoints(part: unknown): JsonObject[] {
 
 /** Does the card name x402 or mpp in a place meant for it (extensions, payments, security, tags)? */
 function isPaid(card: JsonObject): boolean {
-  const said = [card.capabilities, card.payments, card.payment, card.securitySchemes, card.tags, card.skills];
-  const places = [...said, authenticationSchemes(card)];
+  const members = [card.capabilities, card.payments, card.payment, card.securitySchemes, card.tags, card.skills];
+  const places = [...members, authenticationSchemes(card)];
   return places.some((place) => place !== undefined && /x402|\bmpp\b/i.test(show(place)));
 }
 

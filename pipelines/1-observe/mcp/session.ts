@@ -124,9 +124,9 @@ class Session {
   /** Waits until a response was read, and adds the time to `#reading`. */
   async #read<T>(read: Promise<T>): Promise<T> {
     const began = systemClock.monotonic();
-    const said = await read;
+    const value = await read;
     this.#readingMs += systemClock.monotonic() - began;
-    return said;
+    return value;
   }
 
   /**
@@ -222,10 +222,10 @@ export async function callTool(egress: Egress, ask: ToolQuestion, reader: Reader
     return { ...createAbsentAnswer(tool.name), seen: known };
   }
   const meta = payment === undefined ? null : { [PAYMENT_KEY]: JSON.parse(Buffer.from(payment, "base64").toString()) };
-  const said = await session.call(tool.name, argumentsOf(tool, listed), meta);
+  const reply = await session.call(tool.name, argumentsOf(tool, listed), meta);
   await session.close();
   return {
-    ...(await readToolAnswer(reader, said)),
+    ...(await readToolAnswer(reader, reply)),
     seen: known,
     ...(listed.tool === null ? {} : { listed: listed.tool }),
   };
@@ -240,11 +240,11 @@ async function readToolAnswer(reader: Reader, replied: Reply): Promise<ToolAnswe
  * Marks a response to `initialize` that opened no session. It does not come from the tool, so it is neither the tool's
  * answer nor its price.
  */
-function markNotTool(said: ToolAnswer): ToolAnswer {
-  const { result } = said;
+function markNotTool(answer: ToolAnswer): ToolAnswer {
+  const { result } = answer;
   const ours = result.outcome === "answered" && result.raw !== undefined;
-  const says = said.says ?? "it is no MCP server of a revision that we speak";
-  return ours ? { result: { ...result, status: 502 }, payable: false, says } : { ...said, payable: false };
+  const says = answer.says ?? "it is no MCP server of a revision that we speak";
+  return ours ? { result: { ...result, status: 502 }, payable: false, says } : { ...answer, payable: false };
 }
 
 const argumentsOf = (tool: ToolCall, listed: ToolListing): Record<string, unknown> =>

@@ -84,7 +84,7 @@ export async function showOnce(tools: Tools, payment: Payment, clock: Clock) {
   const { wall, ...evaluation } = await evaluateAnswer(tools, payment, exchanged, true);
   const control = evaluation.delivered ? null : await tools.control.call(clock);
   const watched = control?.ok !== false && !isCutOff(tools, exchanged.result) && !didOurStallEndIt(exchanged);
-  return { came: evaluation, wall, control, watched };
+  return { evaluation, wall, control, watched };
 }
 
 /** The members of an evaluation that decide about re-tests. */
@@ -104,7 +104,7 @@ export async function showAgain(tools: Tools, payment: Payment, clock: Clock): P
   for (let n = 0; n < SHOW_AGAIN_PAUSES_MS.length; n++) {
     await clock.sleep(SHOW_AGAIN_PAUSES_MS[n]!, tools.signal);
     if (clock.now().getTime() - began >= SHOWN_AGAIN_MS) break;
-    const { came: evaluation, wall, control, watched } = await showOnce(tools, payment, clock);
+    const { evaluation, wall, control, watched } = await showOnce(tools, payment, clock);
     const body: BodyOf<"paid.followup"> = {
       of: payment.eventId,
       kind: "shown_again",

@@ -22,7 +22,7 @@ const ENDED_BY_OUTCOME = {
  * sample of correctness, so a row is left out only for one of two reasons:
  * - `ours`: a control call failed too; or no answer came and the chain could not be read (the seller's facilitator needs
  *   the same chain); or our payment could not have been settled (payment.ts, checkOwnFault); or no money moved and our own
- *   event loop stood still when the deadline came, so the answer may have been waiting for us. (Where money moved, the
+ *   event loop stood still at the deadline, so the answer may have been waiting for us. (Where money moved, the
  *   proof is shown again, which tells an honest seller from a thief.) A control input of a mapping of ours (asking.ts) is
  *   never a sample, however it ends: that is recorded before the payment is sent. A missing answer for any other reason is
  *   a 0, even when no byte of ours left (`sent: false`): the first request was answered seconds ago from the same address,
@@ -70,7 +70,7 @@ export function resultBody(
   control: ControlSeen | null,
 ): BodyOf<"paid.result"> {
   const { result, loop } = exchanged;
-  const { wall, ...came } = evaluation;
+  const { wall, ...measured } = evaluation;
   const first = payment.intent.first_leg;
   const refused = evaluation.status === 402 && !chain.seen;
   const isCut = isCutOff(tools, result);
@@ -89,7 +89,7 @@ export function resultBody(
     live: payment.prepared.probe.body.live && !wall && !refused,
     honest: first.honest === null ? null : first.honest && (!chain.seen || matchesQuote(payment.intent, chain.seen)),
     wall,
-    ...came,
+    ...measured,
     differs: first.differs,
     control,
     ...receiptOf(result),

@@ -52,10 +52,10 @@ export async function measureRetry(
   try {
     if (!(await tools.retries.take(cap, clock.now()))) return;
     if ((await tools.rail.head({ network: intent.quote.network })).time >= intent.valid_before) return;
-    const { came, watched } = await showOnce(tools, payment, clock);
+    const { evaluation: repeated, watched } = await showOnce(tools, payment, clock);
     tools.metrics.count("touchstone_observe_retries_total", { watched: `${watched}` });
     if (!watched) return;
-    const retried = classifyRetry(came, evaluation.response_sha256);
+    const retried = classifyRetry(repeated, evaluation.response_sha256);
     const body: BodyOf<"paid.followup"> = { of: payment.eventId, kind: "retried", retried };
     await tools.recorder.append([createFollowupRow(cap, body, clock.now())]);
   } catch (error) {

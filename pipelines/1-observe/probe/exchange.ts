@@ -159,8 +159,8 @@ export class Control {
 
   async #callAll(): Promise<Pick<ControlSeen, "url" | "ok">> {
     const seen = await Promise.all(this.urls.map(async (url) => ({ url, ok: await this.#isUp(url) })));
-    const ok = seen.filter((one) => one.ok).length * 2 >= seen.length;
-    return seen.find((one) => one.ok === ok)!;
+    const mostAreUp = seen.filter((one) => one.ok).length * 2 >= seen.length;
+    return seen.find((one) => one.ok === mostAreUp)!;
   }
 
   async #isUp(url: string): Promise<boolean> {

@@ -114,12 +114,12 @@ function scoreDelivery(
 }
 
 /**
- * Evaluates the answer to a paid request. `delivered`: bytes of an answer came before the deadline; the answer was no
+ * Evaluates the answer to a paid request. `delivered`: bytes of an answer arrived before the deadline; the answer was no
  * 402, no wall, and not cut off. `delivery`: the score of the answer.
  * @param schemas null when the body cannot be read within bounds; then it counts as no JSON, and it is checked against
  * no schema
  * @param again true for a repeated request with a payment proof. Then an answer that was cut off after at least one
- * byte counts as delivered (with score 0), since a seller is accused of sending nothing only if nothing came
+ * byte counts as delivered (with score 0), since a seller is accused of sending nothing only if nothing arrived
  */
 export function evaluate(
   result: EgressResult & { raw?: Uint8Array },
@@ -145,9 +145,9 @@ export function evaluate(
   const { checks } = evaluation;
   if (result.outcome !== "answered") {
     // An answer longer than the limit counts as delivered with score 0, not as missing.
-    const came = body.length > 0 && (again || result.outcome === "too_large");
-    checks.push({ name: "bytes_came", ok: came, says: clean(`${result.outcome}: ${result.says}`, 500) });
-    return came ? { ...evaluation, delivered: true, delivery: 0 } : evaluation;
+    const hasBytes = body.length > 0 && (again || result.outcome === "too_large");
+    checks.push({ name: "bytes_came", ok: hasBytes, says: clean(`${result.outcome}: ${result.says}`, 500) });
+    return hasBytes ? { ...evaluation, delivered: true, delivery: 0 } : evaluation;
   }
   const refused = result.status === 402 || evaluation.wall;
   evaluation.delivered = body.length > 0 && !refused;

@@ -92,8 +92,8 @@ function copySafely(schema: unknown): unknown {
     });
     return Object.fromEntries(
       kept.map(([name, item]) => {
-        const data = !names && DATA_KEYWORDS.has(name);
-        return [name, data ? item : copy(item, name === "properties" && !names)];
+        const isData = !names && DATA_KEYWORDS.has(name);
+        return [name, isData ? item : copy(item, name === "properties" && !names)];
       }),
     );
   };

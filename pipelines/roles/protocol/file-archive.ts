@@ -43,7 +43,7 @@ export interface FiledReport {
   rows: number;
 }
 
-/** Days in one publication, and publications in one call: after a long pause the next call goes on. */
+/** Days in one publication, and publications in one call; after a long pause the next call continues. */
 const DAYS_AT_ONCE = 4;
 const MAX_PUBLICATIONS = 32;
 
@@ -79,7 +79,7 @@ export async function fileArchive(
       );
       if (refused[0]) throw refused[0];
       await parts.onStep?.("published", null, null);
-      // Another publisher was quicker, or the owners have not followed yet: the next call looks again.
+      // Another publisher filed the day first, or the owners have not followed yet: the next call tries again.
       if (leaves === 0) return report;
       const drafts = filings.flatMap((filing) => filing.drafts);
       report.files += drafts.length;

@@ -3,7 +3,7 @@ import { sql } from "../../../infra/lake/sql.ts";
 import { lakePositions } from "../../2-ingest/load.ts";
 import { type ListingFact, listingFacts } from "../../2-ingest/volatile.ts";
 import { type GradeOptions, gradeRun } from "../../3-grade/grade.ts";
-import type { Thief } from "../../3-grade/related.ts";
+import type { RelatedParty } from "../../3-grade/related.ts";
 import type { RunLine } from "../../record/card.ts";
 import { rfc3339 } from "../../record/time.ts";
 import type { Positions } from "../../record/volatile.ts";
@@ -14,7 +14,7 @@ export interface GradeResult {
   /** Null when no endpoint was dirty or due. */
   run: Awaited<ReturnType<typeof gradeRun>> | null;
   /** Endpoints of this lake that took money, ascending. */
-  thieves: readonly Thief[];
+  thieves: readonly RelatedParty[];
   positions: Positions;
 }
 
@@ -23,7 +23,7 @@ export interface LookOptions {
   /** Called with every line, also with those that are left out. */
   onLine: (line: Pick<RunLine, "cap" | "due_at">) => void;
   /** The published table of payees and domains that flags of related parties are made from. */
-  related: readonly Thief[];
+  related: readonly RelatedParty[];
 }
 
 /**
@@ -49,7 +49,7 @@ export function gradeLake(
     const run = caps.length > 0 ? await gradeRun(tx, { now, caps, leaveOut, related }) : null;
     const facts = await listingFacts(tx, due === null ? "all" : "changed");
     await tx.run(sql("queries/news:graded"));
-    const thieves = run?.thieves ?? (await tx.all<Thief>(sql("grade/related:thieves")));
+    const thieves = run?.thieves ?? (await tx.all<RelatedParty>(sql("grade/related:thieves")));
     return { facts, run, thieves, positions };
   });
 }

@@ -8,7 +8,7 @@ import type { Store } from "../../../infra/store/store.ts";
 import type { Logger, Metrics } from "../../../infra/telemetry.ts";
 import type { Ingest } from "../../2-ingest/ingest.ts";
 import { PARAMS_SHA256 } from "../../3-grade/params.ts";
-import type { Thief } from "../../3-grade/related.ts";
+import type { RelatedParty } from "../../3-grade/related.ts";
 import { DueDays } from "../../4-publish/due.ts";
 import type { PublishedRecord } from "../../4-publish/followed.ts";
 import {
@@ -40,7 +40,7 @@ export interface OwnerParts {
   /** This owner writes volatile tables, charts and evidence files of its partitions there. The publisher names them. */
   publicStore: Store;
   clock: Clock;
-  /** Holds the partitions that are this process' and no other. */
+  /** Holds the partitions that this process owns, and no other. */
   lake: Lake;
   ingest: Ingest;
   followed: PublishedRecord;
@@ -50,11 +50,11 @@ export interface OwnerParts {
 
 export interface OwnerReport {
   held: readonly number[];
-  /** Endpoints and rows that were read, and the lines of the run that was written. */
+  /** Number of endpoints and rows that were read, and of lines in the run that was written. */
   caps: number;
   rows: number;
   lines: number;
-  /** Endpoints whose line says nothing new: it stays out of the run. */
+  /** Number of endpoints whose line would change nothing that is published; these lines are left out of the run. */
   leftOut: number;
   /** Number of the run, null when none was written. */
   run: number | null;
@@ -67,12 +67,12 @@ export class PartitionsRevoked extends Failure {
   }
 }
 
-const keyOf = ({ cap, pay_to, domain }: Thief): string => JSON.stringify([cap, pay_to, domain]);
+const keyOf = ({ cap, pay_to, domain }: RelatedParty): string => JSON.stringify([cap, pay_to, domain]);
 
 /** Rows in which two tables of related parties differ. */
-function changedRows(before: readonly Thief[], after: readonly Thief[]): Thief[] {
+function changedRows(before: readonly RelatedParty[], after: readonly RelatedParty[]): RelatedParty[] {
   const [had, has] = [new Set(before.map(keyOf)), new Set(after.map(keyOf))];
-  return [...before.filter((thief) => !has.has(keyOf(thief))), ...after.filter((thief) => !had.has(keyOf(thief)))];
+  return [...before.filter((party) => !has.has(keyOf(party))), ...after.filter((party) => !had.has(keyOf(party)))];
 }
 
 /**
@@ -83,7 +83,7 @@ export class Owner {
   /** Times at which cards change without new records, from the runs of this process; null before the first run. */
   #dueAt: MomentIndex | null = null;
   /** The published table of related parties with which the last run was graded. */
-  #table: readonly Thief[] = [];
+  #table: readonly RelatedParty[] = [];
   /** Endpoint -> UTC day and time of its newest line in a run, until the endpoint is graded again. */
   readonly #lines = new Map<string, { day: string; at: string }>();
 
@@ -164,8 +164,8 @@ export class Owner {
     const number = await this.#writeRun(now, graded, sha256, refuseRevoked);
     if (!run) return { held, caps: 0, rows: 0, lines: 0, leftOut: 0, run: number };
     // Most turns change nothing, so they are not logged as information.
-    const told = { run: number, endpoints: run.read.caps, rows: run.read.rows, lines: run.lines.length };
-    if (number !== null) this.parts.logger.info(told, "endpoints were graded");
+    const summary = { run: number, endpoints: run.read.caps, rows: run.read.rows, lines: run.lines.length };
+    if (number !== null) this.parts.logger.info(summary, "endpoints were graded");
     metrics.count("touchstone_grade_endpoints_read_total", {}, run.read.caps);
     metrics.count("touchstone_grade_rows_read_total", {}, run.read.rows);
     metrics.count("touchstone_grade_lines_left_out_total", {}, run.read.leftOut);
@@ -173,7 +173,8 @@ export class Owner {
   }
 
   /**
-   * Volatile tables of our partitions, for the publisher to name. @returns partitions whose table changed
+   * Writes the volatile tables of our partitions, for the publisher to name.
+   * @returns partitions whose table changed
    * @throws PartitionsRevoked, Outrun
    */
   async volatile(): Promise<number> {
@@ -181,13 +182,13 @@ export class Owner {
     return held.length > 0 ? writeOwnVolatile(this.#files, this.#live, held, refuseRevoked) : 0;
   }
 
-  /** The charts' files of our buckets that changed. @returns files that were written */
+  /** Writes the chart files of our buckets that changed. @returns files that were written */
   async history(now: Date): Promise<number> {
     const held = await this.#takePartitions();
     return held.length > 0 ? writeOwnHistory(this.#files, held, now, this.#createRevokedCheck(held)) : 0;
   }
 
-  /** Evidence files of our buckets, of days that are closed. @returns files that were made */
+  /** Makes the evidence files of our buckets for closed days. @returns files that were made */
   async evidence(now: Date): Promise<number> {
     const { held, refuseRevoked } = await this.#loadPartitions();
     if (held.length === 0) return 0;
@@ -250,7 +251,7 @@ export class Owner {
   }
 
   /** Endpoints that are due by time or by a change of the table of related parties, or null for all of them. */
-  async #dueEndpoints(now: Date, held: ReadonlySet<number>, table: readonly Thief[]): Promise<string[] | null> {
+  async #dueEndpoints(now: Date, held: ReadonlySet<number>, table: readonly RelatedParty[]): Promise<string[] | null> {
     const { followed, log, lake } = this.parts;
     const today = dayOf(now);
     const waited = this.#unpublished(today);

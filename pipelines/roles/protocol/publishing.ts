@@ -72,18 +72,18 @@ export class Publishing {
     return nameTables(this.parts.publisher, this.#tables);
   }
 
-  /** Delete objects that nobody names any more. @returns how many */
+  /** Deletes public objects that no view or leaf names any more. @returns how many */
   async collectGarbage(): Promise<number> {
     return this.parts.publisher.collectGarbage(await filesInUse(this.#tables));
   }
 
-  /** Publishes the evidence of each day that all owners have closed, and of records that came late. */
+  /** Publishes the evidence of each day that all owners have closed, and of records that arrived later. */
   evidence(): Promise<EvidenceReport> {
     const { publisher, privateStore, logger, log } = this.parts;
     return publishEvidence({ publisher, privateStore, logger, partitions: log.partitions }, this.#evidence);
   }
 
-  /** Files and publishes the archive of each day that all owners have written down, and of records that came late. */
+  /** Files and publishes the archive of each day that all owners have reported, and of records that arrived later. */
   archive(filing: Filing): ReturnType<typeof fileArchive> {
     const { publisher, privateStore, logger, log } = this.parts;
     return fileArchive({ ...filing, publisher, privateStore, logger, log }, this.#archive);

@@ -97,8 +97,9 @@ export const openOwnLive = ({ lake, publicStore, clock, log }: OwnTables): LiveT
   });
 
 /**
- * The owner's half: the charts' files of its buckets that changed.
- * @param refuseRevoked as above @returns files that were written
+ * The owner's half: writes the chart files of its buckets that changed.
+ * @param refuseRevoked as for {@link writeOwnVolatile}
+ * @returns number of files written
  */
 export async function writeOwnHistory(
   parts: OwnTables,

@@ -10,7 +10,7 @@ import { ORDER_CAPS } from "../../helpers/caps.ts";
 import { ASSET, NETWORK } from "../../helpers/fake-chain.ts";
 import { type FakeReplica, FLOAT, FLOAT_HAS, OrderWorld, TILL } from "../../helpers/order-world.ts";
 
-/** What each attack is about: docs/design/orders.md, "Our float is somebody's prize". */
+/** What each attack is about: docs/design/orders.md, "Bounding our losses". */
 const DAY = "2026-11-23";
 const PRICE = 100_000n;
 const TOTAL = 110_000n;
