@@ -185,7 +185,7 @@ export interface FoundCapability {
 /** Answer of GET /v1/search, the best first. It is not signed: check what you choose. */
 export interface SearchAnswer {
   capabilities: FoundCapability[];
-  /** True if more endpoints match than the limit returns. */
+  /** True if more endpoints match than are in this answer. */
   more: boolean;
   read_as: { words: string[]; order: SearchOrder; max_price: string | null; network: string | null };
   /** What the results lack, for a person; null: they match every word. */

@@ -24,7 +24,7 @@ function licences() {
 }
 
 /** Writes a file by renaming, so that a server or another build that reads it never sees a part of it. */
-function writeWhole(file, text) {
+function writeAtomically(file, text) {
   if (existsSync(file) && readFileSync(file, "utf8") === text) return;
   mkdirSync(dirname(file), { recursive: true });
   const whole = `${file}.${process.pid}.new`;
@@ -47,7 +47,7 @@ async function buildEntry(name, entry, outdir) {
     ...{ charset: "utf8", legalComments: "none", banner: { js: licences() } },
   });
   // The paths in esbuild's comments differ between machines, so these comments are removed.
-  writeWhole(join(outdir, `${name}.mjs`), outputFiles[0].text.replace(/^\/\/ \S+\.[jt]s\n/gm, ""));
+  writeAtomically(join(outdir, `${name}.mjs`), outputFiles[0].text.replace(/^\/\/ \S+\.[jt]s\n/gm, ""));
 }
 
 /** Writes dist/client.d.mts and dist/proof.d.mts, in some seconds. @throws Error with the compiler's message */
@@ -59,7 +59,7 @@ export async function buildDeclarations(outdir = join(HERE, "dist")) {
     Object.values(ENTRIES).map((filePath) => ({ filePath, output })),
     config,
   );
-  for (const [i, name] of Object.keys(ENTRIES).entries()) writeWhole(join(outdir, `${name}.d.mts`), made[i]);
+  for (const [i, name] of Object.keys(ENTRIES).entries()) writeAtomically(join(outdir, `${name}.d.mts`), made[i]);
 }
 
 if (process.argv[1] === import.meta.filename) {
