@@ -6,9 +6,10 @@ import { type Store, StoreUnfit } from "./store.ts";
 export type StoreName = "private" | "public" | "orders";
 
 /**
- * Opens a store of the settings: its bucket, or the folder `dir` when no bucket is set. The S3 client is loaded only for a
- * bucket.
- * @param writes false for a role that only reads: no test object is written, and without credentials requests are not signed
+ * Opens a store of the settings: its bucket, or the folder `dir` when no bucket is set. The S3 client is loaded only
+ * for a bucket.
+ * @param writes false for a role that only reads: no test object is written, and without credentials requests are not
+ * signed
  * @throws StoreUnfit for a bucket without credentials, or one that does not enforce conditional writes
  */
 export async function openStore(
@@ -25,9 +26,9 @@ export async function openStore(
     throw new StoreUnfit(`${address} needs stores.${name}_key_id and stores.${name}_key`);
   }
   const { openS3Store } = await import("./s3/s3.ts");
-  const [bucket, ...folders] = address.slice("s3://".length).split("/");
+  const [bucket, ...path] = address.slice("s3://".length).split("/");
   const { region, endpoint } = stores;
   const who = { accessKeyId: id ?? "", secretAccessKey: secret ?? "", anonymous };
-  const at = { bucket: bucket!, prefix: folders.join("/"), region, endpoint, ...who };
+  const at = { bucket: bucket!, prefix: path.join("/"), region, endpoint, ...who };
   return openS3Store(at, { probe: writes });
 }

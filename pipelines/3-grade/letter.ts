@@ -232,10 +232,10 @@ export function gradeTier(tier: Tier, sums: Sums, figures: Figures, now: number)
   const weight = shown.correctness?.w ?? 0;
   const { min_weight, upper_below } = params.early_F;
   const early = shown.correctness !== null && weight >= min_weight && shown.correctness.upper < upper_below;
-  const isThief = caps.by_ttm === BANDS.indexOf("F");
+  const tookMoney = caps.by_ttm === BANDS.indexOf("F");
   let raw: Band;
   if (tier === "LIVENESS_VERIFIED" || sums.settled < params.letter_min_settled_paid) raw = "UNRATED";
-  else if (early || isThief) raw = "F";
+  else if (early || tookMoney) raw = "F";
   else if (isUnrated(sums, weight, now)) raw = "UNRATED";
   else raw = BANDS[Math.max(0, ...Object.values(caps))]!;
   return { tier, composite, raw, progress: countTowardLetter(weight), isEarlyF: early, caps, shown };

@@ -1,7 +1,7 @@
 import { canonicalText, sha256hex } from "../../infra/canonical.ts";
 import type { Statements } from "../../infra/lake/duckdb.ts";
 import { sql } from "../../infra/lake/sql.ts";
-import { RelatedParties, type Thief } from "../3-grade/related.ts";
+import { type NonDeliveringSeller, RelatedParties } from "../3-grade/related.ts";
 import { type ListingFacts, toListingFacts } from "../published/endpoint.ts";
 import type { PublishedFold } from "../published/fold.ts";
 import type { RunHeader } from "../record/card.ts";
@@ -30,7 +30,9 @@ export const listingDrafts = (listed: readonly ListingFacts[], unlisted: readonl
   ...unlisted.map((cap): Draft => ({ kind: "delisting", capability_id: cap })),
 ];
 
-/** Names the subject of a draft: of drafts with one name only the last is published. null: the draft replaces no other. */
+/**
+ * Names the subject of a draft: of drafts with one name only the last is published. null: the draft replaces no other.
+ */
 function subjectOf(draft: Draft): string | null {
   switch (draft.kind) {
     case "listing":
@@ -51,7 +53,9 @@ function subjectOf(draft: Draft): string | null {
   }
 }
 
-/** Identifies a correction or dispute by its own id, and a reinstatement by the id of the correction that it revokes. */
+/**
+ * Identifies a correction or dispute by its own id, and a reinstatement by the id of the correction that it revokes.
+ */
 export const correctionId = (body: Record<string, unknown>): string => String(body.id ?? body.correction);
 
 function isKnown(fold: PublishedFold, draft: Draft): boolean {
@@ -70,7 +74,8 @@ function isKnown(fold: PublishedFold, draft: Draft): boolean {
         ?.corrections.some((one) => one.kind === draft.kind && correctionId(one.body) === correctionId(draft.body));
     case "schedule":
       checkSalt(fold, draft);
-      // A day that was committed the evening before is published again when the salt of the day before it can be revealed.
+      // A day that was committed the evening before is published again when the salt of the day before it can be
+      // revealed.
       return fold.schedules.has(draft.day) && fold.schedules.get(draft.opens?.day ?? "")?.salt !== null;
     case "commitment":
       return fold.commitments.has(draft.sha256);
@@ -115,15 +120,15 @@ export function relatedPartyDrafts(
 ): (Draft & { kind: "kin" })[] {
   if (!run.thieves) return [];
   const read = new Set(Object.values(run.positions).flatMap((offsets) => Object.keys(offsets)));
-  const isTold = (cap: string): boolean =>
+  const isReplaced = (cap: string): boolean =>
     read.has(String(partitionOf(cap, partitions))) && relatedParties.changedAt(cap) <= run.now;
-  const table = new Map(relatedParties.table.map((thief) => [thief.cap, thief]));
-  const thieves = new Set(run.thieves.map(({ cap }) => cap));
-  const remove = [...table.keys()].filter((cap) => isTold(cap) && !thieves.has(cap));
-  const add = run.thieves.filter((thief) => isTold(thief.cap) && !isSameThief(thief, table.get(thief.cap)));
-  const rows: (string | Thief)[] = [...remove, ...add];
+  const table = new Map(relatedParties.table.map((seller) => [seller.cap, seller]));
+  const nonDelivering = new Set(run.thieves.map(({ cap }) => cap));
+  const remove = [...table.keys()].filter((cap) => isReplaced(cap) && !nonDelivering.has(cap));
+  const add = run.thieves.filter((seller) => isReplaced(seller.cap) && !isSameSeller(seller, table.get(seller.cap)));
+  const rows: (string | NonDeliveringSeller)[] = [...remove, ...add];
   for (const cap of remove) table.delete(cap);
-  for (const thief of add) table.set(thief.cap, thief);
+  for (const seller of add) table.set(seller.cap, seller);
   const { sha256 } = new RelatedParties([...table.values()]);
   const drafts: (Draft & { kind: "kin" })[] = [];
   for (let at = 0; at < rows.length; at += ROWS_PER_LEAF) {
@@ -132,14 +137,15 @@ export function relatedPartyDrafts(
       kind: "kin",
       computed_at: run.now,
       kin: at + ROWS_PER_LEAF < rows.length ? null : sha256,
-      add: some.filter((row) => typeof row !== "string").map((thief) => ({ ...thief })),
+      add: some.filter((row) => typeof row !== "string").map((seller) => ({ ...seller })),
       remove: some.filter((row) => typeof row === "string"),
     });
   }
   return drafts;
 }
 
-const isSameThief = (a: Thief, b: Thief | undefined): boolean => a.pay_to === b?.pay_to && a.domain === b?.domain;
+const isSameSeller = (a: NonDeliveringSeller, b: NonDeliveringSeller | undefined): boolean =>
+  a.pay_to === b?.pay_to && a.domain === b?.domain;
 
 export type CommitmentDraft = Draft & { kind: "commitment" };
 

@@ -197,7 +197,7 @@ async function auditCalls(source: Source, calls: readonly NamedCall[], onProgres
 async function auditCards(source: Source, log: LogReading, onProgress: Progress): Promise<Finding> {
   const check = new Check("cards, recomputed");
   try {
-    const told = ({ capability_id, leaf, verdict, says, difference }: CardVerdict) => {
+    const onVerdict = ({ capability_id, leaf, verdict, says, difference }: CardVerdict) => {
       onProgress(`cards: ${capability_id}`);
       if (verdict === "ok") check.ok();
       else if (verdict === "not run") check.notRun(says!);
@@ -207,7 +207,7 @@ async function auditCards(source: Source, log: LogReading, onProgress: Progress)
         check.bad({ key: `card of leaf ${leaf} (${capability_id}): ${field}`, expected, got });
       }
     };
-    await recomputeGathered(source, log.gathered(), told, true);
+    await recomputeGathered(source, log.gathered(), onVerdict, true);
   } catch (error) {
     const problem = problemOf(error);
     if (!problem) throw error;

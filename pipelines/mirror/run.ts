@@ -47,8 +47,8 @@ export interface MirrorOptions {
    */
   verify?: boolean;
   /**
-   * Copy one part of what is beside the tree and its keys (default: all). A copy of another part is walked again from the
-   * first leaf: what it had left out is then fetched, and what it holds beyond the part stays as it is.
+   * Copy one part of what is beside the tree and its keys (default: all). A copy of another part is walked again from
+   * the first leaf: what it had left out is then fetched, and what it holds beyond the part stays as it is.
    */
   only?: Part | undefined;
   /** Verify the signature of every card (default: yes). Without it cards are covered only by the log's signature. */
@@ -103,11 +103,11 @@ export class Run {
   ) {
     this.#parts = options.partsDir ? new PartFolder(options.partsDir) : null;
     // Where the tree grows, objects that were not there are new and were not mended.
-    const told = (one: MendedObject) => void ((verifies || one.was === "damaged") && this.#mended.push(one));
+    const noteRepair = (one: MendedObject) => void ((verifies || one.was === "damaged") && this.#mended.push(one));
     this.#exposed = new ExposedStore(
       options.publicStore,
       bulkOf(options.publicStore),
-      options.verify ? told : undefined,
+      options.verify ? noteRepair : undefined,
     );
     this.#named = new NamedObjects(options.source, this.#exposed, this.#tally, this.#parts);
     // A mirror that begins from nothing finds in the tree everything that it lacks.
@@ -215,6 +215,9 @@ export async function exposeTreeHead(store: Store, { head, keys, index }: Truste
   if (keys) await replace(HINT_KEYS, canonicalBytes(keys));
 }
 
-/** Is the source's cosignature newer than the one held? An older one of the same tree is ignored: a mirror never goes back. */
+/**
+ * Is the source's cosignature newer than the one held? An older one of the same tree is ignored: a mirror never goes
+ * back.
+ */
 const isNewerCosignature = (head: Checkpoint, held: SavedTreeHead): boolean =>
   head.cosignedAt !== null && (held.cosigned_at === null || head.cosignedAt > new Date(held.cosigned_at));

@@ -1,26 +1,26 @@
-import { NO_RELATED_PARTIES, type Thief } from "../3-grade/related.ts";
+import { NO_RELATED_PARTIES, type NonDeliveringSeller } from "../3-grade/related.ts";
 import type { RelatedPartiesLeaf } from "../record/leaf.ts";
 
 /** The rows that one leaf adds to the table of related parties and removes from it. */
 export type TableChange = Pick<RelatedPartiesLeaf, "computed_at" | "kin" | "add" | "remove">;
 
 /**
- * The table of related parties (payees and domains that took money and gave no answer), computed from the leaves of kind
- * `kin`. A run is graded with the table of one tree head and names the table by its hash. All changes are kept, so that the
- * table of any head can be made again; each changed row takes about 200 bytes.
+ * The table of related parties (payees and domains that took money and gave no answer), computed from the leaves of
+ * kind `kin`. A run is graded with the table of one tree head and names the table by its hash. All changes are kept, so
+ * that the table of any head can be made again; each changed row takes about 200 bytes.
  */
 export class RelatedPartiesFold {
   /** Hash of the table, as the newest leaf names it. */
   sha256 = NO_RELATED_PARTIES;
-  readonly #thieves = new Map<string, Thief>();
+  readonly #sellers = new Map<string, NonDeliveringSeller>();
   /** Endpoint -> time of the run that changed its row last, also after the row was removed. */
   readonly #changedAt = new Map<string, string>();
   readonly #changes: TableChange[] = [];
   readonly #names = new Set([NO_RELATED_PARTIES]);
 
   apply({ computed_at, kin, add, remove }: TableChange): void {
-    changeTable(this.#thieves, { add, remove });
-    for (const cap of [...remove, ...add.map((thief) => thief.cap)]) this.#changedAt.set(cap, computed_at);
+    changeTable(this.#sellers, { add, remove });
+    for (const cap of [...remove, ...add.map((seller) => seller.cap)]) this.#changedAt.set(cap, computed_at);
     this.#changes.push({ computed_at, kin, add, remove });
     if (kin === null) return;
     this.sha256 = kin;
@@ -28,8 +28,8 @@ export class RelatedPartiesFold {
   }
 
   /** The table of the newest leaf, ascending by endpoint. */
-  get table(): Thief[] {
-    return tableOf(this.#thieves);
+  get table(): NonDeliveringSeller[] {
+    return tableOf(this.#sellers);
   }
 
   /** Moment of the run that changed the row of this endpoint last, RFC 3339; "" when it never had one. */
@@ -42,24 +42,29 @@ export class RelatedPartiesFold {
     return this.#names.has(sha256);
   }
 
-  /** Returns the requested tables, by hash, as far as a leaf names them. They are computed from all changes in order. */
-  tables(names: Iterable<string>): Map<string, readonly Thief[]> {
+  /**
+   * Returns the requested tables, by hash, as far as a leaf names them. They are computed from all changes in order.
+   */
+  tables(names: Iterable<string>): Map<string, readonly NonDeliveringSeller[]> {
     const wanted = new Set(names);
-    const tables = new Map<string, readonly Thief[]>();
+    const tables = new Map<string, readonly NonDeliveringSeller[]>();
     if (wanted.has(NO_RELATED_PARTIES)) tables.set(NO_RELATED_PARTIES, []);
-    const thieves = new Map<string, Thief>();
+    const sellers = new Map<string, NonDeliveringSeller>();
     for (const change of this.#changes) {
-      changeTable(thieves, change);
-      if (change.kin !== null && wanted.has(change.kin)) tables.set(change.kin, tableOf(thieves));
+      changeTable(sellers, change);
+      if (change.kin !== null && wanted.has(change.kin)) tables.set(change.kin, tableOf(sellers));
     }
     return tables;
   }
 }
 
-function changeTable(thieves: Map<string, Thief>, { add, remove }: Pick<TableChange, "add" | "remove">): void {
-  for (const cap of remove) thieves.delete(cap);
-  for (const { cap, domain, pay_to } of add) thieves.set(cap, { cap, pay_to, domain });
+function changeTable(
+  sellers: Map<string, NonDeliveringSeller>,
+  { add, remove }: Pick<TableChange, "add" | "remove">,
+): void {
+  for (const cap of remove) sellers.delete(cap);
+  for (const { cap, domain, pay_to } of add) sellers.set(cap, { cap, pay_to, domain });
 }
 
-const tableOf = (thieves: ReadonlyMap<string, Thief>): Thief[] =>
-  [...thieves.values()].sort((a, b) => (a.cap < b.cap ? -1 : 1));
+const tableOf = (sellers: ReadonlyMap<string, NonDeliveringSeller>): NonDeliveringSeller[] =>
+  [...sellers.values()].sort((a, b) => (a.cap < b.cap ? -1 : 1));

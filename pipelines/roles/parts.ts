@@ -16,14 +16,14 @@ import {
 import type { KnownLog, Log } from "../../infra/log/log.ts";
 import { openLog } from "../../infra/log/open.ts";
 import { openStore } from "../../infra/store/open.ts";
+import { withMissingAsNull } from "../../infra/store/refusal-reader.ts";
 import type { Store } from "../../infra/store/store.ts";
-import { withMissingAsNull } from "../../infra/store/unlisted.ts";
 import { createLogger, createMetrics, type Logger, type Metrics } from "../../infra/telemetry.ts";
 import { originOf } from "../../infra/tree/checkpoint.ts";
 import { egressLimits } from "../1-observe/queue.ts";
 import { CHECKPOINT } from "../published/objects.ts";
 import { LOG_TOPICS } from "../record/topics.ts";
-import { folders, OBSERVER_SECRET, PAGES_SECRET } from "./data-folder.ts";
+import { dataFolders, OBSERVER_SECRET, PAGES_SECRET } from "./data-folder.ts";
 import {
   checkRecord,
   knownLogOf,
@@ -59,7 +59,9 @@ function pagesSecret(dir: string): Buffer | null {
   return hasSecret(dir, PAGES_SECRET) ? loadSecret(dir, PAGES_SECRET) : null;
 }
 
-/** Opens parts one after the other. `close` closes them in reverse order; if opening fails, the opened parts are closed. */
+/**
+ * Opens parts one after the other. `close` closes them in reverse order; if opening fails, the opened parts are closed.
+ */
 async function openAll<T>(open: (keep: KeepPart, close: () => Promise<void>) => Promise<T>): Promise<T> {
   const opened: Closable[] = [];
   const keep = <P extends Closable>(part: P): P => {
@@ -138,7 +140,7 @@ type Publishes = boolean;
  * @throws Failure `record`, LogRefused, LogBusy and what the adapters name
  */
 async function openRecord(config: Config, logger: Logger, ring: Keyring, publishes: Publishes, keep: KeepPart) {
-  const at = folders(config.data_dir);
+  const at = dataFolders(config.data_dir);
   const privateStore = keep(await openStore(config, "private", at.private));
   const publicStore = keep(publishes ? await openStore(config, "public", at.public) : await readPublic(config));
   const says = await checkRecord({ privateStore, publicStore, ring, origin: originOf(config.base_url) });
@@ -153,7 +155,7 @@ async function openRecord(config: Config, logger: Logger, ring: Keyring, publish
  * @throws Failure `keys`, Failure `record`, LogRefused, LogBusy and what the adapters name.
  */
 export function openParts(config: Config, clock: Clock): Promise<Parts> {
-  const at = folders(config.data_dir);
+  const at = dataFolders(config.data_dir);
   return openWith(config, clock, loadKeys(at.keys), true);
 }
 
@@ -162,12 +164,12 @@ export function openParts(config: Config, clock: Clock): Promise<Parts> {
  * the public store as anybody reads it. @throws Failure `keys` and what the adapters name
  */
 export function openObserverParts(config: Config, clock: Clock): Promise<Parts> {
-  const at = folders(config.data_dir);
+  const at = dataFolders(config.data_dir);
   return openWith(config, clock, verifyOnlyKeys(readRing(at.keys)), false);
 }
 
 function openWith(config: Config, clock: Clock, keys: Keys, publishes: Publishes): Promise<Parts> {
-  const at = folders(config.data_dir);
+  const at = dataFolders(config.data_dir);
   const secret = loadSecret(at.keys, OBSERVER_SECRET);
   const logger = createLogger(config.log_level);
   return openAll(async (keep, close) => ({
@@ -190,7 +192,7 @@ const sellWorks = ({ sell }: Config) => (sell.network === null ? [] : (["sell"] 
 
 /** The public store of a role that only reads it, with credentials or without any. */
 const readPublic = async (config: Config): Promise<Store> =>
-  withMissingAsNull(await openStore(config, "public", folders(config.data_dir).public, false), CHECKPOINT);
+  withMissingAsNull(await openStore(config, "public", dataFolders(config.data_dir).public, false), CHECKPOINT);
 
 /**
  * Open what a publisher needs: the signing keys, the way out for notices, no secret that a wallet hangs on.
@@ -198,14 +200,14 @@ const readPublic = async (config: Config): Promise<Store> =>
  */
 export const openPublisherParts = async (config: Config, clock: Clock) => {
   const egress = egressOf(config);
-  const keys = loadKeys(folders(config.data_dir).keys);
+  const keys = loadKeys(dataFolders(config.data_dir).keys);
   const parts = await openWriting(config, clock, { keys, egress }, keys.ring, createMetrics("publish"));
   return { ...parts, close: () => egress.close().then(parts.close) };
 };
 
 /** Open what an owner of partitions needs: no key and no secret, only the public halves. @throws Failure `keys` */
 export const openOwnerParts = (config: Config, clock: Clock) => {
-  const ring = readRing(folders(config.data_dir).keys);
+  const ring = readRing(dataFolders(config.data_dir).keys);
   return openWriting(config, clock, { ring }, ring, createMetrics("ingest", "grade"));
 };
 
@@ -224,7 +226,7 @@ function openWriting<H extends object>(config: Config, clock: Clock, held: H, ri
 
 /** Reads only the key that signs answers. @throws Failure `keys` */
 function readAnswerSigner(config: Config) {
-  const dir = folders(config.data_dir).keys;
+  const dir = dataFolders(config.data_dir).keys;
   const ring = readRing(dir);
   const inUse = ring.keys.find((key) => key.purpose === "answers" && key.retired_at === undefined)!;
   return { ring, answers: loadSigner(dir, inUse) };
@@ -236,7 +238,7 @@ function readAnswerSigner(config: Config) {
  */
 export function openServingParts(config: Config) {
   const sells = config.sell.network !== null;
-  const at = folders(config.data_dir);
+  const at = dataFolders(config.data_dir);
   const keys = readAnswerSigner(config);
   const logger = createLogger(config.log_level);
   return openAll(async (keep, close) => {
@@ -257,9 +259,11 @@ export function openServingParts(config: Config) {
   });
 }
 
-/** The store of what bought calls hold, for a process that sells. @throws Failure `record`, and what the adapters name */
+/**
+ * The store of what bought calls hold, for a process that sells. @throws Failure `record`, and what the adapters name
+ */
 export async function openOrdersStore(config: Config, log: Pick<Log, "id" | "partitions">): Promise<Store> {
-  const store = await openStore(config, "orders", folders(config.data_dir).orders);
+  const store = await openStore(config, "orders", dataFolders(config.data_dir).orders);
   try {
     await refuseOtherOrders(store, log);
     return store;

@@ -13,7 +13,7 @@ import { type Checkpoint, originOf } from "../../infra/tree/checkpoint.ts";
 import { type Generation, highestGeneration, readGeneration } from "../4-publish/generation.ts";
 import { CHECKPOINT } from "../published/objects.ts";
 import { readCheckpoint } from "../published/reader.ts";
-import { folders, makeKeys } from "./data-folder.ts";
+import { dataFolders, makeKeys } from "./data-folder.ts";
 
 /**
  * Log, stores and keys that do not belong together, or one of them is lost: going on would forget a part of the record,
@@ -24,7 +24,9 @@ const refused = (why: string): Failure =>
 
 /** Object of the private store and of the store of orders: the id of its log, and the form of the store. */
 const MARK = "record.json";
-/** Form of what the private store and that of the orders hold, beside the numbers that their objects have themselves. */
+/**
+ * Form of what the private store and that of the orders hold, beside the numbers that their objects have themselves.
+ */
 export const STORE_FORM = 1;
 
 const Mark = z.looseObject({ v: z.int().min(1), log: z.string(), partitions: z.int() });
@@ -46,7 +48,9 @@ async function readMark(store: Pick<Store, "get">, name: StoreName): Promise<Mar
   );
 }
 
-/** Writes the mark of the log into a store, once. @throws Failure `record` when the store has the mark of another log */
+/**
+ * Writes the mark of the log into a store, once. @throws Failure `record` when the store has the mark of another log
+ */
 async function writeMark(store: Store, name: StoreName, log: Pick<Log, "id" | "partitions">): Promise<void> {
   const ours: Mark = { v: STORE_FORM, log: log.id, partitions: log.partitions };
   const { result } = await store.create(MARK, Buffer.from(JSON.stringify(ours)));
@@ -206,19 +210,19 @@ export async function knownLogOfPublished(
 }
 
 /**
- * Makes keys for a new record, unless keys exist. Refuses to make new keys for an existing record, since readers could not
- * verify it any more and opaque names would change.
+ * Makes keys for a new record, unless keys exist. Refuses to make new keys for an existing record, since readers could
+ * not verify it any more and opaque names would change.
  * @returns false when the keys existed already @throws Failure `record` when the record's keys are lost
  */
 export async function makeKeysFor(config: Config, validFrom: Date): Promise<boolean> {
-  if (!hasKeyring(folders(config.data_dir).keys)) await refuseLostKeys(config);
+  if (!hasKeyring(dataFolders(config.data_dir).keys)) await refuseLostKeys(config);
   return makeKeys(config.data_dir, validFrom);
 }
 
 async function refuseLostKeys(config: Config): Promise<void> {
   const left = await describeLeftovers(config);
   if (left === null) return;
-  const { keys } = folders(config.data_dir);
+  const { keys } = dataFolders(config.data_dir);
   throw refused(`there are no keys in ${keys}, and ${left} of a record is here: put the keys back from your copy`);
 }
 
@@ -230,7 +234,7 @@ async function refuseLostKeys(config: Config): Promise<void> {
 export async function examineRecord(
   config: Config,
 ): Promise<{ known: KnownLog; says: string; holdAgainst: (log: Log) => Promise<void> } | null> {
-  const at = folders(config.data_dir);
+  const at = dataFolders(config.data_dir);
   if (!hasKeyring(at.keys)) {
     await refuseLostKeys(config);
     return null;
@@ -264,7 +268,7 @@ const NO_STORE = {
 
 /** Describes the parts of a record that are there without keys; null for none. */
 async function describeLeftovers(config: Config): Promise<string | null> {
-  const at = folders(config.data_dir);
+  const at = dataFolders(config.data_dir);
   if (config.log === null && existsSync(logFileIn(at.log))) return "the log";
   for (const name of ["private", "public"] as const) {
     if (config.stores[name] === null && !existsSync(at[name])) continue;

@@ -11,9 +11,10 @@ import { EXIT } from "../../commands/exit.ts";
 import { entry } from "../pipelines/1-observe/world.ts";
 
 /**
- * The command line out of its tarball: packed from a copy of the project in which keys, settings and data lie about, installed
- * with its packages into an empty prefix, and used: a seller is probed, graded, published, served, mirrored and audited.
- * Packages come from npm; only what they would compile is copied from ours, which were compiled for this release of Node.
+ * The command line out of its tarball: packed from a copy of the project in which keys, settings and data lie about,
+ * installed with its packages into an empty prefix, and used: a seller is probed, graded, published, served, mirrored
+ * and audited. Packages come from npm; only what they would compile is copied from ours, which were compiled for this
+ * release of Node.
  */
 const ROOT = resolve(import.meta.dirname, "../..");
 const SECRET = "4c0883a69102937d6231471b5dbb6204fe5129617082792ae468d01a3f362318";
@@ -116,7 +117,7 @@ test("it needs no tool of development, and says what a clone alone has", async (
   expect((await run("--help")).out).toContain("touchstone [options] [command]");
   const demo = await run("start", "--market");
   expect(demo.code).toBe(EXIT.usage);
-  expect(demo.err).toContain("the demo's market is not here");
+  expect(demo.err).toContain("the demo's market is not installed");
   expect(existsSync(join(dir, "data"))).toBe(false);
 });
 

@@ -8,7 +8,7 @@ import type { Store } from "../../../infra/store/store.ts";
 import type { Logger, Metrics } from "../../../infra/telemetry.ts";
 import type { Ingest } from "../../2-ingest/ingest.ts";
 import { PARAMS_SHA256 } from "../../3-grade/params.ts";
-import type { Thief } from "../../3-grade/related.ts";
+import type { NonDeliveringSeller } from "../../3-grade/related.ts";
 import { DueDays } from "../../4-publish/due.ts";
 import type { PublishedRecord } from "../../4-publish/followed.ts";
 import {
@@ -60,30 +60,35 @@ export interface OwnerReport {
   run: number | null;
 }
 
-/** Partitions were taken from this process while it worked on them. Unfinished work is dropped; the next turn continues. */
+/**
+ * Partitions were taken from this process while it worked on them. Unfinished work is dropped; the next turn continues.
+ */
 export class PartitionsRevoked extends Failure {
   constructor() {
     super("busy", "partitions were revoked meanwhile");
   }
 }
 
-const keyOf = ({ cap, pay_to, domain }: Thief): string => JSON.stringify([cap, pay_to, domain]);
+const keyOf = ({ cap, pay_to, domain }: NonDeliveringSeller): string => JSON.stringify([cap, pay_to, domain]);
 
 /** Rows in which two tables of related parties differ. */
-function changedRows(before: readonly Thief[], after: readonly Thief[]): Thief[] {
+function changedRows(
+  before: readonly NonDeliveringSeller[],
+  after: readonly NonDeliveringSeller[],
+): NonDeliveringSeller[] {
   const [had, has] = [new Set(before.map(keyOf)), new Set(after.map(keyOf))];
-  return [...before.filter((thief) => !has.has(keyOf(thief))), ...after.filter((thief) => !had.has(keyOf(thief)))];
+  return [...before.filter((seller) => !has.has(keyOf(seller))), ...after.filter((seller) => !had.has(keyOf(seller)))];
 }
 
 /**
- * The owner's half of the pipeline: ingest and grade of the partitions that this process was given. It publishes nothing
- * and holds no key: runs are private objects, which the publisher takes.
+ * The owner's half of the pipeline: ingest and grade of the partitions that this process was given. It publishes
+ * nothing and holds no key: runs are private objects, which the publisher takes.
  */
 export class Owner {
   /** Times at which cards change without new records, from the runs of this process; null before the first run. */
   #dueAt: MomentIndex | null = null;
   /** The published table of related parties with which the last run was graded. */
-  #table: readonly Thief[] = [];
+  #table: readonly NonDeliveringSeller[] = [];
   /** Endpoint -> UTC day and time of its newest line in a run, until the endpoint is graded again. */
   readonly #lines = new Map<string, { day: string; at: string }>();
 
@@ -148,7 +153,8 @@ export class Owner {
     if (held.length === 0) return { held, caps: 0, rows: 0, lines: 0, leftOut: 0, run: null };
     await followed.current();
     await this.#readRefusals(now);
-    // Read once before grading: the fold may change meanwhile, and the run names the table that its cards are graded with.
+    // Read once before grading: the fold may change meanwhile, and the run names the table that its cards are graded
+    // with.
     const { table, sha256 } = followed.fold.relatedParties;
     const due = await this.#dueEndpoints(now, new Set(held), table);
     const graded = await gradeLake(lake, now, due, {
@@ -217,7 +223,7 @@ export class Owner {
    */
   async #writeRun(
     now: Date,
-    { facts, run, positions, thieves }: GradeResult,
+    { facts, run, positions, nonDelivering }: GradeResult,
     kin_sha256: string,
     refuseRevoked: () => void,
   ): Promise<number | null> {
@@ -229,11 +235,17 @@ export class Owner {
     const extra = newDraftsOf(followed.fold, drafts) as RunDrafts;
     const lines = run?.lines ?? [];
     const at = rfc3339(now);
-    const changes = relatedPartyDrafts(followed.fold, { now: at, positions, thieves }, log.partitions);
+    const changes = relatedPartyDrafts(followed.fold, { now: at, positions, thieves: nonDelivering }, log.partitions);
     refuseRevoked();
     if (lines.length + extra.length + changes.length === 0) return null;
     const read = { v: 2 as const, log: log.id, now: at, params_sha256: PARAMS_SHA256, positions, kin_sha256 };
-    const n = await writeRun(privateStore, { ...read, thieves, changed: lines.length }, lines, -1, extra);
+    const n = await writeRun(
+      privateStore,
+      { ...read, thieves: nonDelivering, changed: lines.length },
+      lines,
+      -1,
+      extra,
+    );
     this.#refusals.addRun(n);
     for (const { cap } of lines) this.#lines.set(cap, { day: dayOf(now), at });
     return n;
@@ -250,7 +262,11 @@ export class Owner {
   }
 
   /** Endpoints that are due by time or by a change of the table of related parties, or null for all of them. */
-  async #dueEndpoints(now: Date, held: ReadonlySet<number>, table: readonly Thief[]): Promise<string[] | null> {
+  async #dueEndpoints(
+    now: Date,
+    held: ReadonlySet<number>,
+    table: readonly NonDeliveringSeller[],
+  ): Promise<string[] | null> {
     const { followed, log, lake } = this.parts;
     const today = dayOf(now);
     const waited = this.#unpublished(today);
@@ -265,7 +281,9 @@ export class Owner {
     return due.filter((cap) => held.has(partitionOf(cap, log.partitions)));
   }
 
-  /** Endpoints with a line in a run of an earlier day that is not in the tree: it had to wait, or the run was refused. */
+  /**
+   * Endpoints with a line in a run of an earlier day that is not in the tree: it had to wait, or the run was refused.
+   */
   #unpublished(today: string): string[] {
     const waited: string[] = [];
     for (const [cap, { day, at }] of this.#lines) {
@@ -277,8 +295,8 @@ export class Owner {
   }
 
   /**
-   * Returns a function that throws once one of these partitions was revoked after this call: rows that were read since may
-   * be incomplete, also where the partition is held again by then, and another process may write its objects.
+   * Returns a function that throws once one of these partitions was revoked after this call: rows that were read since
+   * may be incomplete, also where the partition is held again by then, and another process may write its objects.
    */
   #createRevokedCheck(held: readonly number[]): () => void {
     const { ingest } = this.parts;
