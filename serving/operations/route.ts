@@ -11,7 +11,7 @@ import type { Operation } from "./operation.ts";
 import { PURCHASE, sellingOf, wantsPublish } from "./via.ts";
 
 const MAX_PLAN_BODY = 16_384;
-/** A body for the seller of as much as via takes, and what stands around it. */
+/** Longest body: one for the seller, as long as via accepts, and the members around it. */
 const MAX_EXECUTE_BODY = 131_072;
 
 async function planned(service: Service, input: unknown): Promise<PlanAnswer> {
@@ -68,7 +68,10 @@ const executes: Operation = {
 
 export const ROUTE: readonly Operation[] = [plan, executes];
 
-/** Longest body: an answer of 256 KiB as text in which every fourth character is escaped, or as base64, a schema and an input. */
+/**
+ * Longest body: an answer of 256 KiB as text in which every fourth character is escaped, or as base64, a schema and an
+ * input.
+ */
 const MAX_BODY = 1024 * 1024;
 
 /** POST /v1/evaluate (docs/route.md). */

@@ -29,8 +29,9 @@ export interface ProvenTreeParts {
 }
 
 /**
- * The published tree of a replica, a mirror on its own disk. Among processes that share the folder one is the keeper, which
- * copies and proves; when it dies, another becomes the keeper at its next run. All of them read the proven snapshot only.
+ * The published tree of a replica, a mirror on its own disk. Among processes that share the folder one is the keeper,
+ * which copies and proves; when it dies, another becomes the keeper at its next run. All of them read the proven
+ * snapshot only.
  */
 export class ProvenTree {
   #jwks: Jwks | null = null;
@@ -66,7 +67,7 @@ export class ProvenTree {
     if (!this.keeper.tryToKeep()) return null;
     const done = await mirrorOnce({
       ...{ source, clock, publicStore: this.store, stateStore: this.stateStore, keys },
-      // Unless told otherwise an old log is still served: its answers show how old the record is.
+      // Without a limit on its age an old record is still served: answers show how old it is.
       maxAgeSeconds: maxAge ?? 0,
       say: (text) => logger.info(text),
     });
@@ -75,8 +76,8 @@ export class ProvenTree {
   }
 
   /**
-   * Returns the newest proven snapshot, or null before the first. The first call returns the snapshot on disk even when the
-   * source fails; later calls throw the source's failure, so that readiness shows it.
+   * Returns the newest proven snapshot, or null before the first. The first call returns the snapshot on disk even when
+   * the source fails; later calls throw the source's failure, so that readiness shows it.
    * @throws Failure `usage` for a mirror of another log, and what `follow` and `PublishedTree` throw
    */
   async newest(): Promise<Snapshot | null> {
