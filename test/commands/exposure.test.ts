@@ -144,7 +144,7 @@ describe("touchstone exposure", () => {
     ["a file that breaks off", '["https://a', /is not JSON$/],
     ["an object without dependencies", { urls: [] }, /neither a list/],
     ["no dependency", "# none\n", /contains no dependency$/],
-    ["201 of them", Array(201).fill(GOOD.url), /at most 200 at once$/],
+    ["201 of them", Array(201).fill(GOOD.url), /at most 200 are allowed$/],
     [
       "a bad item, with its pointer",
       [GOOD.url, { url: GOOD.url, calls_per_month: -1 }],
@@ -169,7 +169,7 @@ describe("touchstone exposure", () => {
       "the signature of the report is not valid (bad_signature)",
     ]);
     answer = signed;
-    expect((await fault([GOOD.url], { base: url }))[1]).toMatch(/of other dependencies/);
+    expect((await fault([GOOD.url], { base: url }))[1]).toMatch(/not about these dependencies/);
     answer = '{"lines": []}';
     expect(await fault([GOOD.url], { base: url })).toEqual([EXIT.tampered, "the answer is not an exposure report"]);
     answer = "<html>";
