@@ -15,10 +15,7 @@ const MAX_FILE = 1024 * 1024;
 /** Bounds of one answer. */
 const ANSWER_LIMITS = { waitMs: 30_000, maxBytes: 8 * 1024 * 1024 };
 
-/**
- * `touchstone exposure`: asks a service what its record holds about the dependencies in a file, and verifies the
- * report.
- */
+/** `touchstone exposure`: asks a service what its record holds about the dependencies in a file, and verifies the report. */
 export async function exposureCommand(config: Config, file: string, options: OptionsOf<"exposure">): Promise<void> {
   const base = (options.base ?? config.base_url).replace(/\/+$/, "");
   const dependencies = dependenciesOf(file, (await readNamed(file, MAX_FILE)).toString("utf8"));

@@ -21,9 +21,7 @@ import { openServing } from "./serving-tier.ts";
 import { keysOf } from "./sources.ts";
 import type { OptionsOf } from "./table.ts";
 
-/**
- * `from`: address, folder or bucket of the record. `mirror`: folder of the mirror; processes of a machine may share it.
- */
+/** `from`: address, folder or bucket of the record. `mirror`: folder of the mirror; processes of a machine may share it. */
 type ReplicaOptions = Pick<OptionsOf<"serve">, "mirror" | "witnessPolicy" | "maxAge" | "json"> & { from: string };
 
 /** Returns the verifier keys of log and witness that are current in this machine's keyring. */

@@ -17,8 +17,8 @@ const DATA = [...PARTS, "unreadable"] as const;
 const COPY = ["unreadable", "tampered", "rollback", "fork", "stale", "unwitnessed"] as const satisfies FailureCode[];
 
 /**
- * All commands by their words, in the order of `--help`. `--help`, docs/commands.md and the types of the options follow
- * from this table; `program.ts` names the function of each.
+ * All commands by their words, in the order of `--help`. `--help`, docs/commands.md and the types of the options follow from
+ * this table; `program.ts` names the function of each.
  */
 export const COMMANDS = {
   start: {

@@ -44,15 +44,12 @@ export class RefusalReader {
       this.#folders.add(name);
     }
     if ((await ask(known)) !== "there") return false;
-    // The store gives objects that exist now. The first refusal may have been a passing fault, so the key is asked
-    // again.
+    // The store gives objects that exist now. The first refusal may have been a passing fault, so the key is asked again.
     return (await ask(key)) === "refused";
   }
 }
 
-/**
- * Wraps a store whose client may lack the right to list it: for a missing object it returns null instead of throwing.
- */
+/** Wraps a store whose client may lack the right to list it: for a missing object it returns null instead of throwing. */
 export function withMissingAsNull(store: Store, known: string): Store {
   const ask = async (key: string): Promise<KeyState> => {
     try {

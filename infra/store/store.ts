@@ -14,14 +14,11 @@ export interface Store {
   /** Reads the bytes [start, end) of an object, cut at its end; null when there is none. */
   getRange(key: string, start: number, end: number): Promise<Uint8Array | null>;
   head(key: string): Promise<ObjectInfo | null>;
-  /**
-   * Creates an object. `exists` when the key is taken, maybe with other bytes: read and compare them before relying on
-   * it.
-   */
+  /** Creates an object. `exists` when the key is taken, maybe with other bytes: read and compare them before relying on it. */
   create(key: string, bytes: Uint8Array, meta?: ObjectMeta): Promise<{ result: "created" | "exists" }>;
   /**
-   * Replaces the object if its etag is `expected`, or creates it if `expected` is null and there is none. Otherwise
-   * changes nothing and returns `lost`.
+   * Replaces the object if its etag is `expected`, or creates it if `expected` is null and there is none. Otherwise changes
+   * nothing and returns `lost`.
    */
   swap(key: string, bytes: Uint8Array, expected: string | null, meta?: ObjectMeta): Promise<SwapResult>;
   /** Lists keys below `prefix` in bytewise order, after `startAfter` (exclusive), at most `limit` (default 1,000). */
@@ -31,24 +28,20 @@ export interface Store {
    * as partial tiles.
    */
   delete(key: string): Promise<void>;
-  /**
-   * Begins a {@link Bulk}; present where many objects together are cheaper to make durable. Callers use {@link bulkOf}.
-   */
+  /** Begins a {@link Bulk}; present where many objects together are cheaper to make durable. Callers use {@link bulkOf}. */
   bulk?(): Bulk;
   close(): Promise<void>;
 }
 
 /**
- * Writes many objects and makes them durable together with `flush`. A checkpoint that names the objects is written
- * after `flush`. When `put` resolves, readers see the whole object. A power cut before `flush` may tear or lose it: a
- * reader of an object that no checkpoint names checks its hash, and puts it again if the hash differs. An object that
- * was there before with other bytes stays whole, old or replaced. End every bulk with `flush`, also after a fault, to
- * keep what was put.
+ * Writes many objects and makes them durable together with `flush`. A checkpoint that names the objects is written after
+ * `flush`. When `put` resolves, readers see the whole object. A power cut before `flush` may tear or lose it: a reader of an
+ * object that no checkpoint names checks its hash, and puts it again if the hash differs. An object that was there before
+ * with other bytes stays whole, old or replaced. End every bulk with `flush`, also after a fault, to keep what was put.
  */
 export interface Bulk {
   /**
-   * Writes an object whose bytes the caller has proven. An object of that key with other bytes is damaged, and is
-   * replaced.
+   * Writes an object whose bytes the caller has proven. An object of that key with other bytes is damaged, and is replaced.
    * @throws what `create` and `swap` throw
    */
   put(key: string, bytes: Uint8Array, meta?: ObjectMeta): Promise<void>;
@@ -115,9 +108,7 @@ export async function putDurably(store: Store, key: string, bytes: Uint8Array, m
   throw new Error(`${key} changed while it was being replaced`);
 }
 
-/**
- * Yields all objects below `prefix` in bytewise order, page by page. Those that were yielded may be deleted meanwhile.
- */
+/** Yields all objects below `prefix` in bytewise order, page by page. Those that were yielded may be deleted meanwhile. */
 export async function* objectsBelow(store: Pick<Store, "list">, prefix: string): AsyncGenerator<ObjectInfo> {
   for (let startAfter: string | undefined; ; ) {
     const page = await store.list(prefix, startAfter ? { startAfter } : {});

@@ -30,9 +30,7 @@ export const listingDrafts = (listed: readonly ListingFacts[], unlisted: readonl
   ...unlisted.map((cap): Draft => ({ kind: "delisting", capability_id: cap })),
 ];
 
-/**
- * Names the subject of a draft: of drafts with one name only the last is published. null: the draft replaces no other.
- */
+/** Names the subject of a draft: of drafts with one name only the last is published. null: the draft replaces no other. */
 function subjectOf(draft: Draft): string | null {
   switch (draft.kind) {
     case "listing":
@@ -53,9 +51,7 @@ function subjectOf(draft: Draft): string | null {
   }
 }
 
-/**
- * Identifies a correction or dispute by its own id, and a reinstatement by the id of the correction that it revokes.
- */
+/** Identifies a correction or dispute by its own id, and a reinstatement by the id of the correction that it revokes. */
 export const correctionId = (body: Record<string, unknown>): string => String(body.id ?? body.correction);
 
 function isKnown(fold: PublishedFold, draft: Draft): boolean {
@@ -74,8 +70,7 @@ function isKnown(fold: PublishedFold, draft: Draft): boolean {
         ?.corrections.some((one) => one.kind === draft.kind && correctionId(one.body) === correctionId(draft.body));
     case "schedule":
       checkSalt(fold, draft);
-      // A day that was committed the evening before is published again when the salt of the day before it can be
-      // revealed.
+      // A day that was committed the evening before is published again when the salt of the day before it can be revealed.
       return fold.schedules.has(draft.day) && fold.schedules.get(draft.opens?.day ?? "")?.salt !== null;
     case "commitment":
       return fold.commitments.has(draft.sha256);

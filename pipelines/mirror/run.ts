@@ -47,8 +47,8 @@ export interface MirrorOptions {
    */
   verify?: boolean;
   /**
-   * Copy one part of what is beside the tree and its keys (default: all). A copy of another part is walked again from
-   * the first leaf: what it had left out is then fetched, and what it holds beyond the part stays as it is.
+   * Copy one part of what is beside the tree and its keys (default: all). A copy of another part is walked again from the
+   * first leaf: what it had left out is then fetched, and what it holds beyond the part stays as it is.
    */
   only?: Part | undefined;
   /** Verify the signature of every card (default: yes). Without it cards are covered only by the log's signature. */
@@ -215,9 +215,6 @@ export async function exposeTreeHead(store: Store, { head, keys, index }: Truste
   if (keys) await replace(HINT_KEYS, canonicalBytes(keys));
 }
 
-/**
- * Is the source's cosignature newer than the one held? An older one of the same tree is ignored: a mirror never goes
- * back.
- */
+/** Is the source's cosignature newer than the one held? An older one of the same tree is ignored: a mirror never goes back. */
 const isNewerCosignature = (head: Checkpoint, held: SavedTreeHead): boolean =>
   head.cosignedAt !== null && (held.cosigned_at === null || head.cosignedAt > new Date(held.cosigned_at));

@@ -24,8 +24,8 @@ export interface RecoveryDeps {
 }
 
 /**
- * Time without a step (ms) after which an ended order counts as abandoned for the cancellation of its last payment: a
- * live replica decides about it sooner.
+ * Time without a step (ms) after which an ended order counts as abandoned for the cancellation of its last payment: a live
+ * replica decides about it sooner.
  */
 const ABANDONED_MS = 20_000;
 /** Most cancellations at the same time; on a slow chain each takes half a minute. */
@@ -44,9 +44,7 @@ const AUTHORIZED_STATES: ReadonlySet<Order["state"]> = new Set(["rejected", "rel
 
 const hasFailed = (order: Order): boolean => order.legs.at(-1)?.checked?.pass !== true;
 
-/**
- * A kind of orders that recovery checks equally often. A look is one check of one order; a turn is a round of looks.
- */
+/** A kind of orders that recovery checks equally often. A look is one check of one order; a turn is a round of looks. */
 interface OrderKind {
   includes(order: Order): boolean;
   /** Pause between two looks at one order, ms; doubled by each failure in succession, up to {@link SLOWEST_MS}. */
@@ -198,8 +196,8 @@ export class Recovery {
   }
 
   /**
-   * Does this process act on the order? Yes for its own orders. An order that its replica has abandoned is taken over
-   * first ({@link OrderLog.adopt}).
+   * Does this process act on the order? Yes for its own orders. An order that its replica has abandoned is taken over first
+   * ({@link OrderLog.adopt}).
    */
   async #isOursOrAdopted(order: Order): Promise<boolean> {
     const { orders } = this.deps.buying;
@@ -262,8 +260,8 @@ export class Recovery {
   }
 
   /**
-   * Reads from the chain whether the buyer was charged. If not, sends the same payment again while it is valid; once it
-   * has expired, the order is written off.
+   * Reads from the chain whether the buyer was charged. If not, sends the same payment again while it is valid; once it has
+   * expired, the order is written off.
    */
   async #collectCharge(order: Order): Promise<void> {
     const { buying } = this.deps;
@@ -304,9 +302,7 @@ export class Recovery {
     await buying.settle(order);
   }
 
-  /**
-   * For an order that ended without a charge: once its authorization has expired, checks whether it moved money anyway.
-   */
+  /** For an order that ended without a charge: once its authorization has expired, checks whether it moved money anyway. */
   async #checkExpired(order: Order): Promise<void> {
     // Only we can move money under an escrow's authorization.
     if (order.scheme !== "exact" || order.expired || !AUTHORIZED_STATES.has(order.state)) return;
@@ -328,8 +324,8 @@ export class Recovery {
   }
 
   /**
-   * Sends the buyer's money back exactly once. The signed transfer is durable before it is sent, so it can be sent
-   * again without paying twice; a new transfer is signed only after the last one has expired.
+   * Sends the buyer's money back exactly once. The signed transfer is durable before it is sent, so it can be sent again
+   * without paying twice; a new transfer is signed only after the last one has expired.
    */
   async #refund(order: Order): Promise<void> {
     const { authorizations, rail, buying } = this.deps;
@@ -394,9 +390,9 @@ export class Recovery {
   }
 
   /**
-   * Looks for losses that sellers paid back. A Transfer of at least the price from the seller's address to the wallet
-   * that paid the seller pays back one loss. Each call checks the few losses that were checked longest ago, from the
-   * block after the last one read. Losses that a buyer or we caused are skipped, since no seller sends those back.
+   * Looks for losses that sellers paid back. A Transfer of at least the price from the seller's address to the wallet that
+   * paid the seller pays back one loss. Each call checks the few losses that were checked longest ago, from the block after
+   * the last one read. Losses that a buyer or we caused are skipped, since no seller sends those back.
    */
   async recoverLosses(): Promise<void> {
     const { orders } = this.deps.buying;

@@ -22,8 +22,7 @@ interface RecordFolder {
 }
 
 /**
- * Finds the record in a folder: the data folder of a mirror or a service, or the `public` folder in it. Creates
- * nothing.
+ * Finds the record in a folder: the data folder of a mirror or a service, or the `public` folder in it. Creates nothing.
  * @returns null when there is no folder of that name
  */
 export async function findRecordFolder(name: string): Promise<RecordFolder | null> {
@@ -68,8 +67,8 @@ class RetryableError extends Error {
 
 /**
  * A public store over HTTP: our own service, a bucket, any static file server. The bytes are taken as they are stored,
- * without undoing Content-Encoding. An answer that was cut is continued by Range and If-Range where the server names
- * the object by a strong etag. Redirects are not followed: the operator named this address and no other.
+ * without undoing Content-Encoding. An answer that was cut is continued by Range and If-Range where the server names the
+ * object by a strong etag. Redirects are not followed: the operator named this address and no other.
  */
 export class HttpSource implements Source {
   readonly #agent: Agent;
@@ -138,9 +137,7 @@ export class HttpSource implements Source {
     }
   }
 
-  /**
-   * Asks the server whether a key exists, without reading the body. @throws RetryableError and what the network throws
-   */
+  /** Asks the server whether a key exists, without reading the body. @throws RetryableError and what the network throws */
   async #readKeyState(key: string): Promise<KeyState> {
     const signal = AbortSignal.timeout(SILENCE_MS);
     const headers = { "accept-encoding": "identity" };
@@ -203,9 +200,7 @@ type Headers = Dispatcher.ResponseData["headers"];
 
 const isBundle = (key: string): boolean => key.startsWith("tile/entries/");
 
-/**
- * A strong etag; null for a weak one, which does not prove that a range belongs to the same bytes (RFC 9110, 13.1.5).
- */
+/** A strong etag; null for a weak one, which does not prove that a range belongs to the same bytes (RFC 9110, 13.1.5). */
 const strongEtagOf = (etag: unknown): string | null => (typeof etag === "string" && /^".*"$/.test(etag) ? etag : null);
 
 /** Refuses an answer that a proxy packed: its bytes are not the stored bytes, so no hash matches them. */
@@ -285,8 +280,7 @@ export class StoreSource implements Source {
 }
 
 /**
- * Opens the source that an operator named: an http(s) address, a bucket (`s3://`), or a folder ({@link
- * findRecordFolder}).
+ * Opens the source that an operator named: an http(s) address, a bucket (`s3://`), or a folder ({@link findRecordFolder}).
  * @param settings returns the credentials of a bucket (stores.public_key_id and so on); called only for a bucket
  * @throws Failure `usage` when it is none of them, StoreUnfit for a bucket without credentials
  */

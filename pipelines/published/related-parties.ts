@@ -5,9 +5,9 @@ import type { RelatedPartiesLeaf } from "../record/leaf.ts";
 export type TableChange = Pick<RelatedPartiesLeaf, "computed_at" | "kin" | "add" | "remove">;
 
 /**
- * The table of related parties (payees and domains that took money and gave no answer), computed from the leaves of
- * kind `kin`. A run is graded with the table of one tree head and names the table by its hash. All changes are kept, so
- * that the table of any head can be made again; each changed row takes about 200 bytes.
+ * The table of related parties (payees and domains that took money and gave no answer), computed from the leaves of kind
+ * `kin`. A run is graded with the table of one tree head and names the table by its hash. All changes are kept, so that the
+ * table of any head can be made again; each changed row takes about 200 bytes.
  */
 export class RelatedPartiesFold {
   /** Hash of the table, as the newest leaf names it. */

@@ -67,8 +67,8 @@ async function observerConfig({ config, secret }: Parts, lake: Lake, money: Mone
 }
 
 /**
- * Opens all roles of the pipeline over one set of parts and recovers them: then the lake has everything that the log
- * holds, and payments that an earlier process left open are recorded as our own fault.
+ * Opens all roles of the pipeline over one set of parts and recovers them: then the lake has everything that the log holds,
+ * and payments that an earlier process left open are recorded as our own fault.
  * @param ownership where several observers share the hosts: this one's part of them, closed with the rest
  */
 export async function assemble(

@@ -23,8 +23,7 @@ const lakeSettingsOf = ({ memory_limit: memoryLimit, threads }: Config["lake"]) 
 });
 
 /**
- * Deletes a lake that has another form than this version's. The next open makes a new one and loads it from the
- * segments.
+ * Deletes a lake that has another form than this version's. The next open makes a new one and loads it from the segments.
  * @param newer delete a lake of a newer version too @returns the form it had; null: no lake, or this version's form
  * @throws LakeForm when a lake of a newer version is left alone; LakeBusy
  */

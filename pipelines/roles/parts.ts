@@ -59,9 +59,7 @@ function pagesSecret(dir: string): Buffer | null {
   return hasSecret(dir, PAGES_SECRET) ? loadSecret(dir, PAGES_SECRET) : null;
 }
 
-/**
- * Opens parts one after the other. `close` closes them in reverse order; if opening fails, the opened parts are closed.
- */
+/** Opens parts one after the other. `close` closes them in reverse order; if opening fails, the opened parts are closed. */
 async function openAll<T>(open: (keep: KeepPart, close: () => Promise<void>) => Promise<T>): Promise<T> {
   const opened: Closable[] = [];
   const keep = <P extends Closable>(part: P): P => {
@@ -259,9 +257,7 @@ export function openServingParts(config: Config) {
   });
 }
 
-/**
- * The store of what bought calls hold, for a process that sells. @throws Failure `record`, and what the adapters name
- */
+/** The store of what bought calls hold, for a process that sells. @throws Failure `record`, and what the adapters name */
 export async function openOrdersStore(config: Config, log: Pick<Log, "id" | "partitions">): Promise<Store> {
   const store = await openStore(config, "orders", dataFolders(config.data_dir).orders);
   try {

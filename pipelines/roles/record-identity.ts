@@ -24,9 +24,7 @@ const refused = (why: string): Failure =>
 
 /** Object of the private store and of the store of orders: the id of its log, and the form of the store. */
 const MARK = "record.json";
-/**
- * Form of what the private store and that of the orders hold, beside the numbers that their objects have themselves.
- */
+/** Form of what the private store and that of the orders hold, beside the numbers that their objects have themselves. */
 export const STORE_FORM = 1;
 
 const Mark = z.looseObject({ v: z.int().min(1), log: z.string(), partitions: z.int() });
@@ -48,9 +46,7 @@ async function readMark(store: Pick<Store, "get">, name: StoreName): Promise<Mar
   );
 }
 
-/**
- * Writes the mark of the log into a store, once. @throws Failure `record` when the store has the mark of another log
- */
+/** Writes the mark of the log into a store, once. @throws Failure `record` when the store has the mark of another log */
 async function writeMark(store: Store, name: StoreName, log: Pick<Log, "id" | "partitions">): Promise<void> {
   const ours: Mark = { v: STORE_FORM, log: log.id, partitions: log.partitions };
   const { result } = await store.create(MARK, Buffer.from(JSON.stringify(ours)));
@@ -210,8 +206,8 @@ export async function knownLogOfPublished(
 }
 
 /**
- * Makes keys for a new record, unless keys exist. Refuses to make new keys for an existing record, since readers could
- * not verify it any more and opaque names would change.
+ * Makes keys for a new record, unless keys exist. Refuses to make new keys for an existing record, since readers could not
+ * verify it any more and opaque names would change.
  * @returns false when the keys existed already @throws Failure `record` when the record's keys are lost
  */
 export async function makeKeysFor(config: Config, validFrom: Date): Promise<boolean> {

@@ -185,10 +185,7 @@ export class Checkout {
     return known ? this.responseOf(known, payment, sale) : (outcome as Response);
   }
 
-  /**
-   * Returns the order. @throws Problem payment_used when the order has another request, or another payment with this
-   * nonce
-   */
+  /** Returns the order. @throws Problem payment_used when the order has another request, or another payment with this nonce */
   requireSameRequest(order: Order, payment: Payment, requestSha256: string): Order {
     if (order.requestSha256 === requestSha256 && order.paymentSha256 === payment.sha256) return order;
     throw new Problem("payment_used", "this payment belongs to another order: sign a new one");
@@ -303,8 +300,8 @@ export class Checkout {
   }
 
   /**
-   * Waits until an order has ended, at most 100 s, and returns the response for its buyer: the answer, a 402, or a 202
-   * with the state of the order.
+   * Waits until an order has ended, at most 100 s, and returns the response for its buyer: the answer, a 402, or a 202 with
+   * the state of the order.
    * @throws Problem seller_failed, answer_expired, log_unavailable
    */
   async responseOf(known: Order, payment: Payment, sale: Sale): Promise<Response> {

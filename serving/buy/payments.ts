@@ -57,9 +57,7 @@ export interface Payment {
   validBefore: number;
   /** The signed fields, the signature and, for a payment into escrow, the salt. Other fields are dropped. */
   payload: { signature: string; authorization: Record<string, string>; salt?: string };
-  /**
-   * Deadlines of a hold, from the buyer's echo of the offer: they differ between offers, and its nonce depends on them.
-   */
+  /** Deadlines of a hold, from the buyer's echo of the offer: they differ between offers, and its nonce depends on them. */
   deadlines: { captureDeadline: number; refundDeadline: number } | null;
   /** Description in the 402 that is paid, which clients of version 2 send back; null if it is not sent. */
   described: string | null;

@@ -39,9 +39,9 @@ function refuse(fields: readonly { path: readonly string[]; detail: string }[]):
 }
 
 /**
- * Builds the request to the seller. A plain endpoint gets its url, whose variables the buyer's input fills, with the
- * rest of the buyer's query, and the buyer's body, `accept` and `content-type`. A tool of an MCP server gets its
- * arguments. Nothing else of the buyer's request reaches the seller.
+ * Builds the request to the seller. A plain endpoint gets its url, whose variables the buyer's input fills, with the rest
+ * of the buyer's query, and the buyer's body, `accept` and `content-type`. A tool of an MCP server gets its arguments.
+ * Nothing else of the buyer's request reaches the seller.
  * @throws Problem bad_input
  */
 export function sellerRequest({ url, method, tool }: SellableEndpoint, input: BuyerInput): CallRequest {

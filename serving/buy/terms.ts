@@ -107,8 +107,7 @@ interface Refused {
 export const refusedFor = ({ code, says }: Wrong): Refused => ({ error: code, detail: says });
 
 /**
- * Returns a 402 with our terms for both versions of x402: version 2 in the header `PAYMENT-REQUIRED`, version 1 in the
- * body.
+ * Returns a 402 with our terms for both versions of x402: version 2 in the header `PAYMENT-REQUIRED`, version 1 in the body.
  * @param error why a payment is required, why the buyer's payment was refused, or why none is accepted
  * @param sold false: nothing is offered; `escrow`: only the escrow
  */

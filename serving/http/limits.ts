@@ -34,9 +34,7 @@ export class Limiter {
     private readonly maxClients = MAX_CLIENTS,
   ) {}
 
-  /**
-   * Takes `cost` tokens of a client if it has at least one. Its bucket goes below zero when it has fewer than `cost`.
-   */
+  /** Takes `cost` tokens of a client if it has at least one. Its bucket goes below zero when it has fewer than `cost`. */
   take(client: string, cost = 1): LimitResult {
     const { quota } = this.limit;
     const tokens = this.#tokensOf(client);
@@ -118,8 +116,8 @@ const readAddress = (text: string): Address | null => {
 };
 
 /**
- * Returns the key of the client behind a connection. X-Forwarded-For counts only when the peer is a trusted proxy. It
- * is read from the right past further trusted proxies; an invalid part ends the search at the last valid address.
+ * Returns the key of the client behind a connection. X-Forwarded-For counts only when the peer is a trusted proxy. It is
+ * read from the right past further trusted proxies; an invalid part ends the search at the last valid address.
  */
 export function clientKey(peer: string | undefined, forwarded: string | null, trusted: readonly Cidr[]): string {
   if (!peer) return "local";

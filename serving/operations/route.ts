@@ -68,10 +68,7 @@ const executes: Operation = {
 
 export const ROUTE: readonly Operation[] = [plan, executes];
 
-/**
- * Longest body: an answer of 256 KiB as text in which every fourth character is escaped, or as base64, a schema and an
- * input.
- */
+/** Longest body: an answer of 256 KiB as text in which every fourth character is escaped, or as base64, a schema and an input. */
 const MAX_BODY = 1024 * 1024;
 
 /** POST /v1/evaluate (docs/route.md). */

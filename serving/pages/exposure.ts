@@ -37,9 +37,9 @@ export interface ReadLines {
 }
 
 /**
- * Reads dependencies from a text, one a line: the url, then calls a month, a price as `$0.01` and an address to be
- * paid, in any order, each at most once. Empty lines and those that begin with # are ignored. Whether a url is valid is
- * checked when it is looked up.
+ * Reads dependencies from a text, one a line: the url, then calls a month, a price as `$0.01` and an address to be paid, in
+ * any order, each at most once. Empty lines and those that begin with # are ignored. Whether a url is valid is checked when it is
+ * looked up.
  */
 export function readLines(text: string): ReadLines {
   const read: ReadLines = { dependencies: [], lines: [], wrong: [] };

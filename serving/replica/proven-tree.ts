@@ -29,9 +29,8 @@ export interface ProvenTreeParts {
 }
 
 /**
- * The published tree of a replica, a mirror on its own disk. Among processes that share the folder one is the keeper,
- * which copies and proves; when it dies, another becomes the keeper at its next run. All of them read the proven
- * snapshot only.
+ * The published tree of a replica, a mirror on its own disk. Among processes that share the folder one is the keeper, which
+ * copies and proves; when it dies, another becomes the keeper at its next run. All of them read the proven snapshot only.
  */
 export class ProvenTree {
   #jwks: Jwks | null = null;
@@ -76,8 +75,8 @@ export class ProvenTree {
   }
 
   /**
-   * Returns the newest proven snapshot, or null before the first. The first call returns the snapshot on disk even when
-   * the source fails; later calls throw the source's failure, so that readiness shows it.
+   * Returns the newest proven snapshot, or null before the first. The first call returns the snapshot on disk even when the
+   * source fails; later calls throw the source's failure, so that readiness shows it.
    * @throws Failure `usage` for a mirror of another log, and what `follow` and `PublishedTree` throw
    */
   async newest(): Promise<Snapshot | null> {

@@ -122,8 +122,7 @@ const Related = z.strictObject({
 });
 
 /**
- * One dependency. `asked`, `matched`, `band`, `tier`, `composite`, `why`, `flags`, `queued` and `next` are as in a
- * check.
+ * One dependency. `asked`, `matched`, `band`, `tier`, `composite`, `why`, `flags`, `queued` and `next` are as in a check.
  */
 export const ExposureLine = CheckFacts.pick({
   asked: true,

@@ -154,9 +154,8 @@ async function lookUpOne(question: CompaniesQuestion, { register, clock }: Compa
 }
 
 /**
- * Looks up each name, one after the other, each with its own turn at the register, so that others come between. All of
- * them have a match as certain as was asked, or nothing is charged: what is paid is the price of the names that were
- * sent.
+ * Looks up each name, one after the other, each with its own turn at the register, so that others come between. All of them
+ * have a match as certain as was asked, or nothing is charged: what is paid is the price of the names that were sent.
  * @throws Problem nothing_relevant, which points at each name without a match
  */
 async function lookUpNames(
@@ -185,10 +184,9 @@ async function lookUpNames(
 }
 
 /**
- * Finds companies by LEI, register number, domain or name, or by up to 50 names (docs/companies-lookup.md). Without a
- * match that is as certain as was asked there is no answer, so nothing is charged.
- * @throws Problem nothing_relevant; unavailable when there is no register, or the question names only a domain and the
- * register holds none
+ * Finds companies by LEI, register number, domain or name, or by up to 50 names (docs/companies-lookup.md). Without a match
+ * that is as certain as was asked there is no answer, so nothing is charged.
+ * @throws Problem nothing_relevant; unavailable when there is no register, or the question names only a domain and the register holds none
  */
 async function run(question: CompaniesQuestion, deps: CompaniesDeps): Promise<CompaniesAnswer> {
   try {

@@ -18,8 +18,8 @@ import { runs } from "../helpers/programs.ts";
 import { promtool } from "./promtool.ts";
 
 /**
- * Every role of the pipeline as its own process with the least that it may have: keys, secrets and credentials of a
- * real store with users. What it says of its health, and what it asked the store for.
+ * Every role of the pipeline as its own process with the least that it may have: keys, secrets and credentials of a real
+ * store with users. What it says of its health, and what it asked the store for.
  */
 const ROOT = new URL("../..", import.meta.url).pathname;
 const PARTITIONS = 2;

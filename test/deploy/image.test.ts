@@ -6,10 +6,10 @@ import { afterAll, beforeAll, expect, test } from "vitest";
 import { EXIT } from "../../commands/exit.ts";
 
 /**
- * The image without a builder of images: what its last stage takes from the build, in an empty folder, with the
- * packages that `npm prune --omit=dev` leaves; and every role's command started there by the entry point's own words.
- * What is imported and not built in, or only there for development, shows here, under every release of Node (`npm run
- * test:nodes`). The image itself is built and run by `npm run test:deploy`.
+ * The image without a builder of images: what its last stage takes from the build, in an empty folder, with the packages
+ * that `npm prune --omit=dev` leaves; and every role's command started there by the entry point's own words. What is
+ * imported and not built in, or only there for development, shows here, under every release of Node
+ * (`npm run test:nodes`). The image itself is built and run by `npm run test:deploy`.
  */
 const ROOT = resolve(import.meta.dirname, "../..");
 const DOCKERFILE = readFileSync(join(ROOT, "infra/deploy/Dockerfile"), "utf8");

@@ -11,10 +11,9 @@ import { EXIT } from "../../commands/exit.ts";
 import { entry } from "../pipelines/1-observe/world.ts";
 
 /**
- * The command line out of its tarball: packed from a copy of the project in which keys, settings and data lie about,
- * installed with its packages into an empty prefix, and used: a seller is probed, graded, published, served, mirrored
- * and audited. Packages come from npm; only what they would compile is copied from ours, which were compiled for this
- * release of Node.
+ * The command line out of its tarball: packed from a copy of the project in which keys, settings and data lie about, installed
+ * with its packages into an empty prefix, and used: a seller is probed, graded, published, served, mirrored and audited.
+ * Packages come from npm; only what they would compile is copied from ours, which were compiled for this release of Node.
  */
 const ROOT = resolve(import.meta.dirname, "../..");
 const SECRET = "4c0883a69102937d6231471b5dbb6204fe5129617082792ae468d01a3f362318";

@@ -8,9 +8,7 @@ import type { RunLine } from "../../record/card.ts";
 import { rfc3339 } from "../../record/time.ts";
 import type { Positions } from "../../record/volatile.ts";
 
-/**
- * Result of grading a lake in one transaction. An endpoint is dirty when records of it came in since its last grading.
- */
+/** Result of grading a lake in one transaction. An endpoint is dirty when records of it came in since its last grading. */
 export interface GradeResult {
   facts: { listed: ListingFact[]; unlisted: string[] };
   /** Null when no endpoint was dirty or due. */

@@ -60,9 +60,7 @@ export interface OwnerReport {
   run: number | null;
 }
 
-/**
- * Partitions were taken from this process while it worked on them. Unfinished work is dropped; the next turn continues.
- */
+/** Partitions were taken from this process while it worked on them. Unfinished work is dropped; the next turn continues. */
 export class PartitionsRevoked extends Failure {
   constructor() {
     super("busy", "partitions were revoked meanwhile");
@@ -81,8 +79,8 @@ function changedRows(
 }
 
 /**
- * The owner's half of the pipeline: ingest and grade of the partitions that this process was given. It publishes
- * nothing and holds no key: runs are private objects, which the publisher takes.
+ * The owner's half of the pipeline: ingest and grade of the partitions that this process was given. It publishes nothing
+ * and holds no key: runs are private objects, which the publisher takes.
  */
 export class Owner {
   /** Times at which cards change without new records, from the runs of this process; null before the first run. */
@@ -153,8 +151,7 @@ export class Owner {
     if (held.length === 0) return { held, caps: 0, rows: 0, lines: 0, leftOut: 0, run: null };
     await followed.current();
     await this.#readRefusals(now);
-    // Read once before grading: the fold may change meanwhile, and the run names the table that its cards are graded
-    // with.
+    // Read once before grading: the fold may change meanwhile, and the run names the table that its cards are graded with.
     const { table, sha256 } = followed.fold.relatedParties;
     const due = await this.#dueEndpoints(now, new Set(held), table);
     const graded = await gradeLake(lake, now, due, {
@@ -281,9 +278,7 @@ export class Owner {
     return due.filter((cap) => held.has(partitionOf(cap, log.partitions)));
   }
 
-  /**
-   * Endpoints with a line in a run of an earlier day that is not in the tree: it had to wait, or the run was refused.
-   */
+  /** Endpoints with a line in a run of an earlier day that is not in the tree: it had to wait, or the run was refused. */
   #unpublished(today: string): string[] {
     const waited: string[] = [];
     for (const [cap, { day, at }] of this.#lines) {
@@ -295,8 +290,8 @@ export class Owner {
   }
 
   /**
-   * Returns a function that throws once one of these partitions was revoked after this call: rows that were read since
-   * may be incomplete, also where the partition is held again by then, and another process may write its objects.
+   * Returns a function that throws once one of these partitions was revoked after this call: rows that were read since may
+   * be incomplete, also where the partition is held again by then, and another process may write its objects.
    */
   #createRevokedCheck(held: readonly number[]): () => void {
     const { ingest } = this.parts;

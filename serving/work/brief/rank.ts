@@ -1,7 +1,7 @@
 /**
- * The extractive method: BM25 over sentences (Robertson and Zaragoza, 2009), with maximal marginal relevance (Carbonell
- * and Goldstein, 1998). Sentences that say the same become one claim with several quotations; sentences that say the
- * same with other figures, or one of them with a negation, differ. The result is deterministic.
+ * The extractive method: BM25 over sentences (Robertson and Zaragoza, 2009), with maximal marginal relevance (Carbonell and
+ * Goldstein, 1998). Sentences that say the same become one claim with several quotations; sentences that say the same with
+ * other figures, or one of them with a negation, differ. The result is deterministic.
  */
 import { type Piece, type RankingText, sentencesOf } from "./sentences.ts";
 import { type Sought, soughtIn, termsOf, wordsOf } from "./terms.ts";
@@ -62,9 +62,7 @@ function candidatesOf(texts: readonly RankingText[]): Candidate[] {
   return all;
 }
 
-/**
- * Least share of the question's weight that a relevant sentence has: words that few sentences or none have weigh most.
- */
+/** Least share of the question's weight that a relevant sentence has: words that few sentences or none have weigh most. */
 const LEAST_WEIGHT = 0.4;
 /** Returns how many of a question's words a relevant sentence has: two fifths, and at least two if there are two. */
 export const wantedOf = (words: number): number => Math.max(Math.min(2, words), Math.ceil(0.4 * words));
@@ -132,9 +130,7 @@ const UNITS: Readonly<Record<string, string>> = Object.fromEntries(
 );
 const FIGURE = /([$€£])?\s?(\d{1,12}(?:[.,]\d{1,6})*)\s?((?:[%¢€$]|\p{L}+)?)(?:[\s-](\p{L}+))?/gu;
 
-/**
- * Figures of a sentence by their unit, as they are written. A word may stand between figure and unit: `14 full days`.
- */
+/** Figures of a sentence by their unit, as they are written. A word may stand between figure and unit: `14 full days`. */
 function figuresOf(text: string): Map<string, Set<string>> {
   const figures = new Map<string, Set<string>>();
   for (const [, sign, number, first = "", second = ""] of text.matchAll(FIGURE)) {
@@ -160,9 +156,8 @@ const subjectOf = (text: string): Words =>
   );
 
 /**
- * Returns what two sentences differ in, as words for people; null when they go together, as far as their words tell.
- * They differ when they are about the same and have other figures of one unit, or when they are nearly equal and one is
- * negated.
+ * Returns what two sentences differ in, as words for people; null when they go together, as far as their words tell. They
+ * differ when they are about the same and have other figures of one unit, or when they are nearly equal and one is negated.
  */
 export function differenceOf(a: string, b: string): string | null {
   const [ofA, ofB] = [subjectOf(a), subjectOf(b)];
@@ -205,8 +200,8 @@ const sameOf = (a: Counted, b: Counted): boolean =>
 const pieceOf = ({ source, offset, text }: Candidate): RankedSentence => ({ source, offset, text });
 
 /**
- * Selects at most `most` claims in sentences of `texts` that are relevant to the question, best first. Candidates that
- * say the same as a selected one are quoted with it, each text once.
+ * Selects at most `most` claims in sentences of `texts` that are relevant to the question, best first. Candidates that say
+ * the same as a selected one are quoted with it, each text once.
  */
 export function rank(question: string, texts: readonly RankingText[], most: number): Ranked {
   const candidates = scored(candidatesOf(texts), question);

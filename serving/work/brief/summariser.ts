@@ -30,8 +30,8 @@ export interface Draft<Quotation = Quote> {
 }
 
 /**
- * Writes the draft of a brief. An implementation may be a language model, since only claims that stand in the sources
- * are kept ({@link verified}).
+ * Writes the draft of a brief. An implementation may be a language model, since only claims that stand in the sources are
+ * kept ({@link verified}).
  */
 export interface Summariser {
   readonly name: string;
@@ -78,9 +78,9 @@ const comparable = (text: string): string =>
     .join(" ");
 
 /**
- * Returns the sentences of the quotation that a claim states, in the quotation's own words; null when the claim adds,
- * omits, replaces or moves a word of them. Less cannot be allowed: a sentence without its negation, condition or
- * subject is another one.
+ * Returns the sentences of the quotation that a claim states, in the quotation's own words; null when the claim adds, omits,
+ * replaces or moves a word of them. Less cannot be allowed: a sentence without its negation, condition or subject is another
+ * one.
  */
 export function statedIn(claim: string, quotation: string): string | null {
   const wanted = claim.length > 2 * QUOTE_CHARS.max ? "" : comparable(claim);
@@ -101,9 +101,9 @@ export interface Verified extends Draft<VerifiedQuote> {
 }
 
 /**
- * Keeps what stands in the evidence: a claim that states sentences of one of its verbatim quotations, in the words of
- * that source, with its other quotations that say the same; and differences between two quotations in which {@link
- * differenceOf} finds one. A claim is kept once.
+ * Keeps what stands in the evidence: a claim that states sentences of one of its verbatim quotations, in the words of that
+ * source, with its other quotations that say the same; and differences between two quotations in which {@link differenceOf}
+ * finds one. A claim is kept once.
  * @param most claims of the draft that are looked at
  */
 export function verified({ claims, differences }: Draft, evidence: readonly Evidence[], most: number): Verified {

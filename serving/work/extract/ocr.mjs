@@ -1,16 +1,13 @@
 /**
  * Recognises printed English in pictures, with Tesseract compiled to WebAssembly. The code and its data come from two
- * optional packages on this machine; nothing is downloaded. One picture is read after another, in the child of
- * extractor.ts.
+ * optional packages on this machine; nothing is downloaded. One picture is read after another, in the child of extractor.ts.
  */
 import { readFileSync } from "node:fs";
 import { createRequire } from "node:module";
 import { gunzipSync } from "node:zlib";
 import { clean, cutTo, menderOf, NO_METADATA, Unreadable } from "./bounds.mjs";
 
-/**
- * Lowest mean confidence of the words of a picture, of 100: below it the letters are mostly guesses of a photograph.
- */
+/** Lowest mean confidence of the words of a picture, of 100: below it the letters are mostly guesses of a photograph. */
 const LEAST_CONFIDENCE = 55;
 const LSTM_ONLY = 1;
 /** Page segmentation into columns and paragraphs, as Tesseract's command line has it by default. */
@@ -157,10 +154,7 @@ async function picturesOf(page, names) {
   return found;
 }
 
-/**
- * Recognises the pictures of a page that is turned by so many degrees. @returns {{text: string, confidence: number} |
- * null}
- */
+/** Recognises the pictures of a page that is turned by so many degrees. @returns {{text: string, confidence: number} | null} */
 function readPictures(pictures, turned, reader) {
   const texts = [];
   let confidence = 100;
@@ -179,8 +173,7 @@ function readPictures(pictures, turned, reader) {
  * @param {object} document of PDF.js
  * @param {number[]} numbers of pages without text
  * @param {{limits: object, isAll: boolean}} asked `isAll`: no page has text; others get a smaller part of the time
- * @returns {Promise<{texts: Map<number, string>, recognised: object | null, isCut: boolean} | null>} null without
- * pictures
+ * @returns {Promise<{texts: Map<number, string>, recognised: object | null, isCut: boolean} | null>} null without pictures
  * @throws Unreadable when no page has text and recognition is not installed
  */
 export async function readScans(document, numbers, { limits, isAll }) {

@@ -4,9 +4,7 @@ import { type KeyState, RefusalReader } from "../../../infra/store/refusal-reade
 const KEY = "tile/0/x001/234";
 const RANDOM = /^tile\/0\/x001\/[0-9a-f]{32}$/;
 
-/**
- * What a store says, in the order in which it is asked: of a key that cannot exist, of the known one, of the key again.
- */
+/** What a store says, in the order in which it is asked: of a key that cannot exist, of the known one, of the key again. */
 function storeOf(...said: KeyState[]) {
   const asked: string[] = [];
   const ask = async (key: string): Promise<KeyState> => said[asked.push(key) - 1]!;
