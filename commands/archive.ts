@@ -8,7 +8,7 @@ import { witnessesOf } from "../pipelines/4-publish/witnesses.ts";
 import { createArchivePlace } from "../pipelines/5-archive/place.ts";
 import { type SupersedeParts, supersede } from "../pipelines/5-archive/supersede.ts";
 import { type ArchiveReport, archiveDays, createPrinter } from "../pipelines/roles/days.ts";
-import type { Ingesting } from "../pipelines/roles/ingesting.ts";
+import type { OpenIngest } from "../pipelines/roles/open-ingest.ts";
 import type { Parts } from "../pipelines/roles/parts.ts";
 import { Owner } from "../pipelines/roles/protocol/owner.ts";
 import { Publishing } from "../pipelines/roles/protocol/publishing.ts";
@@ -27,10 +27,10 @@ interface OpenArchive {
 }
 
 /**
- * Opens lake and publisher for the archive, and ingests all that the log holds. @throws the errors of ingest and
- * publisher
+ * Opens the lake and the publisher for the archive, and ingests all records of the log. @throws the errors of ingest
+ * and publisher
  */
-async function openArchive(parts: Parts, clock: Clock, { lake, ingest }: Ingesting): Promise<OpenArchive> {
+async function openArchive(parts: Parts, clock: Clock, { lake, ingest }: OpenIngest): Promise<OpenArchive> {
   const { config, log, privateStore, publicStore, keys, logger, metrics } = parts;
   await ingest.pass();
   const origin = originOf(config.base_url);

@@ -24,17 +24,17 @@ export type AuditOptions = Partial<OptionsOf<"audit">> & {
   forksIn?: string;
 } & RecordOptions;
 
-/** Returns the failure of a record that is not proven. It names the checks that failed. */
+/** Returns the failure for a record that is not proven; its message names the checks that failed. */
 export function unprovenFailure(findings: readonly Finding[]): Failure {
   const broken = findings.filter(({ result }) => result === "broken").map(({ check }) => check);
-  return new Failure("tampered", `the record does not hold: ${broken.join(", ")}`);
+  return new Failure("tampered", `the record is not proven; these checks failed: ${broken.join(", ")}`);
 }
 
 /** Returns the failure for two signed histories that one append-only log cannot have. */
 const forkFailure = (forks: readonly ForkSeen[], files: readonly string[]): Failure =>
   new Failure(
     "fork",
-    `fork: ${forks.map(({ says }) => says).join("; ")}; both signed notes are in ${files.join(", ")}: keep and publish`,
+    `fork: ${forks.map(({ says }) => says).join("; ")}; both signed notes are in ${files.join(", ")}: keep the files, and publish them`,
   );
 
 /** Limits of one answer of the running service. */
@@ -64,7 +64,7 @@ export function linesOf({ check, result, checked, open, not_run, says, problems 
  * Reads a checkpoint from a file and verifies it with the keys that verify the source's checkpoint.
  * @throws Failure `usage`, Unproven
  */
-async function readKeptCheckpoint(file: string, of: Source, options: AuditOptions): Promise<Checkpoint> {
+async function readSavedCheckpoint(file: string, of: Source, options: AuditOptions): Promise<Checkpoint> {
   const note = await readNamed(file);
   const source: Source = {
     name: file,
@@ -77,18 +77,20 @@ async function readKeptCheckpoint(file: string, of: Source, options: AuditOption
   return openSourceTreeHead(source, given, () => undefined, systemClock);
 }
 
+/** Writes both signed notes of a fork to a file, and returns its name. */
 async function writeFork({ says, ours, theirs }: ForkSeen, folder = "."): Promise<string> {
   const file = join(folder, `fork-${sha256hex(ours + theirs).slice(0, 16)}.txt`);
   await writeFile(file, `${says}\n\n== one copy ==\n${ours}\n== the other ==\n${theirs}`);
   return file;
 }
 
+/** Formats the verdict as one line. */
 export function conclude(report: AuditReport, tookS: number): string {
   const open = report.findings.reduce((sum, finding) => sum + finding.open, 0);
   const verdict = report.proven ? "proven" : "NOT proven";
   return (
     `${verdict}: ${report.tree_size} leaves of ${report.origin}, root ${report.root}, cosigned at ${report.cosigned_at ?? "no time"}` +
-    `${open ? `; ${open} things are open until their evidence or salt is published` : ""}; ${tookS} s`
+    `${open ? `; ${open} items cannot be proven until their evidence or salt is published` : ""}; ${tookS} s`
   );
 }
 
@@ -105,12 +107,12 @@ export async function auditCommand(from: string, options: AuditOptions): Promise
   const line = new ProgressLine();
   const opened: OpenRecord[] = [];
   try {
-    // A copy beside it may lag behind.
+    // The copies named by --also may be older than --max-age.
     opened.push(await openRecord(from, options));
     for (const name of also) opened.push(await openRecord(name, { ...options, maxAge: undefined }));
     const [{ source, head }, ...copies] = opened as [OpenRecord, ...OpenRecord[]];
     const since =
-      options.since === undefined ? {} : { since: await readKeptCheckpoint(options.since, source, options) };
+      options.since === undefined ? {} : { since: await readSavedCheckpoint(options.since, source, options) };
     const report = await audit({
       ...{ source, head, copies, packing: options.packing, ...since },
       ...(/^https?:/.test(from) ? { ask: askLive(from) } : {}),
@@ -132,7 +134,7 @@ export async function auditCommand(from: string, options: AuditOptions): Promise
   }
 }
 
-/** The largest file that is opened, in bytes: a bought answer is far smaller. */
+/** Largest file for --open, bytes. A bought answer is far smaller. */
 const MAX_OPENED = 256 * 1024 * 1024;
 
 /**
@@ -145,7 +147,7 @@ export async function openCommand(from: string, options: AuditOptions): Promise<
   if (file === undefined || salt === undefined) throw new Failure("usage", "--open and --salt need each other");
   if (endpoint || also.length > 0) throw new Failure("usage", "--open goes with neither --endpoint nor --also");
   if (!new RegExp(`^[0-9a-f]{${SALT_BYTES * 2}}$`, "i").test(salt))
-    throw new Failure("usage", `a salt is ${SALT_BYTES} bytes, ${SALT_BYTES * 2} hex digits`);
+    throw new Failure("usage", `--salt: expected ${SALT_BYTES} bytes as ${SALT_BYTES * 2} hex digits`);
   const content = await readNamed(file, MAX_OPENED);
   return withOpen(openRecord(from, options), async ({ source, head }) => {
     const line = new ProgressLine();

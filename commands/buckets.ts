@@ -11,38 +11,39 @@ import { type Config, ConfigError } from "../infra/config.ts";
 import { print } from "./printer.ts";
 import type { OptionsOf } from "./table.ts";
 
-/**
- * Days after the end of the keeping time in which our own sweep deletes an answer, before the store's lifecycle rule
- * does.
- */
+/** Days by which the store's lifecycle rule deletes an answer later than the service's own sweep. */
 const EXTRA_DAYS = 2;
 
 const nameOf = (address: string | null, which: string): string => {
-  const [bucket, ...folders] = address?.slice("s3://".length).split("/") ?? [];
-  if (!bucket || folders.length > 0) {
-    throw new ConfigError([`stores.${which}: name a whole bucket, s3://bucket: its policy is about all that is in it`]);
+  const [bucket, ...path] = address?.slice("s3://".length).split("/") ?? [];
+  if (!bucket || path.length > 0) {
+    throw new ConfigError([
+      `stores.${which}: must be a whole bucket, s3://bucket, since the policy applies to the whole bucket`,
+    ]);
   }
   return bucket;
 };
 
 /**
- * `touchstone buckets`: creates the buckets of the settings with their policies and lifecycle rules: the two of the
- * record, and the one for sold calls if `stores.orders` names it. For this command only, `stores.private_key_id` and
- * `stores.private_key` are those of an operator who may create buckets.
+ * `touchstone buckets`: creates the buckets that the settings name, with their policies and lifecycle rules: the
+ * private and the public one, and the one for sold calls if `stores.orders` names it. For this command only,
+ * `stores.private_key_id` and `stores.private_key` are the credentials of an operator who may create buckets.
  * @throws ConfigError, and the errors of the store
  */
 export async function bucketsCommand(config: Config, options: OptionsOf<"buckets">): Promise<void> {
   const { stores, sell } = config;
   if (stores.private_key_id === null || stores.private_key === null) {
-    throw new ConfigError(["stores.private_key_id, stores.private_key: an operator's, who may make buckets"]);
+    throw new ConfigError([
+      "stores.private_key_id, stores.private_key: set them to an operator's credentials, which may create buckets",
+    ]);
   }
   const { publisher, owner, pipeline, seller } = options;
   if ((stores.orders === null) !== (seller === undefined)) {
-    throw new ConfigError(["stores.orders and --seller: both, or neither"]);
+    throw new ConfigError(["stores.orders and --seller: give both or neither"]);
   }
   const all = [publisher, owner, pipeline, ...(seller === undefined ? [] : [seller])];
   if (new Set(all).size < all.length) {
-    throw new ConfigError(["publisher, owner, pipeline and seller have credentials of their own"]);
+    throw new ConfigError(["--publisher, --owner, --pipeline and --seller: each needs different credentials"]);
   }
   const operator = {
     endpoint: stores.endpoint,
@@ -58,8 +59,8 @@ export async function bucketsCommand(config: Config, options: OptionsOf<"buckets
   const missing = await prepareBuckets(operator, { ...buckets, publisher, owner, pipeline, seller, keptDays });
   print(options, { ...buckets, missing }, [
     `${Object.values(buckets).join(" and ")} are set up`,
-    ...missing.map((what) => `this store does not have: ${what}`),
-    "how they are used: docs/deploy.md",
+    ...missing.map((what) => `not supported by this store: ${what}`),
+    "next: docs/deploy.md",
   ]);
 }
 
@@ -71,10 +72,10 @@ interface Operator {
   key: string;
 }
 
-/** The writer of each kind of object, as an access key id, or as an ARN on Amazon. The options say what each writes. */
+/** Who may write each kind of object: access key ids, or ARNs on Amazon. */
 type Writers = Pick<OptionsOf<"buckets">, "publisher" | "owner" | "pipeline" | "seller">;
 
-/** Names of the buckets, and who writes them. */
+/** Names of the buckets, and who may write to them. */
 interface Buckets extends Writers {
   public: string;
   private: string;
@@ -89,7 +90,7 @@ type Bucket = "public" | "private" | "orders";
 const readTemplate = (name: string): string =>
   readFileSync(new URL(`../infra/deploy/s3/${name}`, import.meta.url), "utf8");
 
-/** The policy of a bucket, from the deployment's files, with these names. */
+/** Returns the policy of a bucket: the file in infra/deploy/s3 with these names filled in. */
 export const policyOf = (which: Bucket, buckets: Buckets): string =>
   readTemplate(`${which}-policy.json`)
     .replaceAll(`touchstone-${which}`, buckets[which]!)
@@ -99,7 +100,7 @@ export const policyOf = (which: Bucket, buckets: Buckets): string =>
     .replaceAll('"PIPELINE"', JSON.stringify(buckets.pipeline));
 
 /**
- * Returns the lifecycle rules of a bucket: an order's objects expire some days after the sweep should have deleted
+ * Returns the lifecycle rules of a bucket. Objects of an order expire some days after the sweep should have deleted
  * them.
  */
 export function lifecycleOf(which: Bucket, { keptDays }: Pick<Buckets, "keptDays">) {
@@ -109,12 +110,12 @@ export function lifecycleOf(which: Bucket, { keptDays }: Pick<Buckets, "keptDays
   return lifecycle;
 }
 
-/** Some stores have no lifecycle and no access block. */
+/** Does the store lack this request? Some stores have no lifecycle rules or no access block. */
 const isNotImplemented = (error: unknown): boolean => (error as S3ServiceException | null)?.name === "NotImplemented";
 
 /**
  * Creates the buckets with their policies and lifecycle rules. Safe to repeat.
- * @returns what the store does not implement, which the operator has to set up in another way
+ * @returns what the store does not implement and the operator must set up in another way
  */
 export async function prepareBuckets(operator: Operator, buckets: Buckets): Promise<string[]> {
   const { endpoint, region, keyId: accessKeyId, key: secretAccessKey } = operator;
@@ -140,7 +141,7 @@ export async function prepareBuckets(operator: Operator, buckets: Buckets): Prom
       await client.send(new CreateBucketCommand({ Bucket })).catch((error: S3ServiceException) => {
         if (error.name !== "BucketAlreadyOwnedByYou") throw error;
       });
-      // Amazon closes every bucket to the public by default; only the public one is opened.
+      // Amazon blocks public access to every bucket by default; only the public bucket is opened.
       const PublicAccessBlockConfiguration = JSON.parse(
         readTemplate(`${which === "public" ? "public" : "private"}-access-block.json`),
       );

@@ -17,7 +17,7 @@ import {
 } from "../pipelines/budget/report.ts";
 import type { ArchiveFold } from "../pipelines/published/fold.ts";
 import { dayOf } from "../pipelines/record/time.ts";
-import { type Ingesting, openIngest, openIngestOf } from "../pipelines/roles/ingesting.ts";
+import { type OpenIngest, openIngest, openIngestOf } from "../pipelines/roles/open-ingest.ts";
 import { openOwnerParts, type Parts } from "../pipelines/roles/parts.ts";
 import { requireDataFolder, withOpen } from "./files.ts";
 import { withParts } from "./opening.ts";
@@ -27,16 +27,16 @@ import type { OptionsOf } from "./table.ts";
 
 type BudgetOptions = OptionsOf<"budget">;
 
-/** Most endpoints that are computed and shown without `--all`. */
+/** Largest number of endpoints that are computed and shown without `--all`. */
 const MAX_SHOWN = 40;
 
-/** The parts that a report is made from. In a cluster the public halves of the keys are enough. */
+/** What a report is computed from. Public keys are enough, so the command also works in a cluster. */
 type BudgetParts = Pick<Parts, "config" | "privateStore" | "publicStore"> & { ring: Keyring };
 
 /** Computes the report from an open lake. */
 const computeReport = (
   { config, privateStore, publicStore, ring }: BudgetParts,
-  openLake: (archived: () => Promise<ArchiveFold>) => Promise<Ingesting>,
+  openLake: (archived: () => Promise<ArchiveFold>) => Promise<OpenIngest>,
   day: string,
   most: number,
 ): Promise<BudgetReport> => {
@@ -71,10 +71,10 @@ async function readReportOfDay({ privateStore }: BudgetParts, asked: string | un
 }
 
 /**
- * `touchstone budget`: prints who is paid today and who is not and why, what was spent, and what the next letter of
- * each endpoint costs. Beside a running service it shows the report that the service stores, at most ten minutes old,
- * or derives the report of an earlier day from it and that day's plan. In a cluster it shows the report that the
- * observers store about all their payments, if that is fresh; otherwise, or for another day, it loads a lake in this
+ * `touchstone budget`: prints which endpoints are paid today, which are not and why, what was spent, and what the next
+ * letter of each endpoint costs. While a service runs, the command shows the report that the service stores every ten
+ * minutes, or derives the report of an earlier day from it and that day's plan. In a cluster it shows the report that
+ * the observers store about all their payments, if it is fresh; otherwise, or for another day, it loads a lake in this
  * data folder from the chain of commits.
  */
 export async function budget(config: Config, options: BudgetOptions): Promise<void> {
@@ -115,14 +115,14 @@ const budgetOverCluster = (config: Config, options: BudgetOptions): Promise<Budg
 
 const REASONS: Record<string, string> = {
   excluded: "excluded by the settings",
-  opted_out: "its seller asks for no paid test calls",
+  opted_out: "its seller refuses paid test calls",
   silent: "silent for two weeks or more",
-  nothing_to_pay: "nothing that we can pay",
-  per_call: "dearer than a call may be",
-  per_host_day: "the host's day is full",
-  per_domain_day: "the domain's day is full",
-  per_payee_day: "the payee's day is full",
-  per_day: "the day is full",
+  nothing_to_pay: "no offer that our wallets can pay",
+  per_call: "more expensive than the cap per call",
+  per_host_day: "the host's cap of the day is used up",
+  per_domain_day: "the domain's cap of the day is used up",
+  per_payee_day: "the payee's cap of the day is used up",
+  per_day: "the cap of the day is used up",
   total: "the whole budget is spent or promised",
   not_planned: "listed after the plan was made",
 };
@@ -132,7 +132,7 @@ function nextOf({ next, why, covered }: BudgetLine): string[] {
   return ["-", "-", "-", covered === true ? "no better letter in sight" : (REASONS[why ?? "not_planned"] ?? "")];
 }
 
-/** The report for people, bounded to `most` endpoints. */
+/** Formats the report for people, with at most `most` endpoints. */
 export function budgetLines(report: BudgetReport, most: number): string[] {
   const { caps, spent, coverage, endpoints, day } = report;
   const { signed, settled, lost, refunded, calls } = spent.day;
@@ -155,14 +155,14 @@ export function budgetLines(report: BudgetReport, most: number): string[] {
     `new       ${report.new_share} of a day's caps is kept for endpoints never paid`,
     ...(spent.by_domain ?? []).slice(0, 5).map((one) => `          ${one.signed} to ${one.domain}`),
     ...(spent.by_payee ?? []).slice(0, 3).map((one) => `          ${one.signed} to the payee ${one.payee}`),
-    ...(spent.by_domain === null ? ["          who was paid on this day shows once the service is stopped"] : []),
+    ...(spent.by_domain === null ? ["          who was paid on this day is shown once the service is stopped"] : []),
     "",
     ...(rows.length > 0
       ? columns([["", "letter", "a call", "next", "calls", "cost", "on", "endpoint"], ...rows])
       : ["Nothing is listed yet: touchstone listings add FILE|URL"]),
     ...(endpoints.length > shown.length ? [`and ${endpoints.length - shown.length} more: --all, or --json`] : []),
     "",
-    "cost: perfect calls on the base schedule until the hold lets the letter up; a failure on the way costs more.",
+    "cost: if every call succeeds and follows the base schedule, until the letter may rise; a failure costs more.",
     "The rule by which the money is spent: docs/schedule.md",
   ];
 }

@@ -11,12 +11,11 @@ import {
 import { print } from "./printer.ts";
 import type { OptionsOf } from "./table.ts";
 
-/** Longest time for one request to a service, ms. */
+/** Time limit of one request to the service, ms. */
 const TIMEOUT_MS = 15_000;
 
 /**
- * The exit code for each fault: an answer that cannot be trusted, an address that did not answer, a request that the
- * service refuses.
+ * The exit code of each fault of the client library. Faults that are missing here are `unreachable`.
  */
 const FAILURE_CODES: Partial<Record<FaultCode, FailureCode>> = {
   ...{ bad_signature: "tampered", other_answer: "tampered", bad_answer: "tampered", too_large: "tampered" },
@@ -41,7 +40,7 @@ export function createService(config: Config, address?: string): Service {
   }
 }
 
-/** Checks one endpoint, verifies the signature, and collects what speaks against a payment. @throws Failure */
+/** Checks one endpoint, verifies the answer's signature, and collects the reasons against a payment. @throws Failure */
 export async function checkEndpoint(
   service: Service,
   { url, method }: { url: string; method?: "GET" | "POST" | undefined },
@@ -52,10 +51,12 @@ export async function checkEndpoint(
   return { answer, concerns: decide(answer, []).concerns };
 }
 
-/** Returns why a call of the endpoint cannot be bought, or null. Older services do not tell the reason. */
+/**
+ * Returns why a call of the endpoint cannot be bought, or null. For an older service without `not_bought` it is `why`.
+ */
 export function whyNotSold(answer: CheckAnswer): string | null {
   if (answer.buy) return null;
-  if (answer.queued === true) return "it was never seen before: ask again in about an hour";
+  if (answer.queued === true) return "the endpoint is new to the service: ask again in about an hour";
   return answer.not_bought ?? answer.why;
 }
 
@@ -63,8 +64,8 @@ const asText = ({ amount, asset, networks }: { amount: string; asset: string; ne
   `${amount} ${asset} on ${networks.join(", ")}`;
 
 /**
- * Formats the check for people: the letter and its reason, what was seen, what speaks against a payment, and how to
- * buy.
+ * Formats the check for people: the letter and its reason, the newest 402, the reasons against a payment, and how to
+ * buy a call.
  */
 export function checkLines(answer: CheckAnswer, concerns: readonly Concern[]): string[] {
   const { band, tier, why, url, asked, capabilityId, observed, corrections = [], payee, buy, next } = answer;
@@ -72,19 +73,19 @@ export function checkLines(answer: CheckAnswer, concerns: readonly Concern[]): s
   return [
     `${band}  ${url ?? asked}${capabilityId ? `  (${capabilityId})` : ""}`,
     `  ${tier ?? "not measured yet"}: ${why}`,
-    ...(advertised ? [`  its newest 402 asks ${asText(advertised)}`] : []),
-    ...(payee ? [`  it is paid at ${payee.address}`] : []),
+    ...(advertised ? [`  the newest 402 asks ${asText(advertised)}`] : []),
+    ...(payee ? [`  paid to ${payee.address}`] : []),
     ...concerns
       .filter(({ reason }) => reason === "flag" || reason === "defect")
       .map(
         ({ reason, what, says, refuses }) =>
           `  ${refuses ? "AGAINST IT" : "note"}: ${reason} ${reason === "flag" ? what : says}`,
       ),
-    ...corrections.map(({ id, says }) => `  we were wrong about it: ${says} (${id})`),
+    ...corrections.map(({ id, says }) => `  corrected: ${says} (${id})`),
     ...(next ? [`  ${next}`] : []),
     ...(buy
       ? [
-          `  bought here: ${buy.seller_price} + ${buy.fee} fee = ${buy.total} ${buy.asset}, called with ${buy.method}`,
+          `  sold here: ${buy.seller_price} + ${buy.fee} fee = ${buy.total} ${buy.asset}, called with ${buy.method}`,
           `  ${buy.guarantee}`,
         ]
       : [`  not sold here: ${whyNotSold(answer)}`]),
@@ -93,9 +94,9 @@ export function checkLines(answer: CheckAnswer, concerns: readonly Concern[]): s
 }
 
 /**
- * `touchstone check`: prints what a service's record holds about an endpoint that is about to be paid, signed and
- * verified.
- * @throws Failure `ungraded` without a letter, `refused` when something speaks against a payment
+ * `touchstone check`: asks a service about an endpoint that is about to be paid, verifies the signed answer and prints
+ * it.
+ * @throws Failure `ungraded` without a letter, `refused` if there is a reason against a payment
  */
 export async function checkCommand(config: Config, endpoint: string, options: OptionsOf<"check">): Promise<void> {
   const { answer, concerns } = await checkEndpoint(createService(config, options.service), {
@@ -103,6 +104,6 @@ export async function checkCommand(config: Config, endpoint: string, options: Op
   });
   print(options, { ...answer, concerns }, checkLines(answer, concerns));
   const against = concerns.find(({ refuses }) => refuses);
-  if (against) throw new Failure("refused", `it speaks against paying it: ${against.what}`);
-  if (answer.band === "UNRATED") throw new Failure("ungraded", "it has no letter: unknown, not bad");
+  if (against) throw new Failure("refused", `do not pay this endpoint: ${against.what}`);
+  if (answer.band === "UNRATED") throw new Failure("ungraded", "the endpoint has no letter: unknown, not bad");
 }

@@ -12,24 +12,25 @@ import {
 import { CorrectionRecords, findEndpoint, readEndpoint } from "../pipelines/corrections/endpoint-record.ts";
 import { BadDispute, NotInRecord } from "../pipelines/corrections/errors.ts";
 import { readNamedJson } from "./files.ts";
-import { recorderOf, withDone } from "./opening.ts";
+import { recorderOf, withResult } from "./opening.ts";
 import type { OptionsOf } from "./table.ts";
 
-/** Returns the address at which the change can be seen. */
+/** Returns the url that shows the change. */
 const trustUrl = (config: Config, cap: string): string => `${config.base_url.replace(/\/+$/, "")}/v1/trust/${cap}`;
 
-/** Returns the lines that tell what happens next, and where it can be seen. */
+/** Returns the lines about what happens next, and the url that shows the change. */
 const nextLines = (config: Config, cap: string): string[] => [
-  "Letters that may change: those of every tier of this endpoint, at the next grade run (a running service grades every 10 s;",
-  "else: touchstone grade --once). Flags of endpoints with the same payee or domain follow if it had taken money.",
-  `Look: ${trustUrl(config, cap)}`,
+  "The letters of this endpoint may change at the next grade run: within 10 s if a service is running,",
+  "else: touchstone grade --once",
+  "If it took money, the flags of endpoints with the same payee or domain may change too.",
+  `next: ${trustUrl(config, cap)}`,
 ];
 
-/** `touchstone correct`: withdraws records of an endpoint, each with the fault of ours that made it wrong. */
+/** `touchstone correct`: withdraws records of an endpoint that an error of this service made wrong. */
 export const correct = (config: Config, endpoint: string, options: OptionsOf<"correct">): Promise<void> =>
-  withDone(config, options.json, async (reading, parts) => {
+  withResult(config, options.json, async (reading, parts) => {
     if ((options.record === undefined) === (options.allBeforeNow !== true)) {
-      throw new Failure("usage", "say which records: either --record ID.. or --all-before-now");
+      throw new Failure("usage", "which records? Give either --record ID.. or --all-before-now");
     }
     const record = await findEndpoint(reading, endpoint, options.method?.toUpperCase());
     const now = systemClock.now();
@@ -47,7 +48,7 @@ export const correct = (config: Config, endpoint: string, options: OptionsOf<"co
     return {
       facts: { capability_id: cap, corrections: bodies, withdrawn, of: counted, look: trustUrl(config, cap) },
       lines: [
-        `Withdrawn: ${withdrawn} of the ${counted} records of ${cap} that counted.`,
+        `Withdrawn: ${withdrawn} of ${counted} records of ${cap}.`,
         ...bodies.map((body) => `  ${body.id}  ${body.record_id ?? `every record before ${body.issued_at}`}`),
         ...nextLines(config, cap),
         `To take it back: touchstone reinstate ${bodies[0]!.id} --says TEXT`,
@@ -55,9 +56,9 @@ export const correct = (config: Config, endpoint: string, options: OptionsOf<"co
     };
   });
 
-/** `touchstone reinstate`: takes back a correction that was itself wrong; its records count again from the next run. */
+/** `touchstone reinstate`: takes back a correction that was wrong; its records count again from the next grade run. */
 export const reinstate = (config: Config, id: string, options: OptionsOf<"reinstate">): Promise<void> =>
-  withDone(config, options.json, async (reading, parts) => {
+  withResult(config, options.json, async (reading, parts) => {
     const records = new CorrectionRecords();
     for (let partition = 0; partition < reading.partitions; partition++) {
       for await (const fact of reading.facts("corrections", partition, null)) records.add(fact);
@@ -70,9 +71,9 @@ export const reinstate = (config: Config, id: string, options: OptionsOf<"reinst
     };
   });
 
-/** `touchstone dispute`: records a seller's signed dispute from a file, which may have come by mail. */
+/** `touchstone dispute`: records a seller's signed dispute from a file, such as one received by mail. */
 export const dispute = (config: Config, file: string, options: OptionsOf<"dispute">): Promise<void> =>
-  withDone(config, options.json, async (reading, parts) => {
+  withResult(config, options.json, async (reading, parts) => {
     const now = systemClock.now();
     const signed = await readDisputeFile(file, new URL(config.base_url).origin, now);
     const record = await readEndpoint(reading, signed.capability_id);
@@ -87,8 +88,8 @@ export const dispute = (config: Config, file: string, options: OptionsOf<"disput
       facts: { capability_id: record.cap, dispute: id, look: trustUrl(config, record.cap) },
       lines: [
         `Recorded: ${id} of ${signed.pay_to} about ${signed.record_id ?? "every record"} of ${record.cap}.`,
-        "It changes no number. The endpoint is flagged disputed until a correction of the same record names our fault.",
-        `Look: ${trustUrl(config, record.cap)}`,
+        "A dispute changes no letter. The endpoint is flagged `disputed` until a correction withdraws the disputed record.",
+        `next: ${trustUrl(config, record.cap)}`,
       ],
     };
   });

@@ -16,48 +16,54 @@ import type { OptionsOf } from "./table.ts";
 
 /**
  * Runs all checks of a role. Each check catches its own errors and has a time limit, so a check that hangs or throws
- * hides no other.
+ * does not prevent the others.
  */
 export async function examine(config: Config, role: Role): Promise<Finding[]> {
   const pays = role === "start" || role === "observe";
   const sells = role === "start" || role === "serve";
   return withOpen(egressOf(config), async (egress) => {
-    const nodes = pays ? runCheck("networks", "mend networks, or chain", () => networkFindings(config)) : null;
+    const nodes = pays
+      ? runCheck("networks", "fix the settings networks or chain", () => networkFindings(config))
+      : null;
     // The balances are read from the same nodes, so they wait for the node checks: a node that does not answer costs
     // its time limit only once.
     const money = nodes?.then((found) =>
-      runCheck("wallets", "look at the folder of the wallets", () => walletFindings(config, found)),
+      runCheck("wallets", "check the folder of the wallets", () => walletFindings(config, found)),
     );
-    const looks = await Promise.all([
-      runCheck("settings", "mend the settings", () => settingsFindings(config)),
-      runCheck("keys", "fix what it names, or bring the keys back from your copy", () => keyFindings(config, role)),
-      runCheck("disk", "look at the disk of data_dir", () => diskFindings(config)),
-      runCheck("log", "bring the log up, or fix its settings", () => logFindings(config)),
+    const findings = await Promise.all([
+      runCheck("settings", "fix the settings", () => settingsFindings(config)),
+      runCheck("keys", "fix the named file, or restore the keys from your copy", () => keyFindings(config, role)),
+      runCheck("disk", "check the disk of data_dir", () => diskFindings(config)),
+      runCheck("log", "start the log, or fix its settings", () => logFindings(config)),
       runCheck("record", "see docs/operate.md, backup and restore", () => recordFindings(config, role)),
       ...(["private", "public", "orders"] as const).map((name) =>
-        runCheck(`store.${name}`, "bring the store up, or fix its settings", () => storeFindings(config, role, name)),
+        runCheck(`store.${name}`, "start the store, or fix its settings", () => storeFindings(config, role, name)),
       ),
       ...(nodes && money ? [nodes, money] : []),
-      ...(pays ? [runCheck("observe", "mend observe", async () => blindFindings(config))] : []),
-      ...(sells ? [runCheck("sell", "mend sell, or networks", () => sellingFindings(config))] : []),
-      ...(pays ? [runCheck("control", "look at the way out", () => controlFindings(config, egress, systemClock))] : []),
-      ...(pays ? [runCheck("catalogues", "look at the way out", () => catalogueFindings(config, egress))] : []),
+      ...(pays ? [runCheck("observe", "fix the settings observe", async () => blindFindings(config))] : []),
+      ...(sells ? [runCheck("sell", "fix the settings sell or networks", () => sellingFindings(config))] : []),
+      ...(pays
+        ? [runCheck("control", "check this machine's connection", () => controlFindings(config, egress, systemClock))]
+        : []),
+      ...(pays
+        ? [runCheck("catalogues", "check this machine's connection", () => catalogueFindings(config, egress))]
+        : []),
     ]);
-    return looks.flat();
+    return findings.flat();
   });
 }
 
 /**
- * `touchstone doctor`: examines everything that a role needs. It changes nothing, except that it puts one object into a bucket
- * and deletes it again.
- * @throws Failure `unfit` when something is broken, after the findings were printed
+ * `touchstone doctor`: checks everything that a role needs. It changes nothing, except that it writes one object to a
+ * bucket and deletes it again.
+ * @throws Failure `unfit` if something is broken, after it has printed the findings
  */
 export async function doctorCommand(config: Config, options: OptionsOf<"doctor">): Promise<void> {
   const { role } = options;
   const findings = await examine(config, role);
   print(options, { role, ...countOf(findings), findings }, findingLines(findings));
   const { broken } = countOf(findings);
-  if (broken > 0) throw new Failure("unfit", `${broken} broken of ${findings.length}: ${role} would not do its work`);
+  if (broken > 0) throw new Failure("unfit", `${broken} of ${findings.length} checks failed: ${role} would not work`);
 }
 
 const countOf = (findings: readonly Finding[]): Record<Severity, number> => {
@@ -80,7 +86,7 @@ export function findingLines(findings: readonly Finding[]): string[] {
   );
 }
 
-/** Problems in the settings of the networks, as the roles that pay or sell report them. */
+/** Returns the problems of the network settings that the roles report which pay or sell. */
 function wrongNetworks(read: () => unknown): readonly string[] {
   try {
     read();
@@ -92,8 +98,8 @@ function wrongNetworks(read: () => unknown): readonly string[] {
 }
 
 /**
- * Examines settings and disk before a role opens anything, and prints the warnings. @throws ConfigError naming all that
- * is broken
+ * Checks settings and disk before a role opens anything, and prints the warnings. @throws ConfigError with everything
+ * that is broken
  */
 export async function checkAtStart(config: Config, role: Role, { json }: OptionsOf<"keygen"> = {}): Promise<void> {
   const pays = role === "start" || role === "observe";
@@ -104,7 +110,7 @@ export async function checkAtStart(config: Config, role: Role, { json }: Options
   if (missing !== null) problems.push(missing);
   if (pays) problems.push(...wrongNetworks(() => paidNetworks(config)));
   if (role === "start" || role === "serve") problems.push(...wrongNetworks(() => soldNetwork(config)));
-  if (problems.length > 0) throw new ConfigError([...problems, "to look at everything: touchstone doctor"]);
+  if (problems.length > 0) throw new ConfigError([...problems, "to check everything: touchstone doctor"]);
   const warnings = found.filter(({ standing }) => standing === "warn");
   if (json || warnings.length === 0) return;
   say(warnings.map(({ name, says }) => `warning: ${name}: ${says}`));

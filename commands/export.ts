@@ -34,13 +34,16 @@ interface Table {
   write(path: string, onProgress: (rows: number) => void): Promise<number>;
 }
 
-/** @throws what opening a record throws, and Failure `usage` for a record without an index */
+/**
+ * Opens the table that the options name. @throws the errors of opening a record; Failure `usage` for a record without
+ * an index
+ */
 async function tableOf(from: string, options: ExportOptions): Promise<Table> {
   const folder = await findRecordFolder(from);
   const stores = folder && { open: readDirectoryStore(folder.publicDir), state: readDirectoryStore(folder.stateDir) };
   const isMirror = stores !== null && !options.logKey && (await stores.state.head("trusted.json")) !== null;
   if (isMirror) await refuseByPolicy(stores.state, options);
-  const record = isMirror ? await openMirroredRecord(stores.open, stores.state) : await otherRecord(from, options);
+  const record = isMirror ? await openMirroredRecord(stores.open, stores.state) : await openOtherRecord(from, options);
   if (options.what === "index") return indexTable(await openHintedIndex(record));
   const isGrades = options.what === "grades";
   const [columns, rows] = isGrades ? [GRADE_COLUMNS, gradeRows] : [SAMPLE_COLUMNS, sampleRows];
@@ -53,7 +56,7 @@ async function tableOf(from: string, options: ExportOptions): Promise<Table> {
 }
 
 /**
- * Holds what a mirror proved last against the policy and the age of the options, under the mirror's own keys.
+ * Checks the tree head that a mirror proved last against --witness-policy and --max-age, with the mirror's own keys.
  * @throws Failure `unwitnessed`, `usage`, `unreadable`; Stale, Unproven
  */
 async function refuseByPolicy(stateStore: Pick<Store, "get">, options: ExportOptions): Promise<void> {
@@ -70,12 +73,15 @@ const indexTable = (index: ProvenIndex): Table => ({
 });
 
 /** Opens a record that is not the folder of a mirror. */
-async function otherRecord(from: string, options: RecordOptions): Promise<RecordToRead> {
+async function openOtherRecord(from: string, options: RecordOptions): Promise<RecordToRead> {
   const { source, head } = await openRecord(from, options);
   return { source, head, origin: head.origin, asOf: head.cosignedAt?.toISOString() ?? null };
 }
 
-/** `touchstone export`: writes a table of a record to a Parquet file; docs/analysts.md. The record is only read. */
+/**
+ * `touchstone export`: writes a table of a record to a Parquet file; docs/analysts.md. It changes nothing in the
+ * record.
+ */
 export async function exportCommand(from: string, file: string, options: ExportOptions): Promise<void> {
   const { what } = options;
   const { write, origin, tree_size, at } = await tableOf(from, options);
@@ -83,7 +89,7 @@ export async function exportCommand(from: string, file: string, options: ExportO
   const rows = await write(file, (done) => line.show(`export: ${done} ${NOUN[what]}`));
   line.end();
   print(options, { origin, what, tree_size, as_of: at, rows, file }, [
-    `${rows} ${NOUN[what]} of ${origin} at ${tree_size} leaves (${at ?? "no time"}) are in ${file}`,
-    "queries to begin with: docs/analysts.md",
+    `wrote ${rows} ${NOUN[what]} of ${origin} at ${tree_size} leaves (${at ?? "time unknown"}) to ${file}`,
+    "next: queries in docs/analysts.md",
   ]);
 }

@@ -10,7 +10,7 @@ import { columns } from "./report.ts";
 import { fetchBounded } from "./sources.ts";
 import type { OptionsOf } from "./table.ts";
 
-/** The largest file, in bytes. */
+/** Largest file of dependencies, bytes. */
 const MAX_FILE = 1024 * 1024;
 /** Bounds of one answer. */
 const ANSWER_LIMITS = { waitMs: 30_000, maxBytes: 8 * 1024 * 1024 };
@@ -40,11 +40,11 @@ export function dependenciesOf(file: string, text: string): unknown[] {
     throw new Failure("unreadable", `${file}: neither a list nor {"dependencies": [..]}`);
   const lines = text.split("\n").map((line) => line.trim());
   const dependencies = isJson ? (list as unknown[]) : lines.filter((line) => line !== "" && !line.startsWith("#"));
-  if (dependencies.length === 0) throw new Failure("unreadable", `${file} names no dependency`);
+  if (dependencies.length === 0) throw new Failure("unreadable", `${file} contains no dependency`);
   if (dependencies.length > MAX_DEPENDENCIES) {
     throw new Failure(
       "unreadable",
-      `${file} names ${dependencies.length} dependencies: at most ${MAX_DEPENDENCIES} at once`,
+      `${file} contains ${dependencies.length} dependencies: at most ${MAX_DEPENDENCIES} are allowed`,
     );
   }
   return dependencies;
@@ -62,11 +62,11 @@ async function fetchText(base: string, path: string, init: RequestInit): Promise
   if (text === null)
     throw new Failure("unreachable", `${base}${path}: an answer of more than ${ANSWER_LIMITS.maxBytes} bytes`);
   if (status === 200) return text;
-  const says = `${base}${path} answered ${status}${problemText(text)}`;
-  throw new Failure(status === 400 || status === 413 ? "unreadable" : "unreachable", says);
+  const message = `${base}${path} answered ${status}${problemText(text)}`;
+  throw new Failure(status === 400 || status === 413 ? "unreadable" : "unreachable", message);
 }
 
-/** The detail of a problem document, or the fields that are wrong. */
+/** Returns the field errors of a problem document, else its detail. */
 function problemText(text: string): string {
   try {
     const { detail, errors = [] } = ProblemDocument.parse(JSON.parse(text));
@@ -77,21 +77,23 @@ function problemText(text: string): string {
   }
 }
 
-/** Verifies the signature of the report. @throws Failure `tampered` */
+/**
+ * Parses the report, verifies its signature, and checks that it is about these dependencies. @throws Failure `tampered`
+ */
 function verifyReport(text: string, keys: Jwks, dependencies: readonly unknown[]): ExposureReport {
   let value: unknown;
   try {
     value = JSON.parse(text);
   } catch {
-    throw new Failure("tampered", "the answer is no JSON");
+    throw new Failure("tampered", "the answer is not JSON");
   }
   const read = ExposureReport.safeParse(value);
-  if (!read.success) throw new Failure("tampered", "the answer is no exposure report");
+  if (!read.success) throw new Failure("tampered", "the answer is not an exposure report");
   const verdict = verifyObject(keys, value, { purpose: "answers", at: read.data.answered_at });
-  if (!verdict.ok) throw new Failure("tampered", `the report's signature does not hold (${verdict.reason})`);
+  if (!verdict.ok) throw new Failure("tampered", `the signature of the report is not valid (${verdict.reason})`);
   const asked = dependencies.map((one) => (typeof one === "string" ? one : (one as { url?: unknown }).url));
   if (read.data.lines.length !== asked.length || read.data.lines.some((line, i) => line.asked !== asked[i])) {
-    throw new Failure("tampered", "the report is signed, and of other dependencies than were asked about");
+    throw new Failure("tampered", "the report is signed, but is not about these dependencies");
   }
   return read.data;
 }
@@ -140,7 +142,7 @@ export function linesOf({ lines, payees, totals, answered_at, signing_key_id }: 
   return [
     ...dependencies,
     ...(marks.includes("(!)")
-      ? ["(!) this address was never seen to be paid here, or is not the one named now: check it before you pay"]
+      ? ["(!) no 402 of this endpoint ever named this address, or the newest does not: check it before you pay"]
       : []),
     ...lines.flatMap((line) => (payeeMarks(line).includes("(took)") ? [`(took) ${line.asked}: ${line.why}`] : [])),
     "",
@@ -154,10 +156,10 @@ export function linesOf({ lines, payees, totals, answered_at, signing_key_id }: 
       ? []
       : [`to payees or domains that took money elsewhere, counted above as well: ${related.monthly_spend}`]),
     ...(totals.without_spend > 0
-      ? [`without a spend (no price known, or no calls said): ${totals.without_spend}`]
+      ? [`without a spend (no price known, or no number of calls given): ${totals.without_spend}`]
       : []),
-    ...(others.length > 0 ? [`in other assets, added to nothing: ${others.join(", ")}`] : []),
+    ...(others.length > 0 ? [`in other assets, not in these sums: ${others.join(", ")}`] : []),
     `signed by ${signing_key_id} at ${answered_at}`,
-    "why, flags and defects of each line are in --json; docs/exposure.md",
+    "--json also has why, flags and defects of each line; docs/exposure.md",
   ];
 }

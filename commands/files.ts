@@ -7,7 +7,7 @@ const MAX_BYTES = 256 * 1024 * 1024;
 
 /**
  * Reads a file that was named on the command line. @param maxBytes larger files are refused before they are read
- * @throws Failure `unreadable`, whatever the reason
+ * @throws Failure `unreadable` for every error
  */
 export async function readNamed(file: string, maxBytes = MAX_BYTES): Promise<Buffer> {
   try {
@@ -26,7 +26,7 @@ export function parseNamed(file: string, text: string): unknown {
   try {
     return JSON.parse(text);
   } catch {
-    throw new Failure("unreadable", `${file} is no JSON`);
+    throw new Failure("unreadable", `${file} is not JSON`);
   }
 }
 
@@ -35,12 +35,12 @@ export const readNamedJson = async (file: string, maxBytes = MAX_BYTES): Promise
   parseNamed(file, (await readNamed(file, maxBytes)).toString("utf8"));
 
 /**
- * Checks that the data folder exists. Commands that only read call this first, so that a mistyped folder is an error
- * and is not created.
+ * Checks that the data folder exists. Commands that only read call this first, so that they report a mistyped folder
+ * instead of creating it.
  * @throws Failure `unreadable`
  */
 export function requireDataFolder({ data_dir, log }: Pick<Config, "data_dir" | "log">): void {
-  // On a cluster the log is elsewhere, so the data folder may be empty.
+  // With a cluster's log the data folder may be empty.
   if (log !== null || existsSync(data_dir)) return;
   throw new Failure(
     "unreadable",
@@ -48,7 +48,7 @@ export function requireDataFolder({ data_dir, log }: Pick<Config, "data_dir" | "
   );
 }
 
-/** Opens something, runs the work with it, and closes it, also when the work throws. */
+/** Opens a resource, runs the work with it, and closes it, also if the work throws. */
 export async function withOpen<P extends { close(): Promise<void> }, T>(
   opening: P | Promise<P>,
   work: (opened: P) => Promise<T>,

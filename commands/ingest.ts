@@ -1,6 +1,6 @@
 import type { Config } from "../infra/config.ts";
 import type { Ingest } from "../pipelines/2-ingest/ingest.ts";
-import { dropOtherLake } from "../pipelines/roles/ingesting.ts";
+import { dropOtherLake } from "../pipelines/roles/open-ingest.ts";
 import { withIngest } from "./opening.ts";
 import { ProgressLine } from "./printer.ts";
 import { type RoleOptions, repeat, report } from "./report.ts";
@@ -14,7 +14,7 @@ export const ingest = (config: Config, options: RoleOptions): Promise<void> =>
     }),
   );
 
-/** `touchstone redrive`: reads rejected bytes again with today's readers. */
+/** `touchstone redrive`: reads rejected records again with this version's readers. */
 export const redrive = (config: Config, options: RoleOptions): Promise<void> =>
   withIngest(config, async ({ ingest: into }) =>
     report(options, { ...(await into.redrive()) }, "touchstone grade --once"),
@@ -23,18 +23,18 @@ export const redrive = (config: Config, options: RoleOptions): Promise<void> =>
 /** Interval between progress lines when stderr is not a terminal, ms. */
 const PROGRESS_MS = 10_000;
 
-/** Makes the lake again from the segments, with progress on stderr. @returns its rows */
+/** Rebuilds the lake from the segments, with progress on stderr. @returns the number of its rows */
 export async function rebuildLake(ingest: Pick<Ingest, "rebuild">, { json }: RoleOptions): Promise<number> {
   const line = new ProgressLine();
   const { rows } = await ingest.rebuild((taken, of) => {
-    const text = `the lake is made anew from the segments: ${taken} of ${of}`;
+    const text = `rebuilding the lake: ${taken} of ${of} segments`;
     if (!json) line.showAtTimes(text, PROGRESS_MS, taken >= of);
   });
   line.end(true);
   return rows;
 }
 
-/** `touchstone rebuild`: makes a new lake from the chain of commits alone, whatever form the old one has. */
+/** `touchstone rebuild`: deletes the lake, of whatever format, and rebuilds it from the chain of commits. */
 export async function rebuild(config: Config, options: RoleOptions): Promise<void> {
   await dropOtherLake(config, true);
   await withIngest(config, async ({ ingest: into }) =>
@@ -43,8 +43,8 @@ export async function rebuild(config: Config, options: RoleOptions): Promise<voi
 }
 
 /**
- * `touchstone gap accept`: accepts that the log lost records before they were ingested, and commits these gaps to the
- * chain.
+ * `touchstone gap accept`: accepts that the log lost records before they were ingested, and records the gaps in the
+ * chain of commits.
  */
 export const acceptGap = (config: Config, options: RoleOptions): Promise<void> =>
   withIngest(config, async ({ ingest: into }) => {

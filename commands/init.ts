@@ -9,14 +9,15 @@ import { parseUrl } from "../infra/url.ts";
 import { canAsk, openDialogue, print, say } from "./printer.ts";
 import type { OptionsOf } from "./table.ts";
 
-/** The five answers, each given as an option or typed on a terminal. */
+/** The answers, each given as an option or typed at a terminal. */
 export type Answers = Partial<Pick<OptionsOf<"init">, "name" | "network" | "rpc" | "control" | "catalogue" | "sell">>;
 
-/** A question: the options that it asks for, and how a typed line is read. */
+/** A question for the terminal. */
 interface Question {
+  /** The options that hold its answer; the question is asked if one is missing. */
   options: readonly (keyof Answers)[];
-  asks: string;
-  /** The value of an empty line. */
+  text: string;
+  /** Answer of an empty line. */
   default?: string;
   read(line: string): Answers;
 }
@@ -26,34 +27,34 @@ const splitWords = (line: string): string[] => line.split(/[\s,]+/).filter(Boole
 const QUESTIONS: readonly Question[] = [
   {
     options: ["name"],
-    asks: "Address under which others reach this service (it names the record for good), as record.example",
+    text: "Host name or url at which others reach this service, such as record.example (it cannot be changed later)",
     read: (name) => ({ name }),
   },
   {
     options: ["network", "rpc"],
-    asks: "Network that is paid on and addresses of its nodes, two of different operators or more, as eip155:8453 https://..",
+    text: "Network on which calls are paid, and two or more of its nodes, of different operators: eip155:8453 https://.. https://..",
     read: (line) => ({ network: splitWords(line)[0] ?? "", rpc: splitWords(line).slice(1) }),
   },
   {
     options: ["control"],
-    asks: "Two or three addresses on other people's machines that are always up, as https://one.example/ https://..",
+    text: "Two or three addresses on other people's machines that are always up: https://one.example/ https://..",
     read: (line) => ({ control: splitWords(line) }),
   },
   {
     options: ["catalogue"],
-    asks: `Catalogues that are read for listings: addresses, or names of known ones (${Object.keys(KNOWN_CATALOGUES).join(", ")})`,
+    text: `Catalogues from which listings are read: addresses, or known names (${Object.keys(KNOWN_CATALOGUES).join(", ")})`,
     default: "none",
     read: (line) => ({ catalogue: line === "none" ? [] : splitWords(line) }),
   },
   {
     options: ["sell"],
-    asks: "Sell calls and work of its own on that network, yes or no",
+    text: "Sell calls and the service's own work on that network, yes or no",
     default: "no",
     read: (line) => (/^y(?:es)?$/i.test(line) ? { sell: true } : /^no?$/i.test(line) ? { sell: false } : {}),
   },
 ];
 
-/** The option of each setting. */
+/** The option from which each setting is made. */
 const OPTION: readonly [RegExp, keyof Answers][] = [
   [/^base_url/, "name"],
   [/^networks\.0\.rpc_urls|^chain\.rpc_url/, "rpc"],
@@ -80,19 +81,19 @@ export function settingsOf({ name = "", network = "", rpc = [], control = [], ca
   };
 }
 
-/** Problems of these answers, each with its option. */
+/** Returns the problems of these answers, each with its option. */
 export function problemsOf(answers: Answers): { option: keyof Answers; says: string }[] {
   const settings = settingsOf(answers);
   const found = problemsIn(settings);
   if (found.length === 0) found.push(...combinedProblems(settings));
   if (settings.control_urls.length === 0)
-    found.push({ at: "control_urls", says: "one address or more: without one nothing is paid" });
+    found.push({ at: "control_urls", says: "name at least one address: without one nothing is paid" });
   return found.map(({ at, says }) => ({ option: OPTION.find(([is]) => is.test(at))?.[1] ?? "name", says }));
 }
 
 /**
- * Returns problems of settings that are valid one by one but not together, as the roles that pay and sell would report
- * them.
+ * Returns problems of settings that are valid one by one but not together, which the roles that pay and sell would
+ * report.
  */
 function combinedProblems(settings: ReturnType<typeof settingsOf>): { at: string; says: string }[] {
   const config = Settings.parse(settings);
@@ -109,7 +110,7 @@ function combinedProblems(settings: ReturnType<typeof settingsOf>): { at: string
   }
 }
 
-/** How often a question is asked again. */
+/** Largest number of times that a question is asked again. */
 const MAX_TRIES = 5;
 
 const isGiven = (answers: Answers, option: keyof Answers): boolean => {
@@ -126,14 +127,14 @@ async function askMissing(given: Answers): Promise<Answers> {
   try {
     for (const question of QUESTIONS.filter((one) => mustAsk(one, given))) {
       for (let left = MAX_TRIES; ; left--) {
-        const { asks, default: usual, options } = question;
-        const line = await terminal.ask(`${asks}${usual ? ` [${usual}]` : ""}: `);
+        const { text, default: usual, options } = question;
+        const line = await terminal.ask(`${text}${usual ? ` [${usual}]` : ""}: `);
         if (line === null || left === 0) throw new ConfigError([`${options.map(optionFlag).join(", ")}: not answered`]);
         const answer = question.read(line || (usual ?? ""));
         Object.assign(answers, answer);
         const wrong = problemsOf(answers).filter(({ option }) => options.includes(option));
         if (wrong.length === 0 && Object.keys(answer).length > 0) break;
-        say(wrong.length > 0 ? wrong.map(({ says }) => `  ${says}`) : "  yes or no");
+        say(wrong.length > 0 ? wrong.map(({ says }) => `  ${says}`) : "  answer yes or no");
       }
     }
   } finally {
@@ -148,13 +149,13 @@ const optionFlag = (option: keyof Answers): string => `--${option}`;
 function requireAll(answers: Answers): void {
   const missing = (["name", "network", "rpc", "control"] as const).filter((one) => !isGiven(answers, one));
   if (missing.length > 0)
-    throw new ConfigError(missing.map((one) => `${optionFlag(one)}: is missing, and there is no terminal to ask on`));
+    throw new ConfigError(missing.map((one) => `${optionFlag(one)}: is missing, and there is no terminal to ask at`));
 }
 
 /**
- * `touchstone init`: writes a settings file from five answers. It asks for those that the options lack, on a terminal
- * and without --json. Only the owner can read the file, since addresses of nodes may contain keys. An existing file is
- * kept.
+ * `touchstone init`: writes a settings file. It takes the answers from the options, and asks for missing ones at a
+ * terminal unless --json is given. Only the owner can read the file, since addresses of nodes may contain keys. Without
+ * --force an existing file is not overwritten.
  * @throws Failure `already`; ConfigError naming every wrong option
  */
 export async function initCommand(options: OptionsOf<"init"> & { config?: string }): Promise<void> {
@@ -163,12 +164,12 @@ export async function initCommand(options: OptionsOf<"init"> & { config?: string
   if (existsSync(file) && !options.force)
     throw new Failure(
       "already",
-      `${file} is there already and is left as it is: name another by --config, or say --force`,
+      `${file} exists and is not overwritten: name another file with --config, or give --force`,
     );
   if (!existsSync(dirname(file))) throw new ConfigError([`${file}: there is no folder ${dirname(file)}`]);
-  const asks = canAsk() && !options.json && QUESTIONS.some((one) => mustAsk(one, options));
-  if (!asks) requireAll(options);
-  const answers = asks ? await askMissing(options) : options;
+  const willAsk = canAsk() && !options.json && QUESTIONS.some((one) => mustAsk(one, options));
+  if (!willAsk) requireAll(options);
+  const answers = willAsk ? await askMissing(options) : options;
   const wrong = problemsOf(answers);
   if (wrong.length > 0) throw new ConfigError(wrong.map(({ option, says }) => `${optionFlag(option)}: ${says}`));
   const text = `${JSON.stringify(settingsOf(answers), null, 2)}\n`;
@@ -185,10 +186,10 @@ export async function initCommand(options: OptionsOf<"init"> & { config?: string
   print(options, { file, agree, next }, [
     `Settings are in ${file}, which only you can read.`,
     agree > 1
-      ? `A settlement is believed when ${agree} of ${rpc_urls.length} nodes report it.`
-      : "A settlement is believed when one node reports it: name nodes of two operators, and a lie of one is not believed.",
-    "Then, in this order:",
+      ? `A settlement counts if ${agree} of ${rpc_urls.length} nodes report it.`
+      : "A settlement counts if one node reports it. With nodes of two operators, both must report it.",
+    "next, in this order:",
     ...next.map((one) => `  ${one}`),
-    "Fund what `wallets new` prints before `start`; docs/operate.md goes through all of it.",
+    "Before `start`, send money to the wallets that `wallets new` prints; docs/operate.md has the details.",
   ]);
 }

@@ -5,7 +5,7 @@ import { type KeyRecord, loadKeys, readRing, rotateKey } from "../infra/keys/key
 import { originOf, witnessName } from "../infra/tree/checkpoint.ts";
 import { COSIGNATURE, ED25519, formatVkey } from "../infra/tree/note.ts";
 import { DAY_MS } from "../pipelines/record/time.ts";
-import { folders } from "../pipelines/roles/data-folder.ts";
+import { dataFolders } from "../pipelines/roles/data-folder.ts";
 import { makeKeysFor } from "../pipelines/roles/record-identity.ts";
 import { requireDataFolder } from "./files.ts";
 import { print } from "./printer.ts";
@@ -14,28 +14,28 @@ import type { OptionsOf } from "./table.ts";
 /** `touchstone keygen`: creates keys if there are none, and prints the keys. */
 export async function makeKeysCommand(config: Config, options: OptionsOf<"keygen">): Promise<void> {
   const made = await makeKeysFor(config, systemClock.now());
-  const dir = folders(config.data_dir).keys;
+  const dir = dataFolders(config.data_dir).keys;
   const keys = loadKeys(dir);
   const kids = Object.fromEntries(PURPOSES.map((name) => [name, keys[name].kid]));
   print(options, { made, dir, kids }, [
-    made ? `Made four keys in ${dir}.` : `There are keys in ${dir} already; nothing was changed.`,
+    made ? `Made four keys in ${dir}.` : `${dir} has keys already; nothing was changed.`,
     ...Object.entries(kids).map(([name, kid]) => `  ${name.padEnd(8)} ${kid}`),
-    "Keep a copy offline: cards signed by a lost key can still be verified, but no more can be made.",
+    "Keep a copy offline: without the keys no more cards can be signed. Cards that were signed stay valid.",
   ]);
 }
 
 const lineOf = ({ purpose, kid, valid_from, retired_at }: KeyRecord): string =>
   `  ${purpose.padEnd(8)} ${kid} from ${valid_from}${retired_at ? ` to ${retired_at}` : ""}`;
 
-/** `touchstone keys list`: prints every key that ever was in use, with its validity. */
+/** `touchstone keys list`: prints every current and retired key, with its validity. */
 export function listKeys(config: Config, options: OptionsOf<"keys list">): void {
   requireDataFolder(config);
-  const keys = readRing(folders(config.data_dir).keys).keys.map((key) => ({ ...key, ...toOption(key, config) }));
+  const keys = readRing(dataFolders(config.data_dir).keys).keys.map((key) => ({ ...key, ...toOption(key, config) }));
   const lines = keys.flatMap((key) => [lineOf(key), ...(key.option ? [`           ${key.option}`] : [])]);
   print(options, { keys }, lines);
 }
 
-/** A key of checkpoints as an option of mirror, audit, recompute and export. */
+/** Formats a log or witness key as an option of mirror, audit, recompute and export. */
 function toOption({ purpose, x }: KeyRecord, { base_url }: Config): { vkey?: string; option?: string } {
   const origin = originOf(base_url);
   const publicKey = fromBase64url(x)!;
@@ -48,7 +48,7 @@ function toOption({ purpose, x }: KeyRecord, { base_url }: Config): { vkey?: str
   return { vkey, option: `--witness-key ${vkey}` };
 }
 
-/** Days in which the old key stays valid. Checkpoints are read rarely, answers every minute. */
+/** Days for which the old key stays valid. Readers fetch checkpoints rarely, answers often. */
 const OVERLAP_DAYS: Record<Purpose, number> = { cards: 1, answers: 1, log: 30, witness: 30 };
 
 /**
@@ -60,12 +60,12 @@ export function rotateKeys(config: Config, given: string, options: OptionsOf<"ke
   if (!purpose) throw new ConfigError([`keys rotate: ${given} is not one of ${PURPOSES.join(", ")}`]);
   const days = options.overlapDays ?? OVERLAP_DAYS[purpose];
   const now = systemClock.now();
-  const ring = rotateKey(folders(config.data_dir).keys, purpose, now, new Date(now.getTime() + days * DAY_MS));
+  const ring = rotateKey(dataFolders(config.data_dir).keys, purpose, now, new Date(now.getTime() + days * DAY_MS));
   const [old, made] = ring.keys.filter((key) => key.purpose === purpose).slice(-2);
   print(options, { purpose, made, old }, [
     lineOf(old!),
     lineOf(made!),
-    `Restart publisher and serving within ${days} days: the keys document is published at start.`,
+    `Restart publisher and serving within ${days} days: each publishes or loads the new keys document when it starts.`,
     "next: touchstone keys list",
   ]);
 }

@@ -12,7 +12,7 @@ import { type Books, booksOf, type Difference, findDifferences, type Owed } from
 import { OrderTable } from "../pipelines/orders/order-table.ts";
 import { formatSum } from "../pipelines/record/money.ts";
 import { LOG_TOPICS } from "../pipelines/record/topics.ts";
-import { folders } from "../pipelines/roles/data-folder.ts";
+import { dataFolders } from "../pipelines/roles/data-folder.ts";
 import { requireDataFolder, withOpen } from "./files.ts";
 import { print } from "./printer.ts";
 import type { OptionsOf } from "./table.ts";
@@ -26,19 +26,19 @@ interface LedgerReport {
     network: string;
     asset: string;
     orders: number;
-    /** By account: debits are positive, credits negative, and all accounts sum to zero. */
+    /** Balance of each account: debits are positive, credits negative; the sum over all accounts is zero. */
     accounts: Record<string, SignedAmount>;
     sum: SignedAmount;
     /**
-     * Our wallets by address: what the books say that each holds, and what it holds on the chain; null where no chain
-     * was asked.
+     * The service's wallets by address: the balance by the books, and the balance on the chain; null if no chain was
+     * asked.
      */
     wallets: Record<string, { cash: "till" | "float"; books: SignedAmount; holds: SignedAmount | null }>;
-    /** Gas of our own transactions, in wei of the chain's coin, by their purpose. */
+    /** Gas of the service's own transactions, in wei of the chain's coin, by purpose. */
     gas: Record<string, { transactions: number; wei: string }>;
     owed: { what: Owed["what"]; who: string; fault: Owed["fault"] | null; orders: number; amount: SignedAmount }[];
     /**
-     * Movements of the books that the chain does not have, or has with another amount; null where no chain was asked.
+     * Movements of the books that are missing on the chain, or have another amount there; null if no chain was asked.
      */
     differences: Difference[] | null;
   }[];
@@ -46,19 +46,21 @@ interface LedgerReport {
 
 const sumOf = (micro: bigint): SignedAmount => (micro < 0n ? `-${formatSum(-micro)}` : formatSum(micro));
 
-/** `touchstone ledger`: prints the books of the orders, compared with the chain. @throws Failure `record` where they differ */
+/**
+ * `touchstone ledger`: prints the books of the orders, compared with the chain. @throws Failure `record` if they differ
+ */
 export async function ledgerCommand(config: Config, options: OptionsOf<"ledger">): Promise<void> {
   requireDataFolder(config);
   const ledger = await ledgerOf(config, options.rpc);
   print(options, ledger, linesOf(ledger));
   const wrong = ledger.assets.reduce((all, { differences: found }) => all + (found?.length ?? 0), 0);
   const uneven = ledger.assets.filter(({ sum }) => sum !== sumOf(0n)).length;
-  if (wrong + uneven > 0) throw new Failure("record", `${wrong} movements on the chain differ from the books`);
+  if (wrong + uneven > 0) throw new Failure("record", `the chain differs from the books in ${wrong} movements`);
 }
 
 /** Returns the address of a node of a network: from the settings, or the demo's chain; null without one. */
 function rpcOf(config: Config, network: string): string | null {
-  const world = join(folders(config.data_dir).market, "world.json");
+  const world = join(dataFolders(config.data_dir).market, "world.json");
   const named = configuredNetworks(config).find(({ id }) => id === network)?.rpcUrls[0];
   if (named !== undefined || !existsSync(world)) return named ?? null;
   return (JSON.parse(readFileSync(world, "utf8")) as { rpcUrl: string }).rpcUrl;
@@ -70,7 +72,7 @@ function rpcOf(config: Config, network: string): string | null {
  * @throws LogRefused, LogDown, ChainDown
  */
 export async function ledgerOf(config: Config, rpcUrl?: string | null): Promise<LedgerReport> {
-  const dir = folders(config.data_dir).log;
+  const dir = dataFolders(config.data_dir).log;
   const assets: LedgerReport["assets"] = [];
   // Opening a log that does not exist would create it. Without one there are no orders.
   if (config.log === null && !existsSync(dir)) return { schema: "svc.ledger.v1", assets };
@@ -129,9 +131,9 @@ function owedOf(owed: readonly Owed[]): LedgerReport["assets"][number]["owed"] {
   }));
 }
 
-const OWED = { refund: "to be sent back to", exposure: "not known yet, at", loss: "not made good by" } as const;
+const OWED = { refund: "to be refunded to", exposure: "not known yet, at", loss: "not paid back by" } as const;
 
-/** The ledger for people. */
+/** Formats the ledger for people. */
 export function linesOf({ assets }: LedgerReport): string[] {
   if (assets.length === 0) return ["no orders yet"];
   return assets.flatMap(({ network, asset, orders, accounts, sum, wallets, gas, owed, differences: found }) => [
@@ -147,8 +149,8 @@ export function linesOf({ assets }: LedgerReport): string[] {
       const whose = fault === null ? "" : ` (fault: ${fault})`;
       return `${amount} ${OWED[what]} ${who}, ${n} orders${whose}`;
     }),
-    ...(found === null ? ["the chain was not asked: give --rpc"] : []),
+    ...(found === null ? ["the chain was not asked: name a node with --rpc"] : []),
     ...(found ?? []).map(({ order, what, tx, says }) => `DIFFERS ${order} ${what} ${tx}: ${says}`),
-    ...(found?.length === 0 ? ["every movement on the chain is as in the books"] : []),
+    ...(found?.length === 0 ? ["every movement in the books is on the chain"] : []),
   ]);
 }

@@ -25,7 +25,7 @@ export interface MarketLetters {
   market: SellerLetter[];
 }
 
-/** Asks `/v1/check` about every seller of the demo's market. */
+/** Requests `/v1/check` for every url of the demo's sellers. */
 export async function lettersOf(
   app: H3,
   sellers: readonly { name: string; urls: string[] }[],
@@ -74,8 +74,7 @@ const lowerBound3 = (figure: number): string => (Math.floor(Math.round(figure * 
 const shortTier = (one: SellerLetter): string => one.tier?.replace("_VERIFIED", "").toLowerCase() ?? "-";
 
 /**
- * Formats the letters as a table: one line for each seller with its reasons below it, and at the end where to look
- * next.
+ * Formats the letters as a table: one line for each seller with its reasons below it, and at the end a command to try.
  */
 export function letterLines(result: MarketLetters, baseUrl: string): string[] {
   const [head, ...lines] = columns([
@@ -99,6 +98,6 @@ export function letterLines(result: MarketLetters, baseUrl: string): string[] {
     ...market,
     "",
     `Record time ${from} to ${until} was simulated in ${result.took_s} s; ${result.tree_size} leaves are published.`,
-    first ? `Ask: curl '${baseUrl}/v1/check?url=${encodeURIComponent(first.url)}'` : "",
+    first ? `next: curl '${baseUrl}/v1/check?url=${encodeURIComponent(first.url)}'` : "",
   ];
 }

@@ -11,7 +11,7 @@ import { recorderOf, withRecord } from "./opening.ts";
 import { print } from "./printer.ts";
 import type { OptionsOf } from "./table.ts";
 
-/** What one source says about an endpoint, from its newest record. */
+/** Whether one source lists an endpoint, from its newest record. */
 interface SourceState {
   source: string;
   source_id: string;
@@ -91,7 +91,7 @@ async function findListed(reading: LogHistoryReader, endpoint: string): Promise<
   const found = (await endpointsOf(reading)).filter((one) =>
     url === null ? one.capability_id === endpoint : one.url === url,
   );
-  if (found.length === 0) throw new NotInRecord(`${endpoint} is not listed, and never was`);
+  if (found.length === 0) throw new NotInRecord(`${endpoint} was never listed`);
   return found;
 }
 
@@ -110,9 +110,9 @@ export const showListing = (config: Config, endpoint: string, options: OptionsOf
   });
 
 /**
- * `touchstone listings remove`: records that an endpoint is no longer listed, for every source that lists it. What was
- * observed stays in the record. A source that names it again lists it again; a host that must never be called belongs into
- * `observe.exclude`.
+ * `touchstone listings remove`: records that an endpoint is no longer listed, for every source that lists it.
+ * Observations stay in the record. If a source names the endpoint again, it is listed again; `observe.exclude` prevents
+ * all calls to a host.
  * @throws NotInRecord, BadUrl
  */
 export const removeListing = (config: Config, endpoint: string, options: OptionsOf<"listings remove">): Promise<void> =>
@@ -130,6 +130,6 @@ export const removeListing = (config: Config, endpoint: string, options: Options
     if (drafts.length > 0) await recorderOf(parts).append(drafts);
     const caps = found.map(({ capability_id }) => capability_id);
     const lines = caps.map((cap) => `removed ${cap}`);
-    const none = ["no source lists it now: nothing was changed"];
+    const none = ["no source lists this endpoint now: nothing was changed"];
     print(options, { removed: caps, sources: drafts.length }, [...(lines.length > 0 ? lines : none), NEXT]);
   });

@@ -20,8 +20,8 @@ import { printJson, printLines } from "./printer.ts";
 import type { OptionsOf } from "./table.ts";
 
 /**
- * Severity of a finding. grave: clients refuse to pay, or the payment cannot be signed or goes to the wrong place.
- * mild: clients can pay in spite of it. note: nothing is wrong.
+ * Severity of a finding. grave: clients refuse to pay, or the payment cannot be signed or goes to a wrong address.
+ * mild: clients can pay nevertheless. note: nothing is wrong.
  */
 export type Severity = "grave" | "mild" | "note";
 
@@ -56,7 +56,7 @@ export function findingsOf({ state, says, mend, defects, stock_client: stock }: 
 
 const isOfThisMachine = (url: URL): boolean => /^(?:localhost|127(?:\.\d{1,3}){3}|\[::1\])$/.test(url.hostname);
 
-/** Probes one url from this machine. Unlike an observer it may also call this machine and any port. */
+/** Probes one url from this machine. Unlike an observer it may also call addresses of this machine, and any port. */
 async function probeFromHere(
   config: Config,
   url: string,
@@ -90,7 +90,7 @@ export function linesOf(answer: ListingAnswer, findings: readonly Finding[]): st
     `${method} ${url}: ${says}${status === null ? "" : ` (status ${status})`}`,
     ...offered,
     `  ${stock.client}: ${stock.says}`,
-    `  own document: ${listing === null ? "none names this url" : listing.document}`,
+    `  seller's own document: ${listing === null ? "none names this url" : listing.document}`,
     ...findings.flatMap(({ severity, what, says: words, mend }) => [
       `${severity.padEnd(5)} ${what}: ${words}`,
       ...(mend === null ? [] : [`      ${mend}`]),
@@ -109,19 +109,22 @@ export const annotationOf = (finding: Finding, url: string, file: string | null)
   file,
 });
 
-/** The findings for the summary of a job, in Markdown. */
+/** Formats the findings for the summary of a job, in Markdown. */
 export function summaryOf({ method, url, says }: ListingAnswer, findings: readonly Finding[]): string {
   const rows = findings.map(({ severity, what, says: words, mend }) => [severity, what, words, mend ?? ""]);
-  const table = rows.length === 0 ? ["Nothing is wrong with it."] : markdownTable(["", "what", "says", "change"], rows);
+  const table =
+    rows.length === 0 ? ["Nothing is wrong with it."] : markdownTable(["", "code", "finding", "what to change"], rows);
   return `${["### Listing", "", ...markdownTable(["endpoint", "answer"], [[`${method} ${url}`, says]]), "", ...table, ""].join("\n")}\n`;
 }
 
-/** @throws Failure of the worst finding; nothing where there is none */
+/** Throws the failure of the worst finding, if there is one. @throws Failure */
 function failForWorst({ state, url }: ListingAnswer, findings: readonly Finding[]): void {
-  if (state === "silent" || state === "unfetchable") throw new Failure("unreachable", `${url} gave no whole answer`);
+  if (state === "silent" || state === "unfetchable") throw new Failure("unreachable", `${url} sent no complete answer`);
   const count = (severity: Severity): number => findings.filter((one) => one.severity === severity).length;
-  if (count("grave") > 0) throw new Failure("unpayable", `${count("grave")} findings for which it is not paid`);
-  if (count("mild") > 0) throw new Failure("flawed", `${count("mild")} findings; it is paid all the same`);
+  if (count("grave") > 0)
+    throw new Failure("unpayable", `clients will not pay this endpoint: ${count("grave")} grave findings`);
+  if (count("mild") > 0)
+    throw new Failure("flawed", `clients can pay this endpoint, with ${count("mild")} mild findings`);
 }
 
 /**

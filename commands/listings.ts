@@ -28,12 +28,12 @@ import type { OptionsOf } from "./table.ts";
 
 type ListingsOptions = OptionsOf<"listings add">;
 
-/** Opens log, stores and egress. The lake, which has one owner, is not opened, so a service may run meanwhile. */
+/** Opens log, stores and egress, but not the lake, which one process owns; so a service may run meanwhile. */
 const withIntake = (config: Config, work: (tools: UnplannedTools) => Promise<void>): Promise<void> =>
   withParts(config, (parts) =>
     withReading(parts, (reading) => {
       const { egress, metrics } = parts;
-      // The rail is needed only to tell which offers we could pay, which takes no chain.
+      // The rail only decides which offers the wallets could pay, for which it needs no node.
       const rail: RailCapabilities = railOn(configuredNetworks(config));
       const recorder = recorderOf(parts);
       const memory = listingsBeside(reading);
@@ -53,7 +53,7 @@ const isUrl = (source: string): boolean => /^https?:\/\//i.test(source);
  * Writes rejected rows to a file as NDJSON: `{reason, says, row}`.
  * @returns the file, or null when there are none
  */
-async function keepRejected(rows: readonly Rejected[], config: Config, named?: string): Promise<string | null> {
+async function writeRejected(rows: readonly Rejected[], config: Config, named?: string): Promise<string | null> {
   if (rows.length === 0) return null;
   const folder = join(config.data_dir, "rejected");
   if (named === undefined) await mkdir(folder, { recursive: true });
@@ -67,16 +67,16 @@ async function keepRejected(rows: readonly Rejected[], config: Config, named?: s
 }
 
 /** The facts that an importing command prints with `--json`. */
-const factsOf = (handed: Imported, file: string | null) => ({
-  source: handed.source,
-  form: handed.form,
-  rows: handed.items,
-  listings: handed.appended,
-  same: handed.same,
-  delisted: handed.delisted,
-  rejected: countReasons(handed.rejected),
+const factsOf = (imported: Imported, file: string | null) => ({
+  source: imported.source,
+  form: imported.form,
+  rows: imported.items,
+  listings: imported.appended,
+  same: imported.same,
+  delisted: imported.delisted,
+  rejected: countReasons(imported.rejected),
   rejected_file: file,
-  ...(handed.says === undefined ? {} : { says: handed.says }),
+  ...(imported.says === undefined ? {} : { says: imported.says }),
 });
 
 /**
@@ -84,11 +84,11 @@ const factsOf = (handed: Imported, file: string | null) => ({
  * @throws Failure `unreadable`, `unreachable`
  */
 async function importListings(tools: UnplannedTools, config: Config, source: string, options: ListingsOptions) {
-  const handed = isUrl(source)
+  const imported = isUrl(source)
     ? await importUrl(tools.intake, tools.egress, source, systemClock)
     : await importFile(tools.intake, basename(source), await readNamed(source), systemClock);
-  const { claims, rejected } = handed;
-  return { claims, rejected, facts: factsOf(handed, await keepRejected(rejected, config, options.rejected)) };
+  const { claims, rejected } = imported;
+  return { claims, rejected, facts: factsOf(imported, await writeRejected(rejected, config, options.rejected)) };
 }
 
 export function linesOf(facts: ReturnType<typeof factsOf>): string[] {
@@ -96,14 +96,13 @@ export function linesOf(facts: ReturnType<typeof factsOf>): string[] {
   return [
     `${facts.source} (${facts.form}): ${facts.rows} rows, ${facts.listings} new listings, ${facts.same} same as known` +
       `${facts.delisted > 0 ? `, ${facts.delisted} delisted` : ""}, rejected: ${rejected.join(", ") || "none"}`,
-    ...(facts.says === undefined ? [] : [`not read whole: ${facts.says}`]),
+    ...(facts.says === undefined ? [] : [`not read completely: ${facts.says}`]),
     ...(facts.rejected_file === null ? [] : [`rejected rows with their reasons: ${facts.rejected_file}`]),
   ];
 }
 
 /**
- * `touchstone listings add`: imports the listings that a file or an address holds, in any supported form
- * (docs/listings.md).
+ * `touchstone listings add`: imports the listings of a file or an address, in any supported format (docs/listings.md).
  */
 export const addListings = (config: Config, source: string, options: ListingsOptions): Promise<void> =>
   withIntake(config, async (tools) => {
@@ -112,7 +111,7 @@ export const addListings = (config: Config, source: string, options: ListingsOpt
     const lines = [...linesOf(facts), ...(claims.length > 0 ? [`next: ${next}`] : [])];
     print(options, facts, lines);
     if (claims.length === 0 && rejected.length > 0) {
-      throw new Failure("unreadable", `nothing in ${source} can be listed: ${rejected[0]!.says}`);
+      throw new Failure("unreadable", `${source} contains no valid listing: ${rejected[0]!.says}`);
     }
   });
 
@@ -130,8 +129,8 @@ export const lineOf = (seen: ProbeSeen): string =>
   ].join("  ");
 
 /**
- * `touchstone observe --once --listings`: imports the listings and probes each once, for free and without a plan. Each
- * answer is recorded like any other probe, and printed.
+ * `touchstone observe --once --listings`: imports the listings and probes each once, without a payment and without a
+ * plan. Each answer is recorded like that of any other probe, and printed.
  */
 export const probeListings = (config: Config, source: string, options: ListingsOptions): Promise<void> =>
   withIntake(config, async (tools) => {
@@ -144,16 +143,16 @@ export const probeListings = (config: Config, source: string, options: ListingsO
       else printLines(lineOf(seen));
     });
     const summary = Object.entries(states).map(([state, n]) => `${n} ${state}`);
-    const lines = [...linesOf(facts), `probed: ${summary.join(", ") || "nobody"}`, "next: touchstone ingest --once"];
+    const lines = [...linesOf(facts), `probed: ${summary.join(", ") || "nothing"}`, "next: touchstone ingest --once"];
     print(options, { ...facts, states, endpoints }, lines);
-    if (claims.length === 0) throw new Failure("unreadable", `nothing in ${source} can be listed`);
+    if (claims.length === 0) throw new Failure("unreadable", `${source} contains no valid listing`);
   });
 
-/** The largest file that is read, bytes. */
+/** Largest file of listings, bytes. */
 const MAX_FILE = 64 * 1024 * 1024;
 
 interface Imported extends IntakeReport {
-  /** The form that the document was read in. */
+  /** Format of the document. */
   form: string;
   /** Name of the source in the record. */
   source: string;
@@ -163,8 +162,8 @@ const isCatalogue = (url: string, listed: Listed): boolean =>
   /\/discovery\/resources\/?$/.test(new URL(url).pathname) || listed.paged === true;
 
 /**
- * Parses an operator's file by its form. YAML is accepted only here, in a reader process that can be stopped;
- * strangers' documents are never parsed as YAML.
+ * Parses an operator's file by its format. Only an operator's file may be YAML, which is parsed in a process that can
+ * be stopped; strangers' documents are never parsed as YAML.
  */
 async function readFile(name: string, text: string, reader: Reader): Promise<Listed> {
   const listed = readText(text, Number.POSITIVE_INFINITY);
@@ -175,9 +174,9 @@ async function readFile(name: string, text: string, reader: Reader): Promise<Lis
 }
 
 /**
- * Imports an operator's file. It only adds: listings from an earlier file of this name stay even if this file lacks
- * them.
- * @throws Failure `unreadable` when the bytes are not text, or YAML beyond what is read; NotRecorded
+ * Imports an operator's file. It removes nothing: listings from an earlier file of this name stay even if this file
+ * lacks them.
+ * @throws Failure `unreadable` if the bytes are not UTF-8, or YAML beyond the limits of the reader; NotRecorded
  */
 export async function importFile(
   intake: Intake,
@@ -203,8 +202,8 @@ export async function importFile(
 }
 
 /**
- * Imports the document at an address: a seller's own (its urls on its own origin are then under its control); a Bazaar
- * catalogue, read page by page until it is stable; or any other document, as a third party's.
+ * Imports the document at an address: a seller's own, whose urls on the same origin then count as the seller's; a
+ * Bazaar catalogue, read page by page until it is stable; or any other document, as a third party's.
  * @throws Failure `unreachable` or `unreadable`; NotRecorded
  */
 export async function importUrl(
@@ -226,7 +225,7 @@ export async function importUrl(
   return { form: listed.form, source: url, ...(await intake.recordDocument(listed, source, clock)) };
 }
 
-/** The listings of a source, read from log and chain without the lake, so that a service may run meanwhile. */
+/** Reads the listings of a source from log and chain, without the lake, so that a service may run meanwhile. */
 const listingsBeside = (reading: LogHistoryReader): Pick<Memory, "listingsOf"> => ({
   async listingsOf(source, day) {
     const newest = new Map<string, StandingListing & { at: string }>();
@@ -251,7 +250,7 @@ const listingsBeside = (reading: LogHistoryReader): Pick<Memory, "listingsOf"> =
 });
 
 /**
- * Returns the addresses, in lower case, at which 402s of an endpoint asked to be paid; none when the record lacks the
+ * Returns the payee addresses, in lower case, that 402s of an endpoint ever named; none if the record lacks the
  * endpoint.
  */
 const payTosBeside =

@@ -55,7 +55,7 @@ export function withStatus<T>(
   });
 }
 
-/** Reports in /health what a machine with all roles does. Such a machine is the only publisher. */
+/** Adds the jobs of a machine with all roles to /health. Such a machine is the only publisher. */
 export function watchMachine(
   pulse: Pulse,
   { log, ingest, metrics }: { log: Pick<Log, "bounds" | "partitions">; ingest: Ingest; metrics: Metrics },

@@ -3,9 +3,9 @@ import type { Config } from "../infra/config.ts";
 import { LOG_FORMAT, logFileIn, migrateLogFile } from "../infra/log/log-file.ts";
 import { originOf, trustOf } from "../infra/tree/checkpoint.ts";
 import { readArchiveFold } from "../pipelines/5-archive/place.ts";
-import { folders } from "../pipelines/roles/data-folder.ts";
+import { dataFolders } from "../pipelines/roles/data-folder.ts";
 import { FORMS } from "../pipelines/roles/forms.ts";
-import { dropOtherLake, openIngestOf } from "../pipelines/roles/ingesting.ts";
+import { dropOtherLake, openIngestOf } from "../pipelines/roles/open-ingest.ts";
 import { openOwnerParts } from "../pipelines/roles/parts.ts";
 import { requireDataFolder, withOpen } from "./files.ts";
 import { rebuildLake } from "./ingest.ts";
@@ -29,12 +29,16 @@ export async function migrate(config: Config, options: OptionsOf<"migrate">): Pr
   requireDataFolder(config);
   const done: Migrated[] = [];
   if (config.log === null) {
-    const from = migrateLogFile(logFileIn(folders(config.data_dir).log));
+    const from = migrateLogFile(logFileIn(dataFolders(config.data_dir).log));
     const did =
-      from === null ? "none here" : from === LOG_FORMAT ? "as it is" : `brought from format ${from} to ${LOG_FORMAT}`;
+      from === null
+        ? "none here"
+        : from === LOG_FORMAT
+          ? "unchanged"
+          : `converted from format ${from} to ${LOG_FORMAT}`;
     done.push({ what: "log", did });
   }
-  // The stores are opened before the lake is removed: stores and a log that do not belong together fail here.
+  // The stores are opened before the lake is deleted, so that stores that do not belong to the log fail here.
   await withOpen(openOwnerParts(config, systemClock), async (parts) => {
     done.push({ what: "private store", did: `of log ${parts.log.id}` });
     done.push({ what: "lake", did: await migrateLake(config, parts, options) });
@@ -49,14 +53,14 @@ async function migrateLake(
   options: OptionsOf<"migrate">,
 ): Promise<string> {
   const old = await dropOtherLake(config, false);
-  if (old === null) return "as it is";
+  if (old === null) return "unchanged";
   // In a cluster each owner and observer loads its share itself.
-  if (config.log !== null) return "removed: the role loads its share of the segments as it starts";
+  if (config.log !== null) return "deleted: each role loads its share of the segments when it starts";
   const trust = trustOf(originOf(config.base_url), parts.ring, systemClock.now());
   const archived = () => readArchiveFold(parts.publicStore, trust);
   return withOpen(openIngestOf({ ...parts, config }, archived), async ({ ingest }) => {
     const rows = await rebuildLake(ingest, options);
-    return `made anew from the segments, ${rows} records`;
+    return `rebuilt from the segments, ${rows} records`;
   });
 }
 

@@ -12,7 +12,7 @@ import type { OptionsOf } from "./table.ts";
 /** `touchstone mirror serve`: serves the public folder of a mirror over HTTP until stopped. `touchstone mirror` may run meanwhile. */
 export async function mirrorServe(dir: string, { host, port }: OptionsOf<"mirror serve">): Promise<void> {
   const folder = (await findRecordFolder(dir))?.publicDir;
-  if (!folder) throw new Failure("unreadable", `neither an address nor a folder: ${dir}`);
+  if (!folder) throw new Failure("unreadable", `${dir} is not the folder of a mirror`);
   await withOpen(readDirectoryStore(folder), (publicStore) => {
     const app = createMirrorApp(publicStore, createLogger("warn"));
     return withOpen(serve({ app, proxies: MIRROR_PROXIES, host, port }), async ({ url }) => {

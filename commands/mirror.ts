@@ -18,17 +18,17 @@ import { stopwatch } from "./report.ts";
 import { keysOf, type RecordOptions } from "./sources.ts";
 import type { OptionsOf } from "./table.ts";
 
-/** Most objects that a mirror fetches at once, to limit the load on its source. */
+/** Largest value of --width, to limit the load on the source. */
 const MAX_WIDTH = 64;
 /** Interval between progress lines when stderr is not a terminal, ms. */
 const LINE_MS = 5_000;
-/** Most missing objects that are named to people; `--json` names all. */
+/** Largest number of missing or repaired objects that are printed; `--json` prints all. */
 const MAX_NAMED = 10;
 
 /**
  * `touchstone mirror`: copies the record once, or repeatedly until stopped. The copy is in `<dir>/public`, the last
  * proven tree head in `<dir>/state`, unfinished objects in `<dir>/parts`.
- * @throws Failure `missing` when the log is complete but objects beside it are missing; the errors of a run
+ * @throws Failure `missing` if the log is complete, but other objects are missing; the errors of a run
  */
 export async function mirror(
   sourceName: string,
@@ -36,8 +36,8 @@ export async function mirror(
   options: OptionsOf<"mirror"> & RecordOptions,
 ): Promise<void> {
   const { width, maxAge, only, cardSignatures = true, verify = false, follow: everySeconds } = options;
-  if (verify && everySeconds !== undefined) throw new Failure("usage", "--verify is one run: without --follow");
-  if (width < 1 || width > MAX_WIDTH) throw new Failure("usage", `--width is 1 to ${MAX_WIDTH}`);
+  if (verify && everySeconds !== undefined) throw new Failure("usage", "--verify cannot be combined with --follow");
+  if (width < 1 || width > MAX_WIDTH) throw new Failure("usage", `--width must be 1 to ${MAX_WIDTH}`);
   const keys = await keysOf(options);
   await withOpen(openSource(sourceName, systemClock, options.settings), (source) =>
     withOpen(openMirrorFolder(dir), async ({ dir: folder, publicStore, stateStore, partsDir }) => {
@@ -79,19 +79,19 @@ async function follow(run: MirrorOptions, everySeconds: number, printRun: (done:
   try {
     await followMirror({
       ...{ ...run, everySeconds, signal: stop.signal, onSnapshot: (done) => printRun(done) },
-      onFault: (error, pause) => say(`${error.message}; what is served stays; again in ${pause} s`),
+      onFault: (error, pause) => say(`${error.message}; the copy stays as it was; next try in ${pause} s`),
     });
   } finally {
     restore();
   }
 }
 
-/** Formats what a verifying run repaired. */
-function mendedOf({ mended }: MirrorSummary): string[] {
+/** Formats the repairs of a run with --verify. */
+function repairLines({ mended }: MirrorSummary): string[] {
   if (!mended) return [];
   if (mended.length === 0) return ["everything in the copy is intact"];
-  const lines = mended.slice(0, MAX_NAMED).map(({ key, was }) => `mended: ${key} (it was ${was})`);
-  return [...lines, ...moreOf("mended", mended.length)];
+  const lines = mended.slice(0, MAX_NAMED).map(({ key, was }) => `repaired: ${key} (it was ${was})`);
+  return [...lines, ...moreOf("repaired", mended.length)];
 }
 
 const moreOf = (what: string, all: number): string[] =>
@@ -103,28 +103,28 @@ export function linesOf(done: MirrorSummary, folder: string, tookS?: number): st
     `${result}: ${origin}, ${tree_size} leaves (${tree_size - from} new), root ${root}`,
     ...missing.slice(0, MAX_NAMED).map(({ key, got, tries }) => `missing: ${key} (${got}; asked for ${tries} times)`),
     ...moreOf("missing", missing.length),
-    `${fetched} objects fetched, ${adopted} found here${tookS === undefined ? "" : `, ${tookS} s`}`,
-    ...mendedOf(done),
+    `${fetched} objects fetched, ${adopted} already in the copy${tookS === undefined ? "" : `, ${tookS} s`}`,
+    ...repairLines(done),
     `next: touchstone audit ${folder}`,
   ];
 }
 
-/** A mirror's folder while this process keeps it. */
+/** A mirror's folder that this process holds a lock on. */
 interface MirrorFolder {
   dir: string;
   /** The copy, in `public`. */
   publicStore: Store;
   /** The tree head that was proven last, in `state`. */
   stateStore: Store;
-  /** Parts of large objects that were not fetched whole yet. */
+  /** Parts of large objects that are not completely fetched yet. */
   partsDir: string;
-  /** Releases the folder. Deletes it if it was made here for a first copy that proved nothing. */
+  /** Releases the lock. Deletes the folder if this run created it and proved nothing. */
   close(): Promise<void>;
 }
 
 const exists = (path: string): Promise<boolean> => stat(path).then(Boolean, () => false);
 
-/** Returns the folder of a mirror. The name may also be that of its `public` folder. */
+/** Returns the folder of a mirror, also from the name of its `public` folder. */
 async function mirrorDir(name: string): Promise<string> {
   const path = resolve(name);
   const isPublic = basename(path) === "public" && (await exists(join(dirname(path), "state")));
@@ -132,9 +132,9 @@ async function mirrorDir(name: string): Promise<string> {
 }
 
 /**
- * Opens a mirror's folder for writing, and creates it if absent. Only one process at a time writes to a folder, and a
+ * Opens a mirror's folder for writing, and creates it if absent. Only one process at a time may write to a folder; a
  * replica that serves from it counts as one.
- * @throws MirrorBusy at once, when another process does
+ * @throws MirrorBusy at once, if another process holds the lock
  */
 export async function openMirrorFolder(name: string): Promise<MirrorFolder> {
   const dir = await mirrorDir(name);
@@ -151,7 +151,7 @@ export async function openMirrorFolder(name: string): Promise<MirrorFolder> {
   const stateStore = await openDirectoryStore(join(dir, "state"));
   const close = async () => {
     const state = new MirrorState(stateStore);
-    // A damaged state also shows that the folder is not new; the run has reported the damage.
+    // A state that cannot be read also shows that the folder is not new. The run has reported the damage.
     const isKept = await Promise.all([state.trusted(), state.pending(), publicStore.head(CHECKPOINT)]).then(
       (held) => held.some((one) => one !== null),
       () => true,

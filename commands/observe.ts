@@ -27,7 +27,7 @@ import type { OptionsOf } from "./table.ts";
  */
 export async function observe(config: Config, { listings, ...options }: OptionsOf<"observe">): Promise<void> {
   if (listings !== undefined) {
-    if (!options.once) throw new Failure("usage", "--listings probes once: add --once");
+    if (!options.once) throw new Failure("usage", "--listings needs --once");
     return (await import("./listings.ts")).probeListings(config, listings, options);
   }
   await checkAtStart(config, "observe", options);
@@ -67,7 +67,7 @@ async function reportShare({ pulse }: Status, { parts, roles }: Roles, ownership
   pulse.setFacts({ partitions: held, generation: ownership.generation, lag });
 }
 
-/** The jobs of an observer in a group. After each `follow` it reports its share. */
+/** Returns the jobs of an observer in a group. After each run of the job `follow` the observer reports its share. */
 function observingParts(config: Config, all: Roles, status: Status, ownership: Ownership): ObservingParts {
   const { parts, roles } = all;
   const trust = () => trustOf(originOf(config.base_url), parts.keys.ring, systemClock.now());
@@ -86,7 +86,7 @@ function observingParts(config: Config, all: Roles, status: Status, ownership: O
   };
 }
 
-/** The calls of this observer's share that are due by now. */
+/** Makes the calls of this observer's share that are due by now. */
 async function observeShareOnce(config: Config, { pipeline, observer }: Roles["roles"], all: ObservingParts) {
   await pipeline.intake(config.catalogues);
   const now = systemClock.now();
@@ -100,14 +100,14 @@ async function observeShareOnce(config: Config, { pipeline, observer }: Roles["r
 }
 
 /**
- * `touchstone observe` with a cluster's log: one of several observers. It has the wallets' secret and the public halves
- * of the keys, and reads the public store without credentials.
+ * `touchstone observe` with a cluster's log: one of several observers. It holds the secret of the wallets but only
+ * public keys, and reads the public store without credentials.
  */
 async function observeShare(config: Config, options: RoleOptions): Promise<void> {
   const opened: { status: Status; ownership: Ownership }[] = [];
   const join = async ({ log, logger, clock, metrics }: Parts): Promise<Ownership> => {
     logStart(logger, config, "observe", ["follow", "observe"]);
-    // The lake is loaded after this: until then /health reports that the role starts.
+    // The lake is loaded later; until then /health reports that the role is starting.
     const parts = { role: "observe" as const, clock, metrics, listen: !options.once };
     const status = await openStatus(config, parts, "follow");
     try {

@@ -5,9 +5,9 @@ import type { Ownership } from "../infra/log/ownership.ts";
 import { originOf, trustOf } from "../infra/tree/checkpoint.ts";
 import { Followed } from "../pipelines/4-publish/followed.ts";
 import { OWNERS } from "../pipelines/record/topics.ts";
-import { openIngestOf } from "../pipelines/roles/ingesting.ts";
 import { jobsOf, runJobs } from "../pipelines/roles/jobs.ts";
 import { forgetLag, measureLag } from "../pipelines/roles/lag.ts";
+import { openIngestOf } from "../pipelines/roles/open-ingest.ts";
 import { openOwnerParts } from "../pipelines/roles/parts.ts";
 import { Owner, type OwnerParts } from "../pipelines/roles/protocol/owner.ts";
 import type { Status } from "../serving/status/listener.ts";
@@ -31,7 +31,7 @@ type OwnedParts = OwnerParts & {
 async function takeTurn({ owner, log, ingest, ownership, metrics, clock, options, status }: OwnedParts): Promise<void> {
   const { held, caps, rows, lines, run } = await owner.grade(clock.now());
   const lag = await measureLag(log, await ingest.positions(), held, metrics);
-  // An owner without partitions has not used the log yet; if the log is down this call throws.
+  // Without partitions this turn has not used the log; this call throws if the log is down.
   if (held.length === 0) await log.bounds("observations.paid", 0);
   const { generation } = ownership;
   status.pulse.setWaiting("being heard by the group of owners", !ownership.heard);
@@ -79,7 +79,8 @@ async function ownPartitions(
       const ownerParts = { ...common, publicStore, ingest, followed, ownership };
       const all: OwnedParts = { ...ownerParts, options, status, owner: new Owner(ownerParts) };
       ownership.onChange(async (_taken, lost) => {
-        // Lost partitions leave the lake before another owner is given them; new ones are loaded by the next turn.
+        // Lost partitions are removed from the lake before they are assigned to another owner. The next turn loads new
+        // ones.
         if (lost.length > 0) await ingest.hold(ownership.held());
         forgetLag(lost, metrics);
       });
@@ -100,7 +101,7 @@ async function ownOnce(all: OwnedParts): Promise<void> {
 
 async function ownUntilStopped(all: OwnedParts): Promise<void> {
   if (!all.options.json)
-    printLines(`Owning partitions ${all.ownership.held().join(", ")} now, and what the group assigns later.`);
+    printLines(`Owning partitions ${all.ownership.held().join(", ")}; the group may assign others later.`);
   const { pulse } = all.status;
   pulse.setRequired("volatile");
   const running = runJobs(all, pulse.watch(OWNER_JOBS));

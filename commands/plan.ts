@@ -14,7 +14,7 @@ import { requireDataFolder, withOpen } from "./files.ts";
 import { print } from "./printer.ts";
 import type { OptionsOf } from "./table.ts";
 
-/** What the log holds about a day's plan: the commitment, and the salt once it is published. */
+/** What is published about a day's plan: the commitment, and the salt once the day is over. */
 export interface PublishedPlan {
   salt_hash: string;
   covered_root: string;
@@ -27,8 +27,8 @@ const isSameCall = (a: PlannedCall, b: PlannedCall): boolean =>
   a.block === b.block && a.minute === b.minute && a.kind === b.kind && a.blind === b.blind;
 
 /**
- * Reports whether an endpoint's calls follow from the salt. A plan that was made during the day lacks the calls that
- * were due before it was made.
+ * Do an endpoint's calls follow from the salt? A plan that was made during the day lacks the calls that were due
+ * before.
  */
 function followsFromSalt(calls: readonly PlannedCall[], all: readonly PlannedCall[]): boolean {
   const from = all.findIndex((call) => calls[0] !== undefined && isSameCall(call, calls[0]));
@@ -37,19 +37,20 @@ function followsFromSalt(calls: readonly PlannedCall[], all: readonly PlannedCal
 }
 
 /**
- * Compares a day's plan with what was published of it. Before the salt is published, only the commitment can be
- * checked, not the times of the calls. @returns the differences, one sentence each
+ * Compares a day's plan with its published commitment. The times of the calls can be checked only once the salt is
+ * published. @returns the differences, one sentence each
  */
 export function checkPlan(plan: DayPlan, committed: PublishedPlan): string[] {
   const wrong: string[] = [];
   const covered = plan.lines.filter((line) => line.covered).map((line) => line.cap);
-  if (plan.salt_hash !== committed.salt_hash) wrong.push("its salt is not the one that was committed");
-  if (coveredRoot(covered) !== committed.covered_root) wrong.push("it does not cover what was committed");
+  if (plan.salt_hash !== committed.salt_hash) wrong.push("its salt differs from the committed one");
+  if (coveredRoot(covered) !== committed.covered_root)
+    wrong.push("its covered endpoints differ from the committed ones");
   if (covered.length !== committed.covered)
-    wrong.push(`it covers ${covered.length}, and ${committed.covered} were committed`);
+    wrong.push(`it covers ${covered.length} endpoints, and ${committed.covered} were committed`);
   if (committed.salt === null) return wrong;
   const salt = Buffer.from(committed.salt, "hex");
-  if (sha256hex(salt) !== committed.salt_hash) wrong.push("the opened salt is not the one that was committed");
+  if (sha256hex(salt) !== committed.salt_hash) wrong.push("the published salt differs from the committed one");
   const first = blockOf(dayStart(plan.day));
   for (const line of plan.lines) {
     const all = drawCalls(dayBytes(salt, line.cap), first, line.base_per_day, line.covered);
@@ -76,8 +77,9 @@ async function committedOf({ config, keys, publicStore }: Parts, day: string): P
 }
 
 /**
- * `touchstone plan show DAY`: compares the plan of a day with what was committed before the day and opened after it.
- * @throws Failure `unknown` without a plan, `tampered` where the plan does not match
+ * `touchstone plan show DAY`: compares the plan of a day with the commitment that was published before the day and the
+ * salt that was published after it.
+ * @throws Failure `unknown` without a plan, `tampered` if the plan differs
  */
 export async function showPlan(config: Config, day: string, options: OptionsOf<"plan show">): Promise<void> {
   requireDataFolder(config);
@@ -99,10 +101,10 @@ export async function showPlan(config: Config, day: string, options: OptionsOf<"
       `Plan of ${day}: ${facts.endpoints} endpoints, ${facts.covered} covered, ${facts.paid_calls} paid calls, ${facts.blind} of them blind`,
       `committed: salt ${facts.salt_hash}, covered ${facts.covered_root}`,
       wrong.length > 0
-        ? `It does not fit: ${wrong.slice(0, 10).join("; ")}`
+        ? `The plan differs from its commitment: ${wrong.slice(0, 10).join("; ")}`
         : facts.opened
-          ? "The opened salt gives exactly these calls."
-          : "It is what was committed. When its calls were due can be checked once the day is over and the salt is open.",
+          ? "Exactly these calls follow from the published salt."
+          : "The plan matches its commitment. The times of its calls can be checked once the day is over and the salt is published.",
       "next: touchstone budget",
     ];
     print(options, { ...facts, lines: plan.lines }, text);

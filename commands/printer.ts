@@ -32,12 +32,12 @@ const textOf = (lines: Lines): string =>
 /** Prints one or several lines for people on stdout. A line break inside a line becomes a space. */
 export const printLines = (lines: Lines): void => writeOut(textOf(lines));
 
-/** A value for a script, as one line of JSON on stdout. */
+/** Prints a value for a script, as one line of JSON on stdout. */
 export const printJson = (value: unknown): void => printJsonText(JSON.stringify(value));
 
 /**
- * Prints JSON text from another source unchanged, so that it can be compared with what was signed. The caller has
- * parsed it before.
+ * Prints JSON text from another source unchanged, so that a script can compare it with the signed bytes. The caller
+ * must have parsed it.
  */
 export const printJsonText = (json: string): void => writeOut(`${printableJson(json)}\n`);
 
@@ -45,11 +45,12 @@ export const printJsonText = (json: string): void => writeOut(`${printableJson(j
 export const print = ({ json }: { json?: boolean }, facts: unknown, lines: readonly string[]): void =>
   json ? printJson(facts) : printLines(lines);
 
-/** Prints one or several lines for people on stderr, beside the answer. */
+/** Prints one or several lines for people on stderr. */
 export const say = (lines: Lines): void => void process.stderr.write(redact(textOf(lines)));
 
 /**
- * Prints an error message on stderr. Further lines of the message are indented, so that none looks like a line of ours.
+ * Prints an error message on stderr. Further lines of the message are indented, since a stranger's text could otherwise
+ * look like a line of this program.
  */
 export const sayError = (text: string): void =>
   say(text.split("\n").map((line, i) => (i === 0 ? line : line.replace(/^(?! {2})/, "  "))));
@@ -60,7 +61,7 @@ const ERASE = "\r\x1b[K";
 /** Pause between two writes on a terminal, ms. */
 const REDRAW_MS = 50;
 
-/** Progress on stderr: one line that is rewritten on a terminal; elsewhere a line now and then, or none. */
+/** Progress on stderr: one line that is rewritten on a terminal; elsewhere a new line from time to time, or none. */
 export class ProgressLine {
   readonly #tty = process.stderr.isTTY === true;
   #open = false;
@@ -77,7 +78,10 @@ export class ProgressLine {
     this.#open = true;
   }
 
-  /** {@link show}, at most every 50 ms; where there is no terminal a line of its own every `everyMs`. @param last is always shown */
+  /**
+   * {@link show}, at most every 50 ms; without a terminal a new line every `everyMs`.
+   * @param last true: shows the text in any case
+   */
   showAtTimes(text: string, everyMs: number, last: boolean): void {
     const now = systemClock.monotonic();
     if (now - this.#shownAt <= (this.#tty ? REDRAW_MS : everyMs) && !last) return;
@@ -86,7 +90,7 @@ export class ProgressLine {
     else say(text);
   }
 
-  /** Removes the line, or leaves it and goes on below it. */
+  /** Ends the line. @param stays true: leaves its text; false: removes it */
   end(stays = false): void {
     if (this.#open) process.stderr.write(stays ? "\n" : ERASE);
     this.#open = false;
@@ -103,7 +107,7 @@ export const canAsk = (): boolean => process.stdin.isTTY === true && process.std
 export async function openDialogue(): Promise<{ ask(text: string): Promise<string | null>; close(): void }> {
   const { createInterface } = await import("node:readline/promises");
   const lines = createInterface({ input: process.stdin, output: process.stderr });
-  // Lines that were typed ahead, or pasted together, wait for their question.
+  // The iterator buffers lines that were typed before their question was printed.
   const typed = lines[Symbol.asyncIterator]();
   return {
     ask: async (text) => {

@@ -3,7 +3,7 @@ import { systemClock } from "../infra/clock.ts";
 import { createLogger } from "../infra/telemetry.ts";
 import { EXIT, onStopSignal } from "./exit.ts";
 
-/** Pause before a process that died is replaced, ms; it doubles while processes die early, up to the longest. */
+/** Pause before a dead process is replaced, ms; it doubles while processes die early, up to the largest one. */
 const PAUSE_MS = 200;
 const MAX_PAUSE_MS = 30_000;
 /** A process that lived at least this long did not fail at its start. */
@@ -11,10 +11,10 @@ const EARLY_DEATH_MS = 10_000;
 
 /**
  * Runs `work` in `n` processes that share one listening port, and replaces each that dies. They share a socket that the
- * first process opened, because Node supports the kernel's own sharing (SO_REUSEPORT) only from 22.12 on. If a process
- * ends before it ever listened, all end with its code, since its cause would stop the others too. SIGTERM goes to every
- * process, and each ends after its running answers.
- * @param envOf environment variables of the k-th process, from 0; a replacement gets the same ones
+ * first process opens, since Node supports SO_REUSEPORT only from 22.12 on. If a process ends before any has listened,
+ * all end with its exit code, since the others would fail for the same reason. SIGTERM is passed on to every process,
+ * which ends after the requests in progress.
+ * @param envOf returns the environment variables of the k-th process, from 0, and of its replacements
  */
 export async function inProcesses(
   n: number,
@@ -28,9 +28,9 @@ export async function inProcesses(
     cluster.worker?.disconnect();
     return;
   }
-  // Each process accepts connections itself: when one dies, others accept those that wait, and the kernel resets those
-  // it had accepted. If the first process handed connections out, one on its way to a dead process would never be
-  // answered.
+  // Each process accepts connections itself. When one dies, the others accept the waiting connections, and the kernel
+  // resets those that it had accepted. If the first process distributed connections, one that it sent to a dying
+  // process would never be answered.
   cluster.schedulingPolicy = cluster.SCHED_NONE;
   const logger = createLogger("warn");
   const pause = new AbortController();
@@ -54,7 +54,7 @@ export async function inProcesses(
         return stop();
       }
       wait = systemClock.monotonic() - began > EARLY_DEATH_MS ? PAUSE_MS : Math.min(MAX_PAUSE_MS, wait * 2);
-      logger.warn({ process: k, code: ended }, "a process ended; another takes its place");
+      logger.warn({ process: k, code: ended }, "a process ended and is replaced");
       await systemClock.sleep(wait, pause.signal).catch(() => undefined);
     }
   };

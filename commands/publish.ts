@@ -36,14 +36,14 @@ interface Publishers extends PublishingParts {
   notifier: Notifier;
   metrics: Parts["metrics"];
   options: RoleOptions;
-  /** The status listener, and the leaves that the tree had when it was last read. */
+  /** The status listener, and the size of the tree at the last look. */
   status: Status & { treeSize: number };
 }
 
-/** The works that an active publisher must do beside its turns, or it is not healthy. */
+/** Jobs that must succeed, besides `publish`, for an active publisher to be healthy. */
 const ACTIVE_WORKS = ["checkpoint", "tables"];
 
-/** One turn: finds out whether this publisher is the active one, and publishes the runs that wait if it is. */
+/** One turn: decides whether this publisher is the active one; if so, publishes the runs that are waiting. */
 async function takeTurn(all: Publishers): Promise<void> {
   const { publishing, publisher, standby, options, logger, metrics, status } = all;
   const before = standby.active;
@@ -51,8 +51,9 @@ async function takeTurn(all: Publishers): Promise<void> {
   metrics.gauge("touchstone_publisher_active", active ? 1 : 0);
   status.pulse.setState(active ? "publishing" : "waiting");
   status.pulse.setRequired(...(active ? ACTIVE_WORKS : []));
-  if (before !== active) logger.warn({ active }, active ? "this publisher takes over" : "another publisher goes on");
-  // A publisher that waits follows the tree, so that it can take over at once.
+  if (before !== active)
+    logger.warn({ active }, active ? "this publisher is active now" : "another publisher is active now");
+  // A waiting publisher follows the tree, so that it can take over at once.
   if (!active) return publisher.follow();
   if (!before) {
     await publishing.start(all.keys.ring);
@@ -73,7 +74,7 @@ function reportGrowth({ publisher, clock, status }: Publishers): void {
   status.pulse.setFacts({ last_publication: rfc3339(clock.now()) });
 }
 
-/** A job that only the active publisher does. */
+/** Wraps a job that only the active publisher does. */
 const whenActive = (work: (all: Publishers) => Promise<unknown>) => async (all: Publishers) =>
   all.standby.active ? work(all) : undefined;
 
@@ -90,12 +91,13 @@ const PUBLISHER_JOBS = jobsOf<"publisher", Publishers>("publisher", {
 });
 
 /**
- * `touchstone publish`: writes the tree. It takes the runs of the owners, and names their tables, charts and evidence; it has
- * no lake. Any number may run: one publishes, the others wait, and one of them takes over when the checkpoint stands still.
+ * `touchstone publish`: writes the public tree. It publishes the runs of the owners, and the names of their tables,
+ * charts and evidence; it has no lake. Any number of publishers may run: one is active, the others wait, and one of
+ * them takes over when the checkpoint no longer changes.
  */
 export async function publish(config: Config, options: OptionsOf<"publish">): Promise<void> {
   await checkAtStart(config, "publish", options);
-  // Machines that share a log share keys too: an operator copies them, and no role makes others.
+  // Machines with a shared log need the same keys, which an operator copies. So no role creates keys there.
   if (config.log === null) await makeKeysFor(config, systemClock.now());
   const role = { role: "publish" as const, works: ["publish", ...ACTIVE_WORKS], first: "publish" };
   await withOpen(openPublisherParts(config, systemClock), (parts) =>
@@ -103,7 +105,7 @@ export async function publish(config: Config, options: OptionsOf<"publish">): Pr
       const all = publisherOf(config, parts, options, status);
       try {
         if (options.once) return await publishOnce(all);
-        if (!options.json) printLines("Publishing when it is this process's turn, until stopped.");
+        if (!options.json) printLines("Publishing while this process is the active publisher, until stopped.");
         const running = runJobs(all, status.pulse.watch(PUBLISHER_JOBS));
         await untilStopped();
         await running.stop();
@@ -143,7 +145,7 @@ function publisherOf(
   };
 }
 
-/** Where files of the archive are put, who signs them, and the engine that makes them, which keeps nothing. */
+/** Returns where archive files are stored, who signs them, and a temporary DuckDB that makes them. */
 function filingOf(config: Config, { publicStore, keys, clock }: Pick<Parts, "publicStore" | "keys" | "clock">): Filing {
   const { memory_limit: memoryLimit, threads } = config.lake;
   const settings = { memoryLimit, threads, init: ["tables/settings", "tables/rules"].map(sql), readers: 1 };
@@ -154,7 +156,9 @@ function filingOf(config: Config, { publicStore, keys, clock }: Pick<Parts, "pub
   };
 }
 
-/** One turn, also while another publisher is active: the generation decides between them. */
+/**
+ * One turn with --once, also while another publisher is active: the tree's generation decides which of the two writes.
+ */
 async function publishOnce({ publishing, publisher, filing, notifier, options, keys }: Publishers): Promise<void> {
   await publishing.start(keys.ring);
   const { runs, cards } = await publishing.runs();

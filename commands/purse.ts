@@ -10,40 +10,40 @@ import { accountOf } from "../infra/rails/account.ts";
 import type { Wallet } from "../infra/rails/rails.ts";
 import { readKeyFile } from "../infra/rails/wallet-folder.ts";
 import { createLocalWallets } from "../infra/rails/wallets.ts";
-import { folders } from "../pipelines/roles/data-folder.ts";
+import { dataFolders } from "../pipelines/roles/data-folder.ts";
 import { payBy } from "../serving/client/index.ts";
 import { isAlive, readWorld } from "./world.ts";
 
-/** Name of the file with the secret that the demo's purse follows from, in a folder of its own beside the market. */
+/** Name of the secret from which the demo's purse is derived, and of its folder inside the market's folder. */
 const PURSE = "purse";
-/** Amount up to which the demo's purse is filled when it holds less than half of it: 10 USDC, in micro-units. */
+/** Amount to which the demo's purse is filled once it holds less than half of it, in micro-units: 10 USDC. */
 const FULL_MICRO = 10_000_000n;
 
-/** The wallet of the person at the terminal. */
+/** The wallet from which the user of the command line pays. */
 export interface Purse {
   address: string;
-  /** Tells whose money it is. */
+  /** Description of the wallet, for a person. */
   says: string;
-  /** Networks that it pays on, as the official client names them. */
+  /** Networks on which it pays, as the official x402 client writes them. */
   networks: `${string}:${string}`;
   wallet: Wallet;
 }
 
 /**
- * The wallet of a key file that its owner alone can read; without one the demo's own purse, whose money is minted on the
- * local chain of the demo in this data folder.
- * @throws Failure `keys`; `wallet` where there is neither; `chain` where the demo is not running
+ * Opens the wallet of a key file, which only its owner may be able to read. Without a key file it opens the demo's
+ * purse, whose money is minted on the local chain of the demo in this data folder.
+ * @throws Failure `keys`; `wallet` if there is neither a key file nor a demo; `chain` if the demo is not running
  */
 export async function openPurse(config: Config, keyFile: string | undefined): Promise<Purse> {
   if (keyFile !== undefined) {
     const wallet = readKeyFile(keyFile);
     return { wallet, address: wallet.address, networks: "eip155:*", says: `the wallet of ${keyFile}` };
   }
-  const { market } = folders(config.data_dir);
+  const { market } = dataFolders(config.data_dir);
   const world = readWorld(market);
   if (world === null) {
-    const what = `no demo was started in ${config.data_dir}, whose money could be used`;
-    throw new Failure("wallet", `${what}: name the file of your wallet's key with --key`);
+    const what = `there is no wallet to pay from: no --key is given, and ${config.data_dir} has no demo`;
+    throw new Failure("wallet", `${what}. Name the file of your wallet's key with --key`);
   }
   if (!isAlive(world.pid)) throw new Failure("chain", `the demo of ${config.data_dir} is not running: npm start`);
   const dir = join(market, PURSE);
@@ -54,8 +54,7 @@ export async function openPurse(config: Config, keyFile: string | undefined): Pr
 }
 
 /**
- * A fetch that pays a 402 once, by the official client. @param most a decimal sum of dollars, which one payment cannot
- * exceed
+ * Returns a fetch that pays a 402 once, by the official client. @param most largest amount of one payment, in dollars
  */
 export function payingFrom(
   { wallet, networks }: Purse,

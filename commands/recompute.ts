@@ -7,14 +7,18 @@ import { stopwatch } from "./report.ts";
 import { openRecord, type RecordOptions } from "./sources.ts";
 import type { OptionsOf } from "./table.ts";
 
+/** Parses the argument: `all`, a capability id or a url. @throws Failure `usage` */
 function wantedOf(endpoint: string) {
   if (endpoint === "all") return "all" as const;
   if (isId("cap", endpoint)) return { cap: endpoint };
   if (/^https?:\/\//i.test(endpoint)) return { url: endpoint };
-  throw new Failure("usage", `neither a capability id (cap_…), a url nor "all": ${endpoint.slice(0, 120)}`);
+  throw new Failure("usage", `expected a capability id (cap_…), a url or "all", not ${endpoint.slice(0, 120)}`);
 }
 
-/** One line a card: the verdict, and what differs with what was recomputed and what is published. */
+/**
+ * Formats the verdict on a card as one line; for a difference, two more lines with the recomputed and the published
+ * value.
+ */
 export function linesOf({ verdict, leaf, computed_at, tier, band, says, difference }: CardVerdict): string[] {
   const line = `${verdict.padEnd(7)} leaf ${leaf}  ${computed_at}  ${tier} ${band}`;
   if (!difference) return [says ? `${line}: ${says}` : line];
@@ -23,9 +27,9 @@ export function linesOf({ verdict, leaf, computed_at, tier, band, says, differen
 }
 
 /**
- * `touchstone recompute`: makes the cards of one endpoint, or of all, again from public files, without a database, and
- * compares them with those that were published; docs/evidence.md.
- * @throws Failure `differs` or `nothing`, and what `recompute` throws
+ * `touchstone recompute`: recomputes the cards of one endpoint, or of all, from public files without a database, and
+ * compares them with the published ones; docs/evidence.md.
+ * @throws Failure `differs` or `nothing`; the errors of `recompute`
  */
 export async function recomputeCommand(
   endpoint: string,
@@ -52,7 +56,7 @@ export async function recomputeCommand(
         `${done.differs} published card${done.differs === 1 ? " does" : "s do"} not follow from the published evidence`,
       );
     if (done.ok + done.pending === 0) throw new Failure("nothing", `no card of ${endpoint} is published`);
-    if (done.ok === 0) throw new Failure("nothing", "the evidence of none of these cards is published yet");
+    if (done.ok === 0) throw new Failure("nothing", "no evidence of these cards is published yet");
     if (!options.json) printLines(`next: touchstone audit ${options.from}`);
   });
 }

@@ -12,7 +12,7 @@ import {
 import { ProgressLine, print } from "./printer.ts";
 import type { OptionsOf } from "./table.ts";
 
-/** Why a row was refused, for people. */
+/** Reasons for which a row is refused, for people. */
 const REASONS: Readonly<Record<Refused["reason"], string>> = {
   no_row: "not a row of this table",
   no_lei: "no LEI: not 18 letters and digits and two check digits",
@@ -29,28 +29,30 @@ const REASONS: Readonly<Record<Refused["reason"], string>> = {
 
 const count = (n: number): string => n.toLocaleString("en");
 
-const linesOf = (refused: readonly Refused[]): string[] =>
+const refusalLines = (refused: readonly Refused[]): string[] =>
   refused.flatMap(({ reason, rows, examples }) => [
     `  refused ${count(rows)}: ${REASONS[reason]}`,
     ...examples.map((example) => `    ${example}`),
   ]);
 
 const besideLines = (what: string, read: ReadBeside | null): string[] =>
-  read ? [`${what}: ${count(read.rows_read)} lines read, ${count(read.kept)} kept`, ...linesOf(read.refused)] : [];
+  read ? [`${what}: ${count(read.rows_read)} lines read, ${count(read.kept)} kept`, ...refusalLines(read.refused)] : [];
 
 export function importLines(done: Imported): string[] {
   return [
     `${done.source}: ${count(done.rows_read)} rows read, ${count(done.rows_kept)} companies with ${count(done.names)} names kept`,
-    ...linesOf(done.refused),
+    ...refusalLines(done.refused),
     ...besideLines("domains", done.domains),
     ...besideLines("relationship records", done.relationships),
     ...besideLines("reporting exceptions", done.exceptions),
     `newest update ${done.newest_update ?? "unknown"}; ${(done.bytes / 1e6).toFixed(0)} MB in ${done.took_s} s: ${done.register}`,
-    "a running service answers from it within seconds",
+    "A running service uses the new register within seconds.",
   ];
 }
 
-/** `touchstone register import`: makes the register of companies from GLEIF's golden copy (docs/companies-lookup.md). */
+/**
+ * `touchstone register import`: builds the register of companies from GLEIF's golden copy (docs/companies-lookup.md).
+ */
 export async function importCommand(
   config: Config,
   source: string,
@@ -60,8 +62,8 @@ export async function importCommand(
   const done = await importRegister({
     ...{ source, domains: options.domains, relationships: options.relationships, exceptions: options.exceptions },
     ...{ to: registerPath(config.data_dir), clock: systemClock },
-    progress: (says) => {
-      if (!options.json) line.show(`register: ${says}`);
+    progress: (text) => {
+      if (!options.json) line.show(`register: ${text}`);
     },
   });
   line.end();
@@ -71,8 +73,8 @@ export async function importCommand(
 const sample = (name: string): string => join(import.meta.dirname, `../fixtures/register/${name}.csv`);
 
 /**
- * The demo's register: the sample of 54 companies with some of their parents, in a data folder that has none. Its lookup
- * then answers; without the sample beside this program it is neither sold nor advertised.
+ * Imports the demo's register, a sample of 54 companies with some of their parents, into a data folder that has none.
+ * Without the sample's files, as in an image, it does nothing, and the lookup is neither sold nor advertised.
  */
 export async function importSample(config: Config): Promise<void> {
   const to = registerPath(config.data_dir);

@@ -24,17 +24,17 @@ import type { OptionsOf } from "./table.ts";
 /** `from`: address, folder or bucket of the record. `mirror`: folder of the mirror; processes of a machine may share it. */
 type ReplicaOptions = Pick<OptionsOf<"serve">, "mirror" | "witnessPolicy" | "maxAge" | "json"> & { from: string };
 
-/** The verifier keys that this machine's keyring has in use. */
+/** Returns the verifier keys of log and witness that are current in this machine's keyring. */
 function keysFrom(ring: Keyring, origin: string, now: Date): GivenKeys {
   const { log, witness } = trustOf(origin, ring, now);
   return { log: formatVkey(log, ED25519), ...(witness ? { witness: formatVkey(witness, COSIGNATURE) } : {}) };
 }
 
 /**
- * `touchstone serve --from`: a replica that is a mirror. It has a keyring and the key of the answers, copies and proves
- * the public record, and answers from its own copy. It appends asks and disputes to the log of the settings where one
- * is named; without one it refuses them.
- * @throws Failure `keys`, `usage`, `port`; Rollback, Forked, Unproven where the first look at the source does not hold
+ * `touchstone serve --from`: serves from a mirror. The replica has a keyring and the answers key, copies and proves the
+ * public record, and answers from its own copy. It appends asks and disputes to the log that the settings name; without
+ * one it refuses them.
+ * @throws Failure `keys`, `usage`, `port`; Rollback, Forked, Unproven if the source's first tree head is not proven
  */
 export async function serveReplica(
   config: Config,

@@ -9,13 +9,16 @@ export interface RoleOptions {
   json?: boolean;
 }
 
-/** @returns the seconds since this call, rounded to so many decimals */
+/** Returns a function that returns the seconds since this call. @param decimals to which they are rounded */
 export function stopwatch(decimals = 2): () => number {
   const began = systemClock.monotonic();
   return () => Number(((systemClock.monotonic() - began) / 1000).toFixed(decimals));
 }
 
-/** Columns as wide as their widest cell, two blanks apart. Cells are cleaned first, so that their width is that of what is printed. */
+/**
+ * Formats rows as columns, each as wide as its widest cell, two blanks apart. Unprintable characters are replaced
+ * first, so that widths match what is printed.
+ */
 export function columns(cells: readonly (readonly string[])[]): string[] {
   const rows = cells.map((row) => row.map(printable));
   const widths = rows[0]!.map((_, i) => Math.max(...rows.map((row) => row[i]!.length)));
@@ -27,12 +30,12 @@ export function columns(cells: readonly (readonly string[])[]): string[] {
   );
 }
 
-/** Prints the address of a role's status listener, where there is one. */
+/** Prints the address of a role's status listener, if it has one. */
 export function printStatus({ url }: { url: string | null }, options: RoleOptions): void {
   if (url !== null) print(options, { status: url }, [`Status at ${url}/health`]);
 }
 
-/** Prints the address that a service serves at, and that of its status listener. */
+/** Prints the addresses of a service and of its status listener. */
 export function printServing(
   { url, status }: { url: string; status: { url: string | null } },
   options: RoleOptions,
@@ -41,13 +44,13 @@ export function printServing(
   printStatus(status, options);
 }
 
-/** Prints what was done: JSON for a script; for people the names with their values, and the next command. */
+/** Prints the result of a turn: JSON for a script; for people names with values, and the next command. */
 export function report(options: RoleOptions, done: Record<string, unknown>, next: string): void {
   const words = Object.entries(done).flatMap(([name, value]) => (isEmpty(value) ? [] : [`${name} ${textOf(value)}`]));
   print(options, done, [words.join(", ") || "nothing was due", `next: ${next}`]);
 }
 
-/** People are not told of zeros and empty lists. */
+/** Is the value left out for people: null, zero or empty? */
 const isEmpty = (value: unknown): boolean =>
   value === null ||
   value === 0 ||
@@ -62,7 +65,7 @@ const textOf = (value: unknown): string => {
     .join(" ");
 };
 
-/** Does the work once, or again every `seconds` until stopped. */
+/** Does the work once with --once, else every `seconds` until a stop signal. */
 export async function repeat(options: RoleOptions, seconds: number, work: () => Promise<void>): Promise<void> {
   let over = false;
   const stop = untilStopped().then(() => {

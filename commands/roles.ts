@@ -22,7 +22,10 @@ export interface Roles {
   roles: Assembled;
 }
 
-/** Wallets that an operator funds; or wallets that mint, where the settings have `wallets.mint` and the chain is a local one. */
+/**
+ * Opens the wallets of the folder, which an operator funds; with the setting `wallets.mint`, wallets that mint their
+ * money, which works only on a local chain.
+ */
 async function openWallets(
   parts: Parts,
   networks: readonly Network[],
@@ -58,10 +61,10 @@ const watchOver = (
   });
 
 /**
- * Opens all roles for one piece of work, and closes them after it. The lake has one owner at a time.
- * @param ownershipOf over a cluster's log: joins the group of observers
- * @param watched reads the balances of the wallets every few minutes meanwhile
- * @throws Failure `network` when a chain is not what the settings say
+ * Opens all roles for one piece of work, and closes them after it. One process at a time owns the lake.
+ * @param ownershipOf with a cluster's log: joins the group of observers
+ * @param watched true: reads the balances of the wallets every few minutes during the work
+ * @throws Failure `network` if a chain differs from the settings
  */
 export async function withRoles<T>(
   config: Config,
@@ -70,11 +73,11 @@ export async function withRoles<T>(
   { watched = false }: { watched?: boolean } = {},
 ): Promise<T> {
   const networks = paidNetworks(config);
-  const unasked = await requireNetworks(networks);
-  // Machines that share a log share keys too: an operator copies them, and no role makes others.
+  const warnings = await requireNetworks(networks);
+  // Machines with a shared log need the same keys, which an operator copies. So no role creates keys there.
   if (!ownershipOf) await makeKeysFor(config, systemClock.now());
   return withOpen((ownershipOf ? openObserverParts : openParts)(config, systemClock), async (parts) => {
-    for (const { name, says, todo } of unasked) parts.logger.warn({ check: name, todo }, says);
+    for (const { name, says, todo } of warnings) parts.logger.warn({ check: name, todo }, says);
     const opened = await openWallets(parts, networks);
     const money = { wallets: opened.wallets, controlUrls: config.control_urls };
     const ownership = await ownershipOf?.(parts);
@@ -92,7 +95,7 @@ export async function withRoles<T>(
   });
 }
 
-/** One turn of an observer that is alone: reads the catalogues, then makes the calls of today's plan that are due. */
+/** One turn of a single observer: reads the catalogues, then makes the calls of today's plan that are due. */
 export async function observeOnce({ catalogues }: Config, pipeline: Assembled["pipeline"]) {
   await pipeline.intake(catalogues);
   const now = systemClock.now();
@@ -101,12 +104,15 @@ export async function observeOnce({ catalogues }: Config, pipeline: Assembled["p
 }
 
 /**
- * `touchstone grade`: grades what is new or due, and publishes the run. It refuses a cluster's log: at its start it closes
- * the calls that nobody watched to their end, and in a cluster another process may be watching them.
+ * `touchstone grade`: grades endpoints with new samples or due for a grade, and publishes the run. It refuses a
+ * cluster's log: at its start it closes calls without an outcome, and in a cluster another process may still await
+ * those.
  */
 export async function grade(config: Config, options: OptionsOf<"grade">): Promise<void> {
   if (config.log !== null)
-    throw new ConfigError(["log: over a cluster `touchstone own` grades, and `touchstone publish` publishes"]);
+    throw new ConfigError([
+      "log: grade does not work with a cluster's log; use `touchstone own` to grade and `touchstone publish` to publish",
+    ]);
   await withRoles(config, ({ roles }) =>
     repeat(options, 10, async () => {
       report(options, { ...(await roles.pipeline.grade(systemClock.now())) }, "touchstone publish --once");

@@ -1,40 +1,40 @@
 import type { FailureCode } from "../infra/errors.ts";
 
-/** An option that is more than flags and a meaning. */
+/** An option with more than flags and a description. */
 export interface OptionRow {
   means: string;
   required?: true;
-  /** May be given several times: the command gets a list. */
+  /** The option may be given several times, and its value is a list. */
   repeated?: true;
   default?: string | number;
   choices?: readonly string[];
-  /** The setting that it stands for, as an environment variable. */
+  /** Name of the environment variable of the setting that the option overrides. */
   setting?: string;
 }
 
 /** One command of the command line. */
 export interface CommandRow {
-  /** Arguments, each in angle brackets. `<day>` is a UTC day. */
+  /** Arguments, each in angle brackets. The value of `<day>` is a UTC day. */
   args?: string;
   does: string;
-  /** By flags. A value `<n>`, `<seconds>` or `<fd>` is a whole number, `<date>` a UTC day. */
+  /** Options by flags. A value `<n>`, `<seconds>` or `<fd>` is a whole number, `<date>` a UTC day. */
   options?: Readonly<Record<string, string | OptionRow>>;
-  /** false: it prints no JSON, and has no `--json`. */
+  /** false: the command has no `--json`. */
   json?: false;
-  /** What stands on stdout. */
+  /** What the command prints on stdout. */
   prints: string;
-  /** Causes of failure that a script may want to tell apart, beside `failed` and `usage`, which any command has. */
+  /** Failure codes of the command, besides `failed` and `usage`, which every command has. */
   exits: readonly FailureCode[];
-  /** The page of docs/ that explains it. */
+  /** Page of docs/ about the command. */
   page: string;
-  /** Below the options in `--help`. */
+  /** Text below the options in `--help`. */
   notes?: string;
-  /** What follows the words in each example; default: one example with nothing. */
+  /** Arguments and options of each example; default: one example without any. */
   examples?: readonly string[];
   /**
-   * What its function gets beside arguments and options. `settings` (default): the settings, as first argument. `market`: the
-   * settings, and the demo's script among the options. `record`: a function that reads the settings, among the options: a
-   * record needs them only where it is in a bucket. `nothing`: it reads no settings.
+   * What the command's function gets besides arguments and options. `settings` (default): the settings, as first
+   * argument. `market`: the settings, and the demo's script as an option. `record`: a function that reads the settings,
+   * as an option; it is called only for a record in a bucket. `nothing`: no settings.
    */
   opens?: "settings" | "market" | "record" | "nothing";
 }

@@ -43,26 +43,26 @@ import type { ServingLog } from "../serving/replica/background-log.ts";
 import { EvidenceBodies } from "../serving/work/evidence-bodies.ts";
 import { escrowMissing, gasOf } from "./findings/selling.ts";
 
-/** The money of a service that sells: which wallets it has, and who charges its buyers. */
+/** Wallets and chain access of a service that sells. */
 export interface SellingMoney {
-  /** The network, with the one token that is sold for. */
+  /** The network, with the one token in which buyers pay. */
   network: Network;
   reader: Reader;
-  /** Pays the gas of refunds, and operates the escrow: of one key there is one line of nonces in a process. */
+  /** Pays the gas of refunds and of the escrow. One sender per key, since it counts the key's nonces. */
   sender: Sender;
-  /** Charges buyers. */
+  /** Settles the payments of buyers. */
   charger: Till;
-  /** Wallet that buyers pay, and refunds leave from. */
+  /** Wallet that receives the payments of buyers, and pays refunds. */
   till: Wallet;
-  /** Wallet that sellers are paid from, with money on it. */
+  /** Returns the wallet from which sellers are paid, with enough money in it. */
   float: SellerTools["float"];
-  /** Over the same network and token; default: one of its own. */
+  /** Reads the same network; default: a new one. */
   rail?: Rail;
-  /** false: nobody is offered to have money held. */
+  /** false: escrow is not offered to buyers. */
   escrow?: boolean;
   /** Why nothing is sold at this moment, or null. */
   closed?: () => string | null;
-  /** Default: those of the settings. */
+  /** Default: the caps of the settings. */
   caps?: OrderCaps;
   settlePollMs?: readonly number[];
   staleMs?: number;
@@ -73,14 +73,16 @@ export interface SellingParts {
   config: Config;
   egress: Egress;
   log: ServingLog;
-  /** Calls that their buyers publish are put there. */
+  /** Store for calls that their buyers publish. */
   publicStore: Store;
-  /** Bodies and answers of bought calls: every replica that sells has the same. */
+  /** Store for bodies and answers of bought calls, shared by all replicas that sell. */
   ordersStore: Store;
-  /** What planted pages follow from, and the address that they are at (default: the service's own); absent: there are none. */
+  /** Secret of the planted pages, and their address (default: the service's own); absent: there are none. */
   pages?: Uint8Array | null;
   pagesAt?: string;
-  /** The names of buyers hang on it: another secret makes other names of the same wallets. */
+  /**
+   * Secret from which the pseudonyms of buyers' wallets are derived; another secret gives the wallets other pseudonyms.
+   */
   secret: Uint8Array;
   logger: Logger;
   metrics: Metrics;
@@ -92,7 +94,9 @@ export interface OpenSales extends Sales {
   close(): Promise<void>;
 }
 
-/** What calls are bought with, over this process's way out and the log; orders that were left open are brought on. */
+/**
+ * Opens everything that is needed to sell calls: the orders in the log, their objects, the till. Continues open orders.
+ */
 export function openSales(parts: SellingParts, clock: Clock, money: SellingMoney): OpenSales {
   const { config, egress, log, publicStore, ordersStore, secret, logger, metrics } = parts;
   const { id: network, confirmations, assets } = money.network;
@@ -156,7 +160,7 @@ export function openSales(parts: SellingParts, clock: Clock, money: SellingMoney
 
 const chainIdOf = ({ id }: Network): number => Number(id.slice("eip155:".length));
 
-/** Wallets and a facilitator of the demo's own chain, where money is minted and gas is given. */
+/** Returns wallets and a facilitator on the demo's local chain, which mints money and gives gas. */
 export async function localMoney(network: Network, wallets: Pick<LocalWallets, "named">): Promise<SellingMoney> {
   const [rpcUrl] = network.rpcUrls as [string];
   const gas = await wallets.named("gas", 0n);
@@ -172,8 +176,8 @@ export async function localMoney(network: Network, wallets: Pick<LocalWallets, "
 }
 
 /**
- * What this service sells with by its settings: wallets that an operator funded, never minted; or, in words for whoever
- * asks to buy, what is missing for that.
+ * Opens the sales that the settings describe, with wallets that an operator funds; or returns the reason, for a buyer,
+ * why nothing is sold.
  * @throws ConfigError, Failure `network` or `keys`
  */
 export async function configuredSales(
@@ -196,14 +200,14 @@ export async function configuredSales(
   const rail = railOn([network], createNetworkGuard([network]));
   const reader = createReader(network.rpcUrls);
   const noEscrow = await escrowMissing(network, rail).catch((error: Error) => error.message);
-  if (noEscrow !== null) logger.warn({ why: noEscrow }, "escrow is not offered, payment on delivery is");
+  if (noEscrow !== null) logger.warn({ why: noEscrow }, "escrow is not offered; payment on delivery is");
   const sender = createSender(reader, chainIdOf(network), accountOf(gas), network.gasCeiling);
   const purse = { ...held, known: float, blind: [], uses: [] } satisfies WalletsHeld;
   const folder = { dir: "the folder of the wallets", read: () => purse, use() {} };
   const floats = createFundedWallets({ folder, rail, secret, logger, metrics });
   const ordersStore = await openOrdersStore(config, parts.log);
   const watch = watchMoney({ network, rail, reader, wallets: { till, float, gas }, logger, metrics });
-  // The first buyer is not refused for a look that is under way.
+  // Without the first result, the first buyer would be refused.
   await watch.first;
   const sales = openSales({ ...parts, secret, ordersStore }, clock, {
     ...{ network, reader, sender, till, rail, escrow: noEscrow === null, closed: watch.closed },
@@ -220,7 +224,10 @@ export async function configuredSales(
   };
 }
 
-/** Who charges buyers: the facilitators of the settings in their order, with one that fails passed over for a while. */
+/**
+ * Returns the till that charges buyers: the facilitators of the settings, in order; one that fails is skipped for a
+ * while.
+ */
 function chargerOf({ sell }: Config, network: Network, sender: Sender): Till {
   const tills = sell.facilitators.map((one, n) =>
     one === "own"
@@ -242,11 +249,11 @@ interface Watched {
 }
 
 /**
- * Looks at the money of the sales every minute, until stopped. A chain that does not answer changes nothing of what is
- * known.
+ * Reads balances and gas price of the sales every minute, until stopped. While the chain does not answer, the last
+ * result stays.
  */
 function watchMoney({ network, rail, reader, wallets, logger, metrics }: Watched) {
-  let closed: string | null = "Whether a call could be charged is not known yet: nothing is sold until it is.";
+  let closed: string | null = "Nothing is sold yet: the gas for charging a call has not been checked.";
   const { symbol, decimals } = network.assets[0]!;
   const labels = { network: network.id, asset: symbol };
   metrics.gauge("touchstone_sales_closed", 1, { why: "chain" });
@@ -259,18 +266,24 @@ function watchMoney({ network, rail, reader, wallets, logger, metrics }: Watched
     const { coin, needs, price } = await gasOf(reader, wallets.gas.address);
     metrics.gauge("touchstone_sales_gas_coin", Number(formatEther(coin)), { network: network.id });
     const isLow = coin < needs;
-    if (isLow) logger.warn({ gas: wallets.gas.address, holds: formatEther(coin) }, "nothing is sold: gas runs out");
+    if (isLow)
+      logger.warn(
+        { gas: wallets.gas.address, holds: formatEther(coin) },
+        "nothing is sold: the gas wallet is nearly empty",
+      );
     const isDear = price > network.gasCeiling;
-    if (isDear) logger.warn({ gwei: formatGwei(price) }, "nothing is sold: gas costs more than gas_ceiling_gwei");
+    if (isDear) logger.warn({ gwei: formatGwei(price) }, "nothing is sold: the gas price is above gas_ceiling_gwei");
     for (const [why, is] of [
       ["gas", isLow],
       ["gas_price", isDear],
       ["chain", false],
     ] as const)
       metrics.gauge("touchstone_sales_closed", is ? 1 : 0, { why });
-    closed = isLow || isDear ? "Nothing can be charged now: nothing is sold until that is mended." : null;
+    closed = isLow || isDear ? "Nothing is sold now: the service cannot pay the gas for charging a call." : null;
   }
   const tried = () =>
-    look().catch((error: unknown) => logger.warn({ err: error }, "the money of sales could not be looked at"));
+    look().catch((error: unknown) =>
+      logger.warn({ err: error }, "the balances of the sales' wallets could not be read"),
+    );
   return { ...repeatWork(tried, WATCH_MS, systemClock), closed: () => closed };
 }

@@ -13,7 +13,7 @@ import { configuredSales } from "./selling.ts";
 import { openServing, SELL, type ServingTier } from "./serving-tier.ts";
 import type { OptionsOf } from "./table.ts";
 
-/** `touchstone start` without a market: every role, on the chain and the catalogues of the settings. */
+/** `touchstone start` without --market: runs all roles, with the networks and catalogues of the settings. */
 export async function startLive(config: Config, options: RoleOptions): Promise<void> {
   await checkAtStart(config, "start", options);
   await withRoles(config, async (all) => goLive(config, options, all), undefined, { watched: !options.once });
@@ -21,7 +21,7 @@ export async function startLive(config: Config, options: RoleOptions): Promise<v
 
 type Selling = Awaited<ReturnType<typeof configuredSales>>;
 
-/** Opens what the settings sell, and the serving tier, for the work alone; closes the tier first, then the sales. */
+/** Opens the sales of the settings, then the serving tier, runs the work, and closes them in reverse order. */
 const withServing = (
   parts: Parameters<typeof configuredSales>[0],
   serve: (selling: Selling) => Promise<ServingTier>,
@@ -54,15 +54,14 @@ async function goLive(config: Config, options: RoleOptions, { parts, roles }: Ro
 const salesWork = ({ sell }: Config): string[] => (sell.network === null ? [] : [SELL]);
 
 /**
- * `touchstone serve`: answers from the public store or, with `--from`, from a mirror of it, in one process or several.
+ * `touchstone serve`: answers from the public store; with `--from` from a mirror of it, in one process or several.
  * @throws Failure `usage` for options of a mirror without `--from`
  */
 export async function serveCommand(config: Config, options: OptionsOf<"serve">): Promise<void> {
   const { from, mirror, witnessPolicy, maxAge, processes, json } = options;
   const ofReplica = [mirror, witnessPolicy, maxAge].some((one) => one !== undefined) || processes !== 1;
   if (from === undefined && ofReplica) {
-    const says = "--mirror, --witness-policy, --max-age and --processes need --from: only a replica has them";
-    throw new Failure("usage", says);
+    throw new Failure("usage", "--mirror, --witness-policy, --max-age and --processes need --from");
   }
   if (from === undefined) return serveRole(config, options);
   const [{ inProcesses }, { serveReplica }] = await Promise.all([import("./processes.ts"), import("./replica.ts")]);
@@ -70,14 +69,14 @@ export async function serveCommand(config: Config, options: OptionsOf<"serve">):
   await inProcesses(
     processes,
     () => serveReplica(config, { from, mirror, witnessPolicy, maxAge, json }),
-    // Each process has counters of its own, and shows them at a port of its own.
+    // Each process counts for itself, so each needs its own port for its metrics.
     (k): Record<string, string> => (port ? { TOUCHSTONE_STATUS_PORT: String(port + k) } : {}),
   );
 }
 
 /**
- * Answers only. It opens the public store, the log to append asks, and the key of the answers; where it sells, the wallets
- * and the observer's secret too, and it writes to the public store: bought calls are published there.
+ * Runs the serving role alone. It opens the public store, the log to append asks, and the answers key. If it sells, it
+ * also opens the wallets and the observer's secret, and writes published calls to the public store.
  */
 async function serveRole(config: Config, options: RoleOptions): Promise<void> {
   await checkAtStart(config, "serve", options);

@@ -41,14 +41,14 @@ export interface ServingTier {
   app: H3;
   url: string;
   status: Status;
-  /** Whether it sells. */
+  /** Does the service sell calls? */
   sells: boolean;
-  /** Reads the public store now instead of at the next turn. */
+  /** Reads the public store at once, instead of at the next interval. */
   refresh(): Promise<void>;
   close(): Promise<void>;
 }
 
-/** What the serving tier may use: no private store, no lake, and only one private key. */
+/** What the serving tier is given: no private store, no lake, and only one private key. */
 export interface ServingParts extends Pick<Parts, "config" | "egress" | "logger" | "metrics"> {
   publicStore: ServingDeps["store"];
   /** The log, to append to; null: this replica only reads. */
@@ -58,54 +58,55 @@ export interface ServingParts extends Pick<Parts, "config" | "egress" | "logger"
   pages?: Buffer | null;
   /** Public halves of all keys, with their validity. */
   ring: Keyring;
-  /** Given for a replica with its own mirror: its tree and keys, used instead of the store's. */
+  /** For a replica with its own mirror: the tree and keys of the mirror, used instead of the store's. */
   proven?: { tree: Pick<PublishedTree, "newest">; jwks: () => Jwks | null };
-  /** What is needed to buy calls for clients; absent: nothing is sold. */
+  /** The sales; absent: nothing is sold. */
   sales?: Sales & { recovering?: Pick<RunningRecovery, "watch"> };
-  /** Why nothing is sold, in words. */
+  /** Why nothing is sold, for a buyer. */
   unsold?: string;
-  /** Set when the process has other roles too. */
+  /** Set if the process has other roles too. */
   role?: "start";
-  /** Whether other processes listen on the same port. */
+  /** Do other processes listen on the same port? */
   shared?: boolean;
 }
 
-/** Tools for checking a seller's listing: they pay nothing, and have their own share of outgoing connections. */
-function looksWith(config: Config, egress: Egress): ProbeTools {
+/**
+ * Returns tools for checking a seller's listing. They pay nothing, and have a separate pool of outgoing connections.
+ */
+function createListingTools(config: Config, egress: Egress): ProbeTools {
   const out = withRequestFields(egress, { pool: LOOKS });
   const rail: RailCapabilities = railOn(configuredNetworks(config));
   return { egress: out, reader: ownReader, loop: ownLoop, rail, control: new Control(out, config.control_urls) };
 }
 
-const AGAIN_MS = 500;
+const RETRY_MS = 500;
 /** Name of the job that continues open orders. */
 export const SELL = "sell";
 
 /**
  * Refreshes until the first view exists, since the source may be down or busy.
- * @throws errors that no retry can cure: a fork, or the record of another log
+ * @throws errors that are not retriable, such as a fork, or the record of another log
  */
-async function firstView(follower: Follower, clock: Clock, logger: Pick<Logger, "warn">): Promise<void> {
-  for (let told = false; ; told = true) {
+async function awaitFirstView(follower: Follower, clock: Clock, logger: Pick<Logger, "warn">): Promise<void> {
+  for (let isWarned = false; ; isWarned = true) {
     const failed = await follower.refresh().then(
       () => null,
       (error: unknown) => error,
     );
     if (failed !== null && !(failed instanceof Failure && failed.retriable)) throw failed;
     if (follower.snapshot) return;
-    if (!told)
-      logger.warn({ err: failed }, "there is nothing to answer from yet; the record is asked for until it is there");
-    await clock.sleep(AGAIN_MS);
+    if (!isWarned) logger.warn({ err: failed }, "there is no record to serve yet; it is requested until there is one");
+    await clock.sleep(RETRY_MS);
   }
 }
 
 /**
- * Opens the serving tier over the public store. It has no private store and no lake, only the answers key, and of the
- * log only the right to append.
+ * Opens the serving tier over the public store. It has no private store, no lake, only the answers key, and may only
+ * append to the log.
  */
 export async function openServing(parts: ServingParts, clock: Clock): Promise<ServingTier> {
   const { config, metrics } = parts;
-  // The pulse counts real time, whatever time the record is in.
+  // Health is measured in real time, also while the record's time is simulated.
   const pulse = { role: parts.role ?? ("serve" as const), clock: systemClock, metrics, listen: true };
   const status = await openStatus(config, pulse, "follow");
   try {
@@ -161,12 +162,12 @@ async function openTier(parts: ServingParts, clock: Clock, status: Status): Prom
     metrics,
     baseUrl: config.base_url,
     agent: config.agent,
-    looks: looksWith(config, egress),
+    looks: createListingTools(config, egress),
     ownAddresses: [`http://${config.host.includes(":") ? `[${config.host}]` : config.host}:${config.port}`],
     limits,
   });
-  // Without a first view a replica would answer that nothing is known.
-  if (proven) await firstView(follower, clock, logger);
+  // Without a first view a replica would answer that no endpoint is known.
+  if (proven) await awaitFirstView(follower, clock, logger);
   const proxies = parseProxies(limits.trusted_proxies);
   const { port, host } = config;
   const shared = parts.shared === true;

@@ -4,16 +4,19 @@ import { addDays, BLOCK_MS, DAY_MS, dayOf, dayStart } from "../pipelines/record/
 import type { Pipeline } from "../pipelines/roles/pipeline.ts";
 import { ProgressLine, say } from "./printer.ts";
 
-/** Days of the simulated past: an A needs 31 days at least (verification-method.md, section 4), and a day of room. */
+/**
+ * Days of the simulated past: letter A needs at least 31 days (verification-method.md, section 4), and one is spare.
+ */
 export const PAST_DAYS = 32;
 
 /**
- * Numbers of days before today on which a few sellers were already called, so that the archive has days old enough for
- * it.
+ * Days before today on which a few sellers are also called, so that the record has days old enough for the archive.
  */
 const EARLIER_DAYS = [124, 123] as const;
 
-/** UTC days of a past that ends on `last`, oldest first: those of long ago before a whole past, then each of `days`. */
+/**
+ * Returns the UTC days of a past that ends on `last`, oldest first; a past of full length begins with the earlier days.
+ */
 export function daysOfPast(last: string, days: number): string[] {
   const daily = Array.from({ length: days }, (_, i) => addDays(last, i + 1 - days));
   return days < PAST_DAYS || days > EARLIER_DAYS[1]
@@ -22,11 +25,11 @@ export function daysOfPast(last: string, days: number): string[] {
 }
 
 export interface PastOptions {
-  /** How many days up to today are all lived through; today ends now. */
+  /** Number of simulated days up to today, which ends now. */
   days: number;
   /** Catalogues that are read at the start of each of these days. */
   catalogues: readonly string[];
-  /** Catalogues that are read so many days before tomorrow and later: who is in them was known before, or has joined late. */
+  /** Catalogues that are first read `days` days before tomorrow: their sellers joined late, or were known earlier. */
   newcomers?: readonly { url: string; days: number }[];
   signal?: AbortSignal;
   onDay?: (progress: DayProgress) => void;
@@ -49,8 +52,8 @@ export interface PastSpan {
 }
 
 /**
- * Time before now in which no call is begun, ms, since a payment without delivery is shown to its seller again for ten
- * minutes.
+ * Time before now in which no call begins, ms, since a payment without delivery is presented to its seller again for
+ * ten minutes.
  */
 const QUIET_END_MS = 900_000;
 
@@ -58,8 +61,8 @@ const SPAN_KEY = "simulated/span.json";
 const doneKey = (day: string): string => `simulated/done/${day}`;
 
 /**
- * Returns the start and end of the simulated past, which its first start fixes. A start after a crash continues the
- * same past, so that no slot moves and nothing lies in the future.
+ * Returns the start and end of the simulated past, which the first start fixes. A start after a crash continues that
+ * past, so that no call changes its time, and none is in the future.
  */
 async function spanOf(privateStore: Store, days: number, real: Clock): Promise<PastSpan> {
   const known = await privateStore.get(SPAN_KEY);
@@ -70,7 +73,7 @@ async function spanOf(privateStore: Store, days: number, real: Clock): Promise<P
   return span;
 }
 
-/** Reports whether this store's past is complete; then a start is live from its first moment. */
+/** Is this store's past complete? Then a start runs in real time at once. */
 export async function isPastOver(privateStore: Store): Promise<boolean> {
   const known = await privateStore.get(SPAN_KEY);
   if (!known) return false;
@@ -78,17 +81,17 @@ export async function isPastOver(privateStore: Store): Promise<boolean> {
   return (await privateStore.head(doneKey(dayOf(new Date(until))))) !== null;
 }
 
-/** Which catalogues are read `left` days before tomorrow. */
+/** Returns the catalogues that are read `left` days before tomorrow. */
 const cataloguesOn = ({ catalogues, newcomers = [] }: PastOptions, days: number, left: number): string[] => [
   ...(left <= days ? catalogues : []),
   ...newcomers.flatMap(({ url, days: since }) => (left <= since ? [url] : [])),
 ];
 
 /**
- * Simulates the past day by day on the base schedule: plan, observe, ingest, grade, publish. Of the earlier days only
- * the first six-hour block is simulated. Days that are old enough are archived at the end. The record's clock is
- * simulated; chain time is real. A day that was interrupted is repeated from its beginning: slots that the log holds
- * already are skipped by their event ids, so nothing is observed or paid twice.
+ * Simulates the past day by day on the base schedule: plan, observe, ingest, grade, publish. Of the earlier days it
+ * simulates only the first six-hour block. At the end it archives days that are old enough. The record's clock is
+ * simulated; chain time is real. An interrupted day is repeated from its beginning: calls that are in the log already
+ * are skipped by their event ids, so nothing is observed or paid twice.
  */
 export async function simulatePast(
   pipeline: Pipeline,
@@ -100,7 +103,7 @@ export async function simulatePast(
   const span = await spanOf(privateStore, options.days, real);
   const last = dayOf(new Date(span.until));
   const days = daysOfPast(last, span.days);
-  // Yesterday is graded and published while today is observed: a run reads no row of a later moment than its own.
+  // Yesterday is graded and published while today is observed, since a run reads no rows that are later than its time.
   let graded = Promise.resolve();
   for (const [n, day] of days.entries()) {
     options.signal?.throwIfAborted();
@@ -113,18 +116,17 @@ export async function simulatePast(
     const began = dayStart(day);
     const until = left > span.days ? began.getTime() + BLOCK_MS : end.getTime() - (day === last ? QUIET_END_MS : 0);
     const seen = await pipeline.observe(plan, began, new Date(until));
-    // What today brought is taken into the lake by the grade and by tomorrow's intake, whichever comes first: the plan
-    // after it follows from all of it.
+    // Both the grade and tomorrow's intake ingest today's records before tomorrow's plan is made from them.
     await graded;
     clock.use(new SimulatedClock(end));
     graded = pipeline.grade(end).then(async ({ cards }) => {
-      // Before the evidence, whose leaves take the index along: an index alone is no reason to publish.
+      // Before the evidence, with whose leaves the index is published: an index alone does not cause a publication.
       await pipeline.index();
       await pipeline.evidence(end);
       await privateStore.create(doneKey(day), Buffer.from(end.toISOString()));
       options.onDay?.({ day, n: n + 1, of: days.length, observed: seen.probes, paid: seen.paid, cards });
     });
-    // Told where it is awaited; until then its failure is not an unhandled one.
+    // The promise is awaited later. Until then its rejection must not count as unhandled.
     graded.catch(() => {});
   }
   await graded;
@@ -140,7 +142,7 @@ const bar = (n: number, of: number): string => {
   return `[${"#".repeat(filled)}${".".repeat(BAR - filled)}]`;
 };
 
-/** Progress on stderr, so that stdout stays for what the command prints: one line rewritten on a terminal, else lines. */
+/** Progress on stderr, apart from the output on stdout: on a terminal one line that is rewritten, else single lines. */
 export class Progress {
   readonly #line = new ProgressLine();
   #probes = 0;
@@ -165,7 +167,7 @@ export class Progress {
     else if (n % 5 === 0 || n === of) say(text);
   }
 
-  /** Leave the line that is being rewritten. */
+  /** Ends the line that is being rewritten. */
   end(): void {
     this.#line.end(true);
   }

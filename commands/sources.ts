@@ -15,9 +15,9 @@ export interface RecordOptions {
   witnessKey?: string;
   /** File of a witness policy. */
   witnessPolicy?: string;
-  /** Oldest accepted cosignature, seconds; with a policy the quorum's. Without it any age is accepted, and so with 0. */
+  /** Largest accepted age of the cosignature (with a policy: the quorum's), seconds; absent or 0: any age. */
   maxAge?: number | undefined;
-  /** Reads the settings, which hold the credentials of a bucket. */
+  /** Reads the settings, which contain the credentials of a bucket. */
   settings?: () => Pick<Config, "stores">;
 }
 
@@ -38,8 +38,8 @@ export interface OpenRecord {
 }
 
 /**
- * Opens a record by its address, folder or bucket, and verifies its newest checkpoint by the keys of the options, else by
- * those that the source shows, which it prints.
+ * Opens a record by its address, folder or bucket, and verifies its newest checkpoint with the keys of the options,
+ * else with the source's keys, which it prints.
  * @throws Failure `unreadable`, `usage`, `unwitnessed`; Stale, MissingObject, Unproven, SourceDown
  */
 export async function openRecord(name: string, options: RecordOptions): Promise<OpenRecord> {
@@ -54,7 +54,9 @@ export async function openRecord(name: string, options: RecordOptions): Promise<
   }
 }
 
-/** Fetches an answer; its text is null where it is longer than the bound. @throws what fetch throws, also after `waitMs` */
+/**
+ * Fetches an answer; its text is null if it is longer than `maxBytes`. @throws the errors of fetch, also after `waitMs`
+ */
 export async function fetchBounded(
   url: string,
   init: RequestInit,

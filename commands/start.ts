@@ -10,7 +10,7 @@ import { findEndpoint } from "../pipelines/corrections/endpoint-record.ts";
 import { parseMoney } from "../pipelines/record/money.ts";
 import { DAY_MS, dayOf, dayStart } from "../pipelines/record/time.ts";
 import { type Assembled, assemble } from "../pipelines/roles/assemble.ts";
-import { folders } from "../pipelines/roles/data-folder.ts";
+import { dataFolders } from "../pipelines/roles/data-folder.ts";
 import { openOrdersStore, openParts, type Parts } from "../pipelines/roles/parts.ts";
 import { makeKeysFor } from "../pipelines/roles/record-identity.ts";
 import { MACHINE_WORKS, startMachine } from "../pipelines/roles/schedule.ts";
@@ -29,18 +29,19 @@ import type { OptionsOf } from "./table.ts";
 import { type DemoWitnesses, openDemoWitnesses } from "./witness.ts";
 import { askPeople, openWorld, requireMarket, type World } from "./world.ts";
 
-/** With the script of the demo's world, as the command line found it. */
+/** Options of `start`. @param worldScript path of the script that runs the demo's market */
 type StartOptions = OptionsOf<"start"> & { worldScript: string };
 
 const HOUR_MS = 3_600_000;
 
 /**
- * Cap for a domain in the demo. The market is small, and one of its hosts sells at every path: with the caps of the settings
- * it would get nearly all the money of a day. The cap is above what any honest seller of the market takes, at 0.09 a call.
+ * Cap per domain and day in the demo. One host of the small market sells at every path, and with the default cap it
+ * would get nearly all the money of a day. The cap is higher than the payments of a day to any honest seller, at 0.09 a
+ * call.
  */
 const MARKET_DOMAIN_DAY = "0.50";
 
-/** Networks of the demo: the first is sold on, the second has a seller of Tempo's. */
+/** Returns the networks of the demo: on the first the service sells; the second, if there is one, is Tempo. */
 function networksOf({ chain }: Config, { chainId, rpcUrl, asset, tempo }: World): Pick<Config, "networks" | "chain"> {
   const own = { ...chain, rpc_url: rpcUrl, network: `eip155:${chainId}`, asset };
   if (!tempo) return { networks: [], chain: own };
@@ -56,10 +57,10 @@ function networksOf({ chain }: Config, { chainId, rpcUrl, asset, tempo }: World)
   };
 }
 
-/** The demo's Tempo chain as its wallets need it. */
+/** Returns the option for wallets on the demo's Tempo chain, if it has one. */
 const tempoOf = ({ tempo }: World) => (tempo ? { tempo: { ...tempo, network: `eip155:${tempo.chainId}` } } : {});
 
-/** The settings for the demo: its world is on this machine, so loopback addresses are allowed. */
+/** Returns the settings of the demo. Its market is on this machine, so loopback addresses are allowed. */
 const forMarket = (config: Config, world: World, { witnesses }: DemoWitnesses): Config => ({
   ...config,
   ...networksOf(config, world),
@@ -77,32 +78,31 @@ const acknowledger = (fd: number | undefined) =>
   fd === undefined ? undefined : (ids: readonly string[]) => void writeSync(fd, `${ids.join("\n")}\n`);
 
 /**
- * Returns the end of the simulated past: now, or with `--pace` some hours ago, from where a faster clock runs until it
+ * Returns the end of the simulated past: now, or with `--pace` some hours ago; from there a faster clock runs until it
  * reaches the present.
  */
 function presentOf({ pace, paceHours, once }: StartOptions): Date {
   const real = systemClock.now();
   if (pace === undefined) return real;
-  if (pace < 2 || once)
-    throw new ConfigError(["--pace: at least 2, and not with --once, which stops before it begins"]);
+  if (pace < 2 || once) throw new ConfigError(["--pace must be at least 2, and cannot be combined with --once"]);
   return new Date(real.getTime() - paceHours * HOUR_MS);
 }
 
-/** Key in the private store of the moment at which the paced clock began to run: record time, real time, and its rate. */
+/** Key in the private store of the paced clock's start: record time, real time, and rate. */
 const PACE_KEY = "simulated/pace.json";
 
 /**
- * Returns the clock of the time after the simulated past: the real one, or with `--pace` one that runs faster. A start that
- * continues one that was cut off goes on with the same paced clock, which ran on meanwhile.
+ * Returns the clock after the simulated past: the real one, or with `--pace` one that runs faster. After an
+ * interruption the paced clock continues as if it had run meanwhile.
  * @param began end of the simulated past
  */
 async function clockAfterPast(privateStore: Store, pace: number | undefined, began: Date): Promise<Clock> {
   if (pace === undefined) return systemClock;
   const real = systemClock.now();
   await privateStore.create(PACE_KEY, Buffer.from(JSON.stringify({ record: began, real, pace })));
-  const kept = JSON.parse(Buffer.from((await privateStore.get(PACE_KEY))!.bytes).toString("utf8")) as Paced;
-  const passed = Math.max(0, real.getTime() - Date.parse(kept.real));
-  return new PacedClock(new Date(Date.parse(kept.record) + passed * kept.pace), kept.pace);
+  const stored = JSON.parse(Buffer.from((await privateStore.get(PACE_KEY))!.bytes).toString("utf8")) as Paced;
+  const passed = Math.max(0, real.getTime() - Date.parse(stored.real));
+  return new PacedClock(new Date(Date.parse(stored.record) + passed * stored.pace), stored.pace);
 }
 
 interface Paced {
@@ -111,7 +111,7 @@ interface Paced {
   pace: number;
 }
 
-/** After the past: publishes its index, sets the clock, makes the tables of the present, and asks for the letters. */
+/** Ends the simulation: publishes the index, sets the clock, makes the current tables, and reads the letters. */
 async function enterPresent(
   present: Clock,
   clock: SwitchedClock,
@@ -125,14 +125,17 @@ async function enterPresent(
   return { tree_size: roles.publisher.fold.size, market: await lettersOf(serving.app, world.sellers) };
 }
 
-/** Seller of which the demo withdraws a record, and takes that back. */
+/** Name of the seller for which the demo issues a correction, and takes it back. */
 const CORRECTED = "encoder";
-/** Between a correction and its withdrawal: each has a card of its own, since a running service grades every ten seconds. */
+/**
+ * Time between the correction and taking it back. A service grades every ten seconds, so each change is in its own
+ * card.
+ */
 const CORRECTION_MS = 25_000;
 
 /**
- * As an operator does with `touchstone correct` and `touchstone reinstate`: withdraws the newest handshake of an endpoint,
- * and takes that back. What an earlier start did is not done again.
+ * Withdraws the newest handshake of an endpoint, and takes that back, as `touchstone correct` and `touchstone
+ * reinstate` do. It does not repeat what an earlier start did.
  */
 async function correctOnce(parts: Parts, seller: string, signal: AbortSignal): Promise<void> {
   const recorder = recorderOf(parts);
@@ -141,7 +144,7 @@ async function correctOnce(parts: Parts, seller: string, signal: AbortSignal): P
     if (record.correctionRecords.corrections.size > 0) return;
     const handshakes = [...record.records].filter(([, { type }]) => type === "handshake");
     const [newest] = handshakes.sort(([, a], [, b]) => (a.observedAt < b.observedAt ? 1 : -1));
-    const says = "The demo shows a correction: it says of this record that we read its terms wrongly.";
+    const says = "The demo shows a correction, as if we had misread the terms of this record.";
     const order = { records: [newest![0]], gradeAt: null, fault: "misread_terms", says };
     const now = systemClock.now();
     const drafts = planCorrections(record, order, now).map((body) => draftOf("correction", record.cap, body, now));
@@ -163,14 +166,14 @@ async function runActs(acts: readonly (() => Promise<void>)[], signal: AbortSign
   for (const act of acts) {
     if (signal.aborted) return;
     await act().catch((error: unknown) => {
-      if (!signal.aborted) logger.warn({ err: error }, "a part of the demo did not happen");
+      if (!signal.aborted) logger.warn({ err: error }, "a part of the demo failed");
     });
   }
 }
 
 /**
- * `touchstone start`: every role in this process on embedded parts. With `--market` it boots the demo's world, simulates the
- * past, prints the letters and keeps serving; a start after a crash continues where the last one was cut off.
+ * `touchstone start`: runs all roles in this process. With `--market` it boots the demo's market, simulates the past,
+ * prints the letters and keeps serving; a start after a crash continues where the last one stopped.
  */
 export async function start(given: Config, options: StartOptions): Promise<void> {
   if (!options.market) return startLive(given, options);
@@ -182,9 +185,9 @@ export async function start(given: Config, options: StartOptions): Promise<void>
   const first = dayStart(daysOfPast(dayOf(present), days)[0]!);
   await makeKeysFor(given, new Date(first.getTime() - DAY_MS));
   progress.say("booting the market: two local chains and the sellers");
-  const world = await openWorld(folders(given.data_dir).market, options.worldScript);
+  const world = await openWorld(dataFolders(given.data_dir).market, options.worldScript);
   const clock = new SwitchedClock(new SimulatedClock(first));
-  // A world that was running may belong to another start: this one stops it only once it owns the lake, which has one owner.
+  // A world that was already running may belong to another start, so this start stops it only once it owns the lake.
   let ours = !world.reused;
   const closing: (() => Promise<void>)[] = [async () => (ours ? world.stop() : world.release())];
   const stopped = new AbortController();
@@ -217,13 +220,13 @@ export async function start(given: Config, options: StartOptions): Promise<void>
     const { answers, ring } = parts.keys;
     const serving = await openServing({ ...parts, answers, ring, sales, role: "start" }, clock);
     closing.push(() => serving.close());
-    if (!options.once) progress.say(`serving at ${serving.url} already: its pages fill as the days go by`);
+    if (!options.once) progress.say(`serving at ${serving.url} already: its pages fill while the days are simulated`);
     const money = { wallets, controlUrls: [world.control], pagesAt: serving.url, settlePollMs: [30, 100] };
     const roles = await assemble(parts, clock, money, acknowledger(options.acks));
     ours = true;
     closing.push(() => roles.close());
     stopped.signal.addEventListener("abort", () => roles.observer.stop());
-    progress.say(`simulating ${days} days from the past to now (record time is made up, chain time is real)`);
+    progress.say(`simulating ${days} days up to now (record time is simulated, chain time is real)`);
     const listed = { catalogues: [world.catalogue], newcomers: world.newcomers };
     const past = { days, ...listed, signal: stopped.signal, onDay: progress.day.bind(progress) };
     const simulated = await simulatePast(roles.pipeline, parts.privateStore, clock, new FixedClock(present), past);
@@ -238,7 +241,7 @@ export async function start(given: Config, options: StartOptions): Promise<void>
     else printLines(letterLines(result, serving.url));
     if (options.once) return;
     const words = [
-      `Prove: touchstone audit ${serving.url} --witness-policy ${witnesses.policyFile}`,
+      `next: touchstone audit ${serving.url} --witness-policy ${witnesses.policyFile}`,
       "",
       `Serving at ${serving.url} (Ctrl-C stops the market and everything else).`,
     ];
@@ -261,7 +264,7 @@ export async function start(given: Config, options: StartOptions): Promise<void>
     });
     if (world.lost.aborted) throw world.lost.reason;
   } catch (error) {
-    // Errors after the stop follow from it; where the market died, that is the cause to report.
+    // Errors after a stop signal are consequences of it. If the market died, that is the cause to report.
     if (world.lost.aborted) throw world.lost.reason;
     if (!stopped.signal.aborted) throw error;
   } finally {

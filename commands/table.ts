@@ -1,20 +1,19 @@
 import type { FailureCode } from "../infra/errors.ts";
 import type { CommandRow, OptionsOfRow } from "./row.ts";
 
-/** Keys that a record is verified with. */
+/** Options for the keys with which a record is verified. */
 const TRUSTED = {
-  "--log-key <vkey>": "the log's verifier key; without it the key that the source shows is believed",
+  "--log-key <vkey>": "the log's verifier key; without it the source's own key is trusted",
   "--witness-key <vkey>": "the witness's verifier key",
-  "--witness-policy <file>": "believe only checkpoints that this policy's witnesses cosigned (C2SP tlog-policy)",
-  "--max-age <seconds>":
-    "refuse a checkpoint cosigned longer ago: with a policy, one that its quorum cosigned longer ago",
+  "--witness-policy <file>": "accept only checkpoints that this policy's witnesses cosigned (C2SP tlog-policy)",
+  "--max-age <seconds>": "refuse a checkpoint whose cosignature (with a policy: its quorum's) is older",
 } as const;
 
-/** Causes that opening the log, the stores and the keys has; the lake has one owner at a time. */
+/** Failures of opening the log, the stores, the keys and the lake, which one process at a time owns. */
 const PARTS = ["keys", "storage", "record", "busy"] as const satisfies FailureCode[];
-/** {@link PARTS}, where a data folder has to be there. */
+/** {@link PARTS}, for commands that need an existing data folder. */
 const DATA = [...PARTS, "unreadable"] as const;
-/** Causes of copies of the public record. */
+/** Failures of reading a copy of the public record. */
 const COPY = ["unreadable", "tampered", "rollback", "fork", "stale", "unwitnessed"] as const satisfies FailureCode[];
 
 /**
@@ -28,8 +27,8 @@ export const COMMANDS = {
       "--market": "run the demo: a local chain and its sellers, whose past is simulated up to now",
       "--once": "stop when the simulated past is published; without --market, after one turn of every role",
       "--days <n>": { means: "days of the simulated past", default: 32 },
-      "--pace <n>": "with --market: live through the last hours of the past n times as fast as real time",
-      "--pace-hours <n>": { means: "hours that are lived through at that pace", default: 240 },
+      "--pace <n>": "with --market: run the last hours of the past n times as fast as real time",
+      "--pace-hours <n>": { means: "hours that run at that pace", default: 240 },
       "--log <address>": {
         means: "kafka://host:port[,host:port]/prefix instead of the embedded log",
         setting: "TOUCHSTONE_LOG",
@@ -44,26 +43,26 @@ export const COMMANDS = {
       },
       "--acks <fd>": "write the event id of every acknowledged append to this file descriptor",
     },
-    prints: "the address that it serves at; with --market the letter of every seller first",
+    prints: "the address of the service; with --market first the letter of every seller",
     exits: [...PARTS, "port", "chain", "network"],
     page: "operate",
     examples: ["--market", ""],
     opens: "market",
   },
   init: {
-    does: "write a settings file from five answers, given as options or asked for on a terminal",
+    does: "write a settings file from five answers, given as options or asked for at a terminal",
     options: {
       "--name <address>": "address under which others reach the service, such as record.example",
-      "--network <id>": "network that calls are paid on, such as eip155:8453",
+      "--network <id>": "network on which calls are paid, such as eip155:8453",
       "--rpc <url>": { means: "JSON-RPC address of a node of that network; may be repeated", repeated: true },
       "--control <url>": { means: "address on another machine that is always up; may be repeated", repeated: true },
       "--catalogue <name>": {
-        means: "where listings are read: an address or a known name; may be repeated",
+        means: "catalogue from which listings are read: an address or a known name; may be repeated",
         repeated: true,
       },
       "--sell": "sell calls and work on that network",
       "--no-sell": "sell nothing",
-      "--force": "replace a settings file that is there",
+      "--force": "replace an existing settings file",
     },
     prints: "the settings file, and the commands to run next",
     exits: ["already", "keys"],
@@ -81,8 +80,9 @@ export const COMMANDS = {
     page: "operate",
   },
   "keys list": {
-    does: "list every key that ever was in use, with its validity",
-    prints: "a line for each key; of log and witness the verifier key as --log-key and --witness-key take it",
+    does: "list every current and retired key, with its validity",
+    prints:
+      "a line for each key; for log and witness keys also the option --log-key or --witness-key with the verifier key",
     exits: ["keys", "unreadable"],
     page: "mirror",
     examples: ["--json"],
@@ -90,7 +90,7 @@ export const COMMANDS = {
   "keys rotate": {
     args: "<purpose>",
     does: "make a new key for cards, answers, log or witness; the old one retires after the overlap",
-    options: { "--overlap-days <n>": "days in which both keys are valid (cards, answers: 1; log, witness: 30)" },
+    options: { "--overlap-days <n>": "days for which both keys are valid (cards, answers: 1; log, witness: 30)" },
     prints: "the old key and the new one",
     exits: ["keys"],
     page: "operate",
@@ -100,24 +100,24 @@ export const COMMANDS = {
     does: "probe, pay and check by the plan of the day",
     options: {
       "--once": "make the calls that are due by now, then stop",
-      "--listings <file|url>": "with --once: take in these listings and probe each once, for free, without a plan",
-      "--rejected <file>": "with --listings: where rejected rows go, as NDJSON",
+      "--listings <file|url>": "with --once: import these listings and probe each once, without a payment or a plan",
+      "--rejected <file>": "with --listings: file for rejected rows, as NDJSON",
     },
-    prints: "with --once what was called; with --listings a line for each endpoint that was probed",
+    prints: "with --once the number of calls; with --listings a line for each probed endpoint",
     exits: [...PARTS, "port", "chain", "network", "unreadable", "unreachable"],
     page: "schedule",
     examples: ["--once", "--once --listings listings.csv"],
   },
   listing: {
     args: "<url>",
-    does: "look at an endpoint of yours once, for free, and report what is wrong with it",
+    does: "probe your endpoint once, without a payment, and report what is wrong with it",
     options: {
-      "--method <method>": { means: "HTTP method, where no document names one", choices: ["GET", "POST"] },
+      "--method <method>": { means: "HTTP method, if no document names one", choices: ["GET", "POST"] },
       "--annotations <form>": {
         means: "print the findings as annotations of a workflow (default: github in GitHub Actions)",
         choices: ["github", "none"],
       },
-      "--file <path>": "file of your repository at which annotations are shown",
+      "--file <path>": "file of your repository to which annotations are attached",
     },
     prints: "what the endpoint answered and offers, then every finding with what to change, the worst first",
     exits: ["flawed", "unpayable", "unreachable"],
@@ -126,16 +126,19 @@ export const COMMANDS = {
   },
   "listings add": {
     args: "<file|url>",
-    does: "take in a catalogue, a seller's document or a file: JSON, NDJSON, CSV, OpenAPI (JSON, YAML), agent cards",
-    options: { "--rejected <file>": "where rejected rows go, as NDJSON (default: a new file in the data folder)" },
-    prints: "how many rows were read, are new, were known and were rejected, by reason",
+    does: "import a catalogue, a seller's document or a file: JSON, NDJSON, CSV, OpenAPI (JSON, YAML), agent cards",
+    options: { "--rejected <file>": "file for rejected rows, as NDJSON (default: a new file in the data folder)" },
+    prints: "the numbers of rows that were read, new, known and, by reason, rejected",
     exits: [...DATA, "unreachable"],
     page: "listings",
     examples: ["https://seller.example/.well-known/x402"],
   },
   "listings list": {
     does: "list every endpoint that a source lists now",
-    options: { "--host <host>": "of this host only", "--all": "also those that no source lists any more" },
+    options: {
+      "--host <host>": "only endpoints of this host",
+      "--all": "also endpoints that no source lists any more",
+    },
     prints: "a line for each endpoint: id, method, url",
     exits: DATA,
     page: "listings",
@@ -151,7 +154,7 @@ export const COMMANDS = {
   },
   "listings remove": {
     args: "<endpoint>",
-    does: "take an endpoint (cap_ id or url) off the list, with the reason; its record stays",
+    does: "delist an endpoint (cap_ id or url), with the reason; its record stays",
     options: { "--says <text>": { means: "the reason, which is published", required: true } },
     prints: "the endpoints that were removed",
     exits: [...DATA, "unknown"],
@@ -160,13 +163,13 @@ export const COMMANDS = {
   },
   "register import": {
     args: "<file>",
-    does: "make the register from GLEIF's golden copy of level 1 as CSV (in a ZIP, .gz, .zst or plain); it replaces the old one",
+    does: "build the register from GLEIF's golden copy of level 1 as CSV (in a ZIP, .gz, .zst or plain), in place of the old one",
     options: {
-      "--domains <file>": "CSV of lei,domain: the golden copy holds no domains",
+      "--domains <file>": "CSV of lei,domain, since the golden copy has no domains",
       "--relationships <file>": "GLEIF's relationship records of level 2 (rr) as CSV: direct and ultimate parents",
       "--exceptions <file>": "GLEIF's reporting exceptions of level 2 (repex) as CSV: why a parent is not reported",
     },
-    prints: "how many rows were read, kept and refused, with examples of those that were refused",
+    prints: "the numbers of rows that were read, kept and refused, with examples of refused ones",
     exits: ["busy", "unreadable"],
     page: "companies-lookup",
     examples: ["golden-copy.csv.zip"],
@@ -174,7 +177,7 @@ export const COMMANDS = {
   ingest: {
     does: "move records from the log into Parquet segments and the lake",
     options: { "--once": "one pass, then stop" },
-    prints: "after each pass the rows that were moved and the positions that were reached",
+    prints: "after each pass the number of moved rows and the positions in the log",
     exits: PARTS,
     page: "deploy",
     examples: ["--once"],
@@ -182,23 +185,22 @@ export const COMMANDS = {
   grade: {
     does: "grade the endpoints that have new samples or are due, and write a run",
     options: { "--once": "one run, then stop" },
-    prints: "after each run how many cards were made and published",
+    prints: "after each run the number of cards that were made and published",
     exits: [...PARTS, "chain", "network"],
     page: "verification-method",
     examples: ["--once"],
   },
   own: {
-    does: "ingest and grade the partitions that this process is given: all, or its share of a cluster's group",
+    does: "ingest and grade the partitions that are assigned to this process: all, or its share in a cluster",
     options: { "--once": "one turn, then stop" },
-    prints:
-      "with --once or --json, after each turn, the partitions that it holds, what it moved and graded, and its lag",
+    prints: "with --once or --json, after each turn: its partitions, what it ingested and graded, and its lag",
     exits: [...PARTS, "port"],
     page: "deploy",
     examples: ["--once"],
   },
   publish: {
-    does: "write runs into the tree: leaves, tiles, checkpoint, index; of several publishers one is active, the others wait",
-    options: { "--once": "take what is there, then stop" },
+    does: "publish runs in the tree: leaves, tiles, checkpoint, index; of several publishers one is active, the others wait",
+    options: { "--once": "publish what is waiting, then stop" },
     prints: "with --once or --json what was published",
     exits: [...PARTS, "port"],
     page: "deploy",
@@ -206,15 +208,15 @@ export const COMMANDS = {
   },
   archive: {
     does: "move days older than 110 days into signed files and out of the lake",
-    options: { "--once": "move what is due, then stop" },
-    prints: "after each turn the files that were made",
+    options: { "--once": "move the days that are due, then stop" },
+    prints: "after each turn the new files",
     exits: PARTS,
     page: "archive",
     examples: ["--once"],
   },
   "archive supersede": {
     args: "<id>",
-    does: "replace a wrong file of the archive (arc_ id) by one that is made again from the record",
+    does: "replace a wrong file of the archive (arc_ id) by one that is rebuilt from the record",
     options: { "--reason <text>": { means: "what was wrong with it, which is published", required: true } },
     prints: "the old file and the new one",
     exits: [...PARTS, "unknown", "already"],
@@ -222,46 +224,45 @@ export const COMMANDS = {
     examples: ["arc_00000000000000000000000000 --reason 'a row was read with the wrong price'"],
   },
   budget: {
-    does: "show who is paid today and who is not, what was spent, and what the next letters cost",
+    does: "show which endpoints are paid today and which not, what was spent, and what the next letters cost",
     options: {
       "--day <date>": "UTC date, YYYY-MM-DD (default: today)",
       "--all": "every endpoint; without it the first 40",
     },
-    prints: "the caps and what was spent of them, then a line for each endpoint",
+    prints: "the caps, what was spent, then a line for each endpoint",
     exits: DATA,
     page: "schedule",
     examples: ["", "--day 2026-11-21 --all"],
   },
   ledger: {
-    does: "show the books of what was bought and sold, compared with the chain, and who is owed what",
+    does: "show the books of the sold calls, compared with the chain, and what is owed to whom",
     options: { "--rpc <url>": "node of the chain (default: chain.rpc_url of the settings, or the demo's own)" },
-    prints:
-      "for each asset the accounts, the wallets, gas, what is owed, and every movement that differs from the chain",
+    prints: "for each asset: accounts, wallets, gas, debts, and every movement that differs from the chain",
     exits: [...DATA, "chain"],
     page: "operate",
     examples: ["--json"],
   },
   "wallets new": {
-    does: "make the wallets that are missing; a second run makes nothing",
-    options: { "--blind <n>": { means: "how many blind wallets shall be there that were never used", default: 20 } },
+    does: "create the wallets that are missing; a second run creates nothing",
+    options: { "--blind <n>": { means: "number of unused blind wallets to have afterwards", default: 20 } },
     prints: "the address of each wallet, and what to send to it",
     exits: ["keys"],
     page: "networks-and-wallets",
     examples: ["--blind 20"],
   },
   "wallets list": {
-    does: "list every wallet, what it holds on each network, on which day it paid, and what is low",
-    prints: "a line for each wallet, then for each asset, then for each balance that is low",
+    does: "list every wallet, its balance on each network, the day on which it paid, and low balances",
+    prints: "a line for each wallet, then for each asset, then for each low balance",
     exits: ["keys", "wallet"],
     page: "networks-and-wallets",
     examples: ["--json"],
   },
   "wallets sweep": {
-    does: "move what blind wallets of past days have left to one address, by signed authorizations",
+    does: "move the rest of blind wallets that paid on past days to one address, by signed authorizations",
     options: {
-      "--to <address>": { means: "where the money goes", required: true },
-      "--network <id>": "on this network only, such as eip155:8453",
-      "--till": "move what buyers have paid instead",
+      "--to <address>": { means: "address that receives the money", required: true },
+      "--network <id>": "only on this network, such as eip155:8453",
+      "--till": "move the payments of buyers instead",
       "--dry-run": "print what would be moved, and move nothing",
     },
     prints: "a line for each transfer: amount, wallet, network, transaction",
@@ -271,7 +272,7 @@ export const COMMANDS = {
   },
   "plan show": {
     args: "<day>",
-    does: "compare the plan of a UTC day with what was committed before the day and opened after it",
+    does: "compare the plan of a UTC day with its commitment, published before the day, and its salt, published after it",
     prints: "the calls of the plan, the commitment, and whether they match",
     exits: [...DATA, "unknown", "tampered"],
     page: "schedule",
@@ -282,46 +283,46 @@ export const COMMANDS = {
     options: {
       "--from <source>": "serve a mirror of the public record at this address, folder or s3://bucket",
       "--mirror <dir>": "with --from: folder of the mirror (default: replica in the data folder)",
-      "--witness-policy <file>": "with --from: believe only checkpoints that this policy's witnesses cosigned",
-      "--max-age <seconds>": "with --from: follow no checkpoint cosigned longer ago, and be unready while it lasts",
-      "--processes <n>": { means: "with --from: processes that share the port", default: 1 },
+      "--witness-policy <file>": "with --from: accept only checkpoints that this policy's witnesses cosigned",
+      "--max-age <seconds>": "with --from: refuse a checkpoint with an older cosignature, and report unready meanwhile",
+      "--processes <n>": { means: "with --from: number of processes that share the port", default: 1 },
     },
-    prints: "the address that it serves at",
+    prints: "the address of the service",
     exits: [...PARTS, "port", "network", ...COPY],
     page: "deploy",
     examples: ["", "--from https://record.example --processes 2"],
   },
   buckets: {
-    does: "make the buckets of the settings, with policies and lifecycle, as an operator of the store",
+    does: "create the buckets that the settings name, with policies and lifecycle rules, as an operator of the store",
     options: {
       "--publisher <id>": {
-        means: "who writes the public bucket: an access key id, or an ARN with Amazon",
+        means: "writer of the public bucket: an access key id, or an ARN with Amazon",
         required: true,
       },
-      "--owner <id>": { means: "who writes live tables and evidence there, and nothing else", required: true },
-      "--pipeline <id>": { means: "who reads and writes the private one", required: true },
-      "--seller <id>": "who keeps answers of bought calls in stores.orders: the replicas that sell",
+      "--owner <id>": { means: "writer of live tables and evidence in the public bucket", required: true },
+      "--pipeline <id>": { means: "reader and writer of the private bucket", required: true },
+      "--seller <id>": "reader and writer of stores.orders: the replicas that sell",
     },
-    prints: "the buckets, and what this store cannot do",
+    prints: "the buckets, and what this store does not support",
     exits: [],
     page: "deploy",
     examples: ["--publisher PUBLISHER_KEY --owner OWNER_KEY --pipeline PIPELINE_KEY"],
   },
   redrive: {
-    does: "read rejected bytes again with today's readers",
-    prints: "how many were read and how many stay rejected",
+    does: "read rejected records again with this version's readers",
+    prints: "how many were read, and how many are still rejected",
     exits: PARTS,
     page: "operate",
   },
   rebuild: {
-    does: "delete the lake and build it again from the chain of commits",
+    does: "delete the lake and rebuild it from the chain of commits",
     prints: "how many rows the new lake has",
     exits: PARTS,
     page: "operate",
   },
   migrate: {
-    does: "bring what an older version left to the forms of this one; may be killed and run again",
-    options: { "--table": "show every private form, its number, and how an older one is brought forward" },
+    does: "convert the data of an older version to this version's formats; may be killed and run again",
+    options: { "--table": "show every private format, its number, and how an older one is converted" },
     prints: "what was done with the log, the private store and the lake",
     exits: DATA,
     page: "operate",
@@ -331,20 +332,20 @@ export const COMMANDS = {
     args: "<source> <dir>",
     does: "copy a public store (URL, s3:// or folder) into <dir>/public, proving every byte",
     options: {
-      "--log-key <vkey>": "the log's verifier key; without it the source's is pinned on first use",
+      "--log-key <vkey>": "the log's verifier key; without it the source's key is pinned on first use",
       "--witness-key <vkey>": "the witness's verifier key",
-      "--witness-policy <file>": "believe only checkpoints that this policy's witnesses cosigned (C2SP tlog-policy)",
-      "--max-age <seconds>": "refuse a checkpoint cosigned longer ago (default: a day; 0 accepts any)",
-      "--width <n>": { means: "objects fetched at once", default: 8 },
-      "--follow <seconds>": "go on until stopped, with this pause between two runs",
+      "--witness-policy <file>": "accept only checkpoints that this policy's witnesses cosigned (C2SP tlog-policy)",
+      "--max-age <seconds>": "refuse a checkpoint with an older cosignature (default: a day; 0 accepts any)",
+      "--width <n>": { means: "number of objects that are fetched at once", default: 8 },
+      "--follow <seconds>": "repeat until stopped, with this pause between two runs",
       "--only <part>": {
-        means: "copy the tree, its keys and this part alone",
+        means: "copy only the tree, its keys and this part",
         choices: ["index", "archive", "evidence"],
       },
-      "--verify": "prove everything again; fetch what is damaged or gone",
-      "--no-card-signatures": "trust the log's signature for its cards; every other proof stays",
+      "--verify": "prove the whole copy again, and fetch damaged or missing objects",
+      "--no-card-signatures": "do not verify the signatures of the cards, only that of the log and all other proofs",
     },
-    prints: "after each run the leaves and the root, what was fetched, what is missing and what was mended",
+    prints: "after each run the leaves and the root, and what was fetched, is missing or was repaired",
     exits: [...COPY, "missing", "busy", "storage"],
     page: "mirror",
     examples: [
@@ -362,7 +363,7 @@ export const COMMANDS = {
       "--port <n>": { means: "port to listen on", default: 8403 },
     },
     json: false,
-    prints: "the address that it serves at",
+    prints: "the address of the server",
     exits: ["port", "unreadable"],
     page: "mirror",
     examples: ["copy --port 8403"],
@@ -390,18 +391,18 @@ export const COMMANDS = {
     does: "prove a whole public record (URL or folder) from its first leaf, every card recomputed",
     options: {
       ...TRUSTED,
-      "--also <source>": { means: "another copy that has to show the same history; may be repeated", repeated: true },
-      "--since <file>": "a checkpoint kept from an earlier time: a smaller or another history is refused",
-      "--endpoint <cap|url>": "light: the cards of one endpoint only",
-      "--open <file>": "prove that the log commits to these bytes of a call that was not published; with --salt",
-      "--salt <hex>": "the salt that came with them: 32 bytes, 64 hex digits",
+      "--also <source>": { means: "another copy, which must have the same history; may be repeated", repeated: true },
+      "--since <file>": "a checkpoint that you saved earlier: a shorter or different history is refused",
+      "--endpoint <cap|url>": "prove only the cards of one endpoint, which takes less time",
+      "--open <file>": "prove that the log commits to these bytes of a bought call; with --salt",
+      "--salt <hex>": "the salt that the buyer got with them: 32 bytes as 64 hex digits",
       "--packing <mode>": {
-        means: "validate packed bytes that no leaf names too, or their contents alone",
+        means: "compare packed objects byte by byte, or only their contents",
         default: "strict",
         choices: ["strict", "content"],
       },
     },
-    prints: "a line for each check, with the problems that it found below it, then the verdict",
+    prints: "a line for each check, with its problems below it, then the verdict",
     exits: [...COPY, "unknown", "differs", "nothing"],
     page: "audit",
     examples: ["copy", "https://record.example --also copy"],
@@ -422,14 +423,14 @@ export const COMMANDS = {
     does: "write a table of a record (a mirror's folder, or any public one) as one Parquet file",
     options: {
       "--what <table>": {
-        means: "endpoints as the newest index has them, every card ever published, or every sample",
+        means: "the endpoints of the newest index, every card ever published, or every sample",
         default: "index",
         choices: ["index", "grades", "samples"],
       },
       ...TRUSTED,
-      "--log-key <vkey>": "the log's verifier key; without it a mirror's own, else the one that the source shows",
+      "--log-key <vkey>": "the log's verifier key; without it a mirror's pinned key, else the source's own",
     },
-    prints: "how many rows the file has, and of which tree head",
+    prints: "the number of rows, and the tree head that they are from",
     exits: ["unreadable", "tampered", "stale", "unwitnessed"],
     page: "analysts",
     examples: ["copy index.parquet", "copy grades.parquet --what grades"],
@@ -437,16 +438,16 @@ export const COMMANDS = {
   },
   correct: {
     args: "<endpoint>",
-    does: "withdraw records of an endpoint (cap_ id or url) that a fault of ours made wrong",
+    does: "withdraw records of an endpoint (cap_ id or url) that are wrong by an error of this service",
     options: {
       "--record <id...>": "records to withdraw: handshakes and paid.intents",
       "--all-before-now": "withdraw every record observed before now",
-      "--method <method>": "of a url that is in the record with several methods",
-      "--grade-at <time>": "computed_at of the grade that was wrong",
-      "--fault <name>": { means: "which of our own faults it was", required: true },
+      "--method <method>": "HTTP method, if the url is in the record with several",
+      "--grade-at <time>": "computed_at of the wrong grade",
+      "--fault <name>": { means: "kind of the error", required: true },
       "--says <text>": { means: "what was wrong, which is published", required: true },
     },
-    prints: "how many records were withdrawn, the id of each correction, and where the change shows",
+    prints: "the number of withdrawn records, the id of each correction, and the url that shows the change",
     exits: [...DATA, "unknown", "already"],
     page: "corrections",
     examples: [
@@ -457,7 +458,7 @@ export const COMMANDS = {
     args: "<correction>",
     does: "take a correction back: its records count again from the next run",
     options: { "--says <text>": { means: "why it is taken back, which is published", required: true } },
-    prints: "the correction and the endpoint, and where the change shows",
+    prints: "the correction, the endpoint, and the url that shows the change",
     exits: [...DATA, "unknown", "already"],
     page: "corrections",
     examples: ["cor_00000000000000000000000000 --says 'the price was right after all'"],
@@ -465,14 +466,14 @@ export const COMMANDS = {
   dispute: {
     args: "<file>",
     does: "record a seller's dispute signed by its payTo, from a JSON file",
-    prints: "the id of the dispute, and where it shows",
+    prints: "the id of the dispute, and the url that shows it",
     exits: [...DATA, "unknown", "already", "signature"],
     page: "corrections",
     examples: ["dispute.json"],
   },
   recompute: {
     args: "<endpoint>",
-    does: "make published cards again from public files and compare every byte",
+    does: "recompute published cards from public files and compare every byte",
     options: {
       "--from <source>": { means: "address, folder or s3://bucket of a public store", required: true },
       ...TRUSTED,
@@ -486,10 +487,10 @@ export const COMMANDS = {
   },
   exposure: {
     args: "<file>",
-    does: "show what a service's record holds about dependencies (JSON, or one url a line), by payee",
+    does: "ask a service about all endpoints that an agent pays (JSON, or one url a line), summed up by payee",
     options: {
       "--base <url>": "address of the service (default: base_url of the settings)",
-      "--keys <file>": "its keys document, saved before; without it the one that it shows is believed",
+      "--keys <file>": "the service's keys document, saved earlier; without it the current one is trusted",
     },
     prints: "a line for each dependency, a line for each payee, and the sums",
     exits: ["unreadable", "unreachable", "tampered"],
@@ -498,12 +499,12 @@ export const COMMANDS = {
   },
   check: {
     args: "<endpoint>",
-    does: "ask a service what its record holds about an endpoint (url or cap_ id) that is about to be paid",
+    does: "ask a service about an endpoint (url or cap_ id) before you pay it",
     options: {
-      "--method <method>": { means: "HTTP method, where the url has several", choices: ["GET", "POST"] },
+      "--method <method>": { means: "HTTP method, if the url has several", choices: ["GET", "POST"] },
       "--service <url>": "address of the service (default: base_url of the settings, which is the demo's)",
     },
-    prints: "the letter with its reason, what speaks against paying, and what a call through the service costs",
+    prints: "the letter with its reason, reasons against a payment, and the price of a call through the service",
     exits: ["ungraded", "refused", "unreachable", "tampered", "stale"],
     page: "buy",
     examples: ["https://seller.example/weather", "https://seller.example/weather --service https://record.example"],
@@ -513,15 +514,15 @@ export const COMMANDS = {
     does: "buy one call of an endpoint (url or cap_ id) through a service: charged only if the answer passed",
     options: {
       "--input <json>": "a JSON object: the query of a GET, the body of a POST",
-      "--max-price <sum>": "most that may be paid, with the fee, in USDC, such as 0.05",
+      "--max-price <sum>": "highest price, fee included, in USDC, such as 0.05",
       "--yes": "pay without asking",
       "--key <file>": "your wallet's private key, in a file that only you can read (default: the demo's purse)",
-      "--escrow": "pay into escrow, where that is offered (0.05 to 1.00 USDC)",
+      "--escrow": "pay into escrow, if it is offered (0.05 to 1.00 USDC)",
       "--save <file>": "write the answer to this file instead, and the order to <file>.order.json",
-      "--method <method>": { means: "HTTP method, where the url has several", choices: ["GET", "POST"] },
+      "--method <method>": { means: "HTTP method, if the url has several", choices: ["GET", "POST"] },
       "--service <url>": "address of the service (default: base_url of the settings, which is the demo's)",
     },
-    prints: "the seller's answer; the check before it and what was charged go to stderr, the signed order to a file",
+    prints: "the seller's answer; the check and the charge go to stderr, the signed order to a file",
     exits: [
       ...["ungraded", "dear", "refused", "undelivered", "open", "wallet"],
       ...["already", "keys", "chain", "unreachable", "tampered", "stale"],
@@ -535,7 +536,7 @@ export const COMMANDS = {
   },
   resume: {
     args: "<file>",
-    does: "send a payment again that buy kept, until its outcome is known: it is the same order, charged once at most",
+    does: "send a payment that buy saved again, until its outcome is known: it is the same order, charged at most once",
     prints: "what buy would have printed: the seller's answer, and the signed order to a file",
     exits: [
       ...["refused", "undelivered", "open", "wallet"],
@@ -546,7 +547,7 @@ export const COMMANDS = {
     examples: ["answer.json.payment.json"],
   },
   doctor: {
-    does: "look at everything that a role needs, and name what to do",
+    does: "check everything that a role needs, and print what to do",
     options: {
       "--role <role>": {
         means: "what runs on this machine",
@@ -560,21 +561,21 @@ export const COMMANDS = {
     examples: ["", "--role publish --json"],
   },
   "gap accept": {
-    does: "write a hole into the commit chain, where everybody sees it: the log lost records before they were read",
-    prints: "the holes that were written",
+    does: "record in the chain of commits that the log lost records before they were ingested",
+    prints: "the gaps that were recorded",
     exits: PARTS,
     page: "operate",
   },
 } as const satisfies Record<string, CommandRow>;
 
-/** What first words that are no command stand for. */
+/** Descriptions of first words that are no command but only have subcommands. */
 export const GROUPS: Readonly<Record<string, string>> = {
   keys: "the signing keys",
-  listings: "what is listed",
+  listings: "the listed endpoints",
   register: "the register of companies",
-  wallets: "the wallets that calls are paid from",
-  plan: "what was planned for a day",
-  gap: "holes in the record",
+  wallets: "the wallets from which calls are paid",
+  plan: "the plan of a day",
+  gap: "gaps in the record",
 };
 
 /** Words of a command. */

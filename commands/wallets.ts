@@ -16,8 +16,9 @@ import { print } from "./printer.ts";
 import type { OptionsOf } from "./table.ts";
 
 /**
- * `touchstone wallets new`: makes the wallets that are missing: the known one, the one for gas, those that selling needs, and
- * blind ones until there are so many that were never used. A second run makes nothing. Prints what to send to each.
+ * `touchstone wallets new`: creates the wallets that are missing: the known one, the one for gas, those that selling
+ * needs, and blind ones until --blind of them were never used. A second run creates nothing. Prints what to send to
+ * each.
  */
 export function newWallets(config: Config, options: OptionsOf<"wallets new">): void {
   const folder = new WalletFolder(walletsFolderOf(config));
@@ -35,28 +36,30 @@ export function newWallets(config: Config, options: OptionsOf<"wallets new">): v
     ...{ dir: folder.dir, known: one("known"), gas: one("gas") },
     ...(sells ? { till: one("till"), float: one("float") } : {}),
     blind: made.map(({ address }) => address),
-    /** Blind wallets that were there and never used. */
+    /** Blind wallets that existed before and were never used. */
     unused: unused.map(({ address }) => address),
   };
-  const was = (single: { made: boolean }): string => (single.made ? "" : " (was there)");
-  const were = `${unused.length} blind wallets that were never used were there: ${made.length === 0 ? "none" : made.length} made`;
+  const was = (single: { made: boolean }): string => (single.made ? "" : " (existed)");
+  const were = `${unused.length} unused blind wallets existed, ${made.length === 0 ? "none" : made.length} made`;
   print(options, facts, [
-    `Wallets are in ${folder.dir}; whoever has a copy of that folder has the money.`,
-    `known  ${facts.known.address}${was(facts.known)}  send the asset here: most calls are paid from it`,
-    `gas    ${facts.gas.address}${was(facts.gas)}  the chain's own coin, a little, and only for \`wallets sweep\`${sells ? " and what is sold" : ""}`,
-    ...(facts.till ? [`till   ${facts.till.address}${was(facts.till)}  buyers pay it: it needs nothing`] : []),
-    ...(facts.float
-      ? [`float  ${facts.float.address}${was(facts.float)}  send the asset here: sellers are paid from it for buyers`]
+    `The wallets are in ${folder.dir}. Anybody with a copy of that folder can spend their money.`,
+    `known  ${facts.known.address}${was(facts.known)}  send the asset here: it pays most calls`,
+    `gas    ${facts.gas.address}${was(facts.gas)}  send a little of the chain's own coin here: it pays the gas of \`wallets sweep\`${sells ? " and of sales" : ""}`,
+    ...(facts.till
+      ? [`till   ${facts.till.address}${was(facts.till)}  send nothing here: it receives buyers' payments`]
       : []),
-    ...unused.map(({ address }) => `blind  ${address} (was there)`),
+    ...(facts.float
+      ? [`float  ${facts.float.address}${was(facts.float)}  send the asset here: it pays sellers for buyers`]
+      : []),
+    ...unused.map(({ address }) => `blind  ${address} (existed)`),
     ...facts.blind.map((address) => `blind  ${address}`),
     ...(unused.length > 0 ? [`${were}.`] : []),
-    "A blind wallet needs only the asset, no coin for gas. Fund each by itself, in uneven amounts and at different times,",
-    "from places that are not known to be yours, and never from the known wallet: docs/networks-and-wallets.md says why.",
+    "A blind wallet needs only the asset, no coin for gas. Fund each separately, with uneven amounts and at different times,",
+    "from addresses that are not known to be yours, never from the known wallet. The reasons: docs/networks-and-wallets.md",
   ]);
 }
 
-/** The folder of the wallets. @throws NoWallet where it holds none */
+/** Opens the folder of the wallets. @throws NoWallet if it has none */
 function wallets(config: Config): WalletFolder {
   const folder = new WalletFolder(walletsFolderOf(config));
   if (!folder.read().known) throw new NoWallet(`there are no wallets in ${folder.dir}: touchstone wallets new`);
@@ -67,10 +70,13 @@ const stateOf = ({ role, day, caps }: WalletBalances, today: string): string => 
   if (role !== "blind") return "";
   if (day === null) return "never used";
   const whose = caps.length === 1 ? "one endpoint" : `${caps.length} endpoints`;
-  return day >= today ? `in use today, ${whose}` : `used on ${day}, ${whose}: its leftovers may be swept`;
+  return day >= today ? `in use today, ${whose}` : `used on ${day}, ${whose}: what is left can be swept`;
 };
 
-/** `touchstone wallets list`: prints addresses, balances on every network, when each blind one paid, and what is low. */
+/**
+ * `touchstone wallets list`: prints addresses, balances on every network, the day each blind wallet paid, and low
+ * balances.
+ */
 export async function listWallets(config: Config, options: OptionsOf<"wallets list">): Promise<void> {
   const networks = paidNetworks(config);
   const folder = wallets(config);
@@ -112,7 +118,7 @@ interface SweptWallet {
   says: string;
 }
 
-/** How often a sweep looks for its transfer on the chain, and the pauses between, ms. */
+/** Number of times that a sweep looks for its transfer on the chain, and the pause between, ms. */
 const CHAIN_READS = 40;
 const PAUSE_MS = 500;
 const VALID_S = 600;
@@ -120,19 +126,19 @@ const VALID_S = 600;
 const PAYMENT_OPEN_MS = 3_600_000;
 
 /**
- * `touchstone wallets sweep`: moves what blind wallets of past days have left to one address, each by a signed EIP-3009
- * authorization that the gas wallet submits, so that a blind wallet never needs a coin for gas. Wallets of today, and those
- * that were never used, are left alone. With `--till` it moves the whole till instead, also the money that refunds would be
- * paid from. What was moved is read from the chain.
+ * `touchstone wallets sweep`: moves the rest of each blind wallet that paid on a past day to one address, by a signed
+ * EIP-3009 authorization that the gas wallet submits, so that a blind wallet never needs gas. It leaves wallets that
+ * paid today, and unused ones. With `--till` it moves the whole till instead, also the money for refunds. It reads the
+ * result from the chain.
  */
 export async function sweepWallets(config: Config, options: SweepOptions): Promise<void> {
-  if (!/^0x[0-9a-fA-F]{40}$/.test(options.to)) throw new ConfigError([`--to: ${options.to} is no address`]);
+  if (!/^0x[0-9a-fA-F]{40}$/.test(options.to)) throw new ConfigError([`--to: ${options.to} is not an address`]);
   const named = paidNetworks(config).filter(({ id }) => options.network === undefined || id === options.network);
   if (named.length === 0) throw new ConfigError([`--network: ${options.network} is not in the settings`]);
   const held = wallets(config).read();
-  if (!held.gas) throw new NoWallet("there is no wallet that pays the gas: touchstone wallets new");
+  if (!held.gas) throw new NoWallet("there is no gas wallet: touchstone wallets new");
   await requireNetworks(named);
-  // A payment that was signed late last night may still be charged.
+  // A payment that was signed shortly before midnight may still be charged.
   const today = dayOf(new Date(systemClock.now().getTime() - PAYMENT_OPEN_MS));
   const isOver = ({ address }: Wallet): boolean => {
     const days = held.uses.filter((use) => use.address === address).map(({ day }) => day);
@@ -154,14 +160,13 @@ export async function sweepWallets(config: Config, options: SweepOptions): Promi
   const lines = swept.map(({ network, symbol, from, amount, tx, says }) =>
     [`${amount} ${symbol}`, from, network, tx ?? "", says].filter(Boolean).join("  "),
   );
-  print(
-    options,
-    { to: options.to.toLowerCase(), swept },
-    lines.length > 0 ? lines : ["There is nothing left to sweep."],
-  );
+  print(options, { to: options.to.toLowerCase(), swept }, lines.length > 0 ? lines : ["There is nothing to sweep."]);
 }
 
-/** Sweeps wallets in one asset, one after the other: the gas key has one sequence of nonces. */
+/**
+ * Returns a function that sweeps a wallet in one asset. Call it for one wallet at a time: the gas wallet's nonces are
+ * in sequence.
+ */
 function sweeper(network: Network, token: Token, parts: { rail: Rail; gas: Wallet; options: SweepOptions }) {
   const { rail, gas, options } = parts;
   const reader = createReader(network.rpcUrls);
@@ -191,6 +196,6 @@ function sweeper(network: Network, token: Token, parts: { rail: Rail; gas: Walle
       if (seen) return { ...transfer, tx: seen.tx, says: seen.final ? "swept" : "swept, not final yet" };
       await systemClock.sleep(PAUSE_MS);
     }
-    return { ...transfer, tx: null, says: "sent, but not on the chain yet: look again with wallets list" };
+    return { ...transfer, tx: null, says: "sent, but not on the chain yet: check with wallets list" };
   };
 }

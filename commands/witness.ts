@@ -9,7 +9,7 @@ import { originOf, trustOf } from "../infra/tree/checkpoint.ts";
 import { COSIGNATURE, ED25519, formatVkey, type NoteKey } from "../infra/tree/note.ts";
 import { readPolicy } from "../infra/tree/policy.ts";
 import { parseVerifierKey } from "../pipelines/published/trust.ts";
-import { folders } from "../pipelines/roles/data-folder.ts";
+import { dataFolders } from "../pipelines/roles/data-folder.ts";
 import { WitnessState } from "../pipelines/witness/state.ts";
 import { Witness } from "../pipelines/witness/witness.ts";
 import { type Serving, serve } from "../serving/main.ts";
@@ -22,7 +22,7 @@ import type { OptionsOf } from "./table.ts";
 /** Names of keys are printable and have no space and no plus (c2sp.org/signed-note). */
 const NAME = /^[^\s+\p{C}]{1,200}$/u;
 
-/** The logs that the options name, by their verifier keys. @throws Failure `usage`, `unreadable` */
+/** Returns the verifier keys of the logs that the options name. @throws Failure `usage`, `unreadable` */
 async function logsOf({ log, logs }: Pick<OptionsOf<"witness">, "log" | "logs">): Promise<NoteKey[]> {
   const listed = logs === undefined ? [] : readPolicy(await readNamed(logs)).logs;
   const all = [...listed, ...log.map((vkey) => parseVerifierKey(vkey, ED25519))];
@@ -30,7 +30,7 @@ async function logsOf({ log, logs }: Pick<OptionsOf<"witness">, "log" | "logs">)
   return all;
 }
 
-/** Prints a witness's verifier key, made where there is none. */
+/** Prints a witness's verifier key, and creates the key if there is none. */
 function printKey(dir: string, options: OptionsOf<"witness">): void {
   const state = WitnessState.open(dir, options.name);
   const vkey = formatVkey(state.signer, COSIGNATURE);
@@ -38,7 +38,7 @@ function printKey(dir: string, options: OptionsOf<"witness">): void {
   print(options, { vkey }, [vkey]);
 }
 
-/** A witness that listens. */
+/** A witness with its listening server. */
 interface OpenWitness {
   witness: Witness;
   serving: Serving;
@@ -83,7 +83,7 @@ export async function witnessCommand(dir: string, options: OptionsOf<"witness">)
   }
 }
 
-/** The demo's witnesses: what the publisher is told of them, and the file of the policy that needs both. */
+/** The demo's witnesses: their names, keys and urls for the publisher, and the file of a policy that requires both. */
 export interface DemoWitnesses {
   witnesses: Config["witnesses"];
   policyFile: string;
@@ -93,16 +93,17 @@ export interface DemoWitnesses {
 const DEMO_WITNESSES = ["north", "south"] as const;
 
 /**
- * Two witnesses of the demo's log in this process, each with its own folder, key and port, and the policy that names them.
- * They have the real clock, as witnesses of others would, also while the record's time is simulated.
- * @param now decides which keys of the ring the policy names
+ * Opens two witnesses of the demo's log in this process, each with its own folder, key and port, and writes the policy
+ * that names them. They use the real clock, as other parties' witnesses would, also while the record's time is
+ * simulated.
+ * @param now time at which the log keys in the policy are valid
  * @throws Failure `port`, `record`
  */
 export async function openDemoWitnesses(
   { data_dir, base_url, market }: Pick<Config, "data_dir" | "base_url" | "market">,
   now: Date,
 ): Promise<DemoWitnesses> {
-  const { keys, witnesses: dir } = folders(data_dir);
+  const { keys, witnesses: dir } = dataFolders(data_dir);
   const { log, logs = [] } = trustOf(originOf(base_url), readRing(keys), now);
   const opened: OpenWitness[] = [];
   const close = async () => {

@@ -6,16 +6,16 @@ import { createInterface } from "node:readline";
 import { pathToFileURL } from "node:url";
 import { Failure } from "../infra/errors.ts";
 
-/** What the market's process reports once it runs: one JSON line, also written to `world.json` in its folder. */
+/** What the market's process prints once it runs: one JSON line, also written to `world.json` in its folder. */
 export interface WorldInfo {
   pid: number;
   rpcUrl: string;
   chainId: number;
   asset: string;
-  /** Its other chain, which takes Tempo's transactions; absent in a world that an earlier version started. */
+  /** Its Tempo chain; absent in a world that an earlier version started. */
   tempo?: { rpcUrl: string; chainId: number; asset: string };
   catalogue: string;
-  /** Catalogues that are first read so many days before the present. */
+  /** Catalogues that are first read `days` days before the present. */
   newcomers: { url: string; days: number }[];
   control: string;
   lease: string;
@@ -25,13 +25,13 @@ export interface WorldInfo {
 }
 
 export interface World extends WorldInfo {
-  /** True when the world was already running, because an earlier start was interrupted and this one continues. */
+  /** True if the world was already running: an earlier start was interrupted, and this one continues. */
   reused: boolean;
   /** Stops the world and waits until its process has ended. */
   stop(): Promise<void>;
   /** Leaves the world running; it ends by itself when its lease expires. */
   release(): void;
-  /** Aborts when the market's process died: then there is no chain to pay on, and no seller to call. */
+  /** Aborts when the market's process has died, with its chain and its sellers. */
   lost: AbortSignal;
 }
 
@@ -43,8 +43,8 @@ export function requireMarket(script: string): void {
   } catch {
     throw new Failure(
       "usage",
-      `the demo's market is not here (${script} and its development packages): a checkout with \`npm ci\` has it, an image ` +
-        "or `npm ci --omit=dev` has not; start without --market, or a role: observe, own, publish, serve",
+      `the demo's market is not installed (${script} and its development packages): a checkout with \`npm ci\` has it, an ` +
+        "image or `npm ci --omit=dev` has not; start without --market, or a role: observe, own, publish, serve",
     );
   }
 }
@@ -62,7 +62,7 @@ async function renew(info: WorldInfo): Promise<boolean> {
   }
 }
 
-/** The world that was started last in this folder, running or not; null where none was. */
+/** Reads the world that was last started in this folder, running or not; null if there is none. */
 export function readWorld(dir: string): WorldInfo | null {
   try {
     return JSON.parse(readFileSync(join(dir, "world.json"), "utf8")) as WorldInfo;
@@ -84,7 +84,8 @@ export const isAlive = (pid: number): boolean => {
 function boot(dir: string, script: string): Promise<WorldInfo> {
   const log = openSync(join(dir, "world.log"), "a");
   const child = spawn(process.execPath, [script, "--dir", dir], {
-    // Its own process group: a kill of ours must not take the chain, which holds other people's money.
+    // In its own process group, so that a signal to this process's group does not also end the chain and lose its
+    // state.
     detached: true,
     stdio: ["ignore", "pipe", log],
   });
@@ -94,7 +95,7 @@ function boot(dir: string, script: string): Promise<WorldInfo> {
       child.kill("SIGTERM");
       reject(new Error(`the market did not start: ${why} (see ${join(dir, "world.log")})`));
     };
-    const timer = setTimeout(() => fail(`nothing heard for ${BOOT_MS / 1000} s`), BOOT_MS);
+    const timer = setTimeout(() => fail(`no output for ${BOOT_MS / 1000} s`), BOOT_MS);
     child.once("error", (error) => fail(error.message));
     child.once("exit", (code) => fail(`it ended with ${code}`));
     createInterface({ input: child.stdout! }).once("line", (line) => {
@@ -105,27 +106,27 @@ function boot(dir: string, script: string): Promise<WorldInfo> {
       try {
         resolve(JSON.parse(line) as WorldInfo);
       } catch {
-        fail(`it said ${line.slice(0, 200)}`);
+        fail(`it printed ${line.slice(0, 200)}`);
       }
     });
   });
 }
 
 /**
- * Lets the people of the market use a service over its API: a watcher, a dispute, a re-test, a published call. What was
- * done before is not repeated. @throws Error with the text of the service's refusal
+ * Lets the market's users call a service over its API: a watcher, a dispute, a re-test, a published call. What an
+ * earlier start did is not repeated. @throws Error with the text of the service's refusal
  */
 export async function askPeople({ people }: WorldInfo, service: { url: string; origin: string }): Promise<void> {
   if (people === undefined) return;
   const headers = { "content-type": "application/json" };
   const signal = AbortSignal.timeout(PEOPLE_MS);
   const response = await fetch(people, { method: "POST", headers, body: JSON.stringify(service), signal });
-  if (!response.ok) throw new Error(`the people of the market: ${response.status} ${await response.text()}`);
+  if (!response.ok) throw new Error(`the market's users failed: ${response.status} ${await response.text()}`);
 }
 
 /**
- * Opens the demo's world (local chain and sellers), a process of its own that survives a kill of this process. It is
- * found by its `world.json`, or started. Its lease is renewed while this process lives.
+ * Opens the demo's world (local chains and sellers), a separate process that survives a kill of this process: finds it
+ * by its `world.json`, or starts it. Renews its lease while this process lives.
  * @throws Error naming the log file when it cannot be started
  */
 export async function openWorld(dir: string, script: string): Promise<World> {
@@ -140,7 +141,7 @@ export async function openWorld(dir: string, script: string): Promise<World> {
       lost.abort(
         new Failure(
           "chain",
-          `the market died; a new start goes on where this one was cut off (see ${join(dir, "world.log")})`,
+          `the market died; the next start continues where this one stopped (see ${join(dir, "world.log")})`,
         ),
       );
   }, LEASE_EVERY_MS);

@@ -105,7 +105,7 @@ export interface ServingDeps {
   folds?: FoldFolder;
   /** The parts needed to buy calls; absent: nothing is sold. */
   sales?: Sales;
-  /** What is missing when nothing is sold, in words for a client that wants to buy. */
+  /** Why nothing is sold, as a sentence for a client that wants to buy. */
   unsold?: string;
   /** The parts needed for our own paid operations, in addition to the rest; absent: there are none. */
   workshop?: Pick<WorkDeps, "egress" | "extractor" | "register"> & Partial<Pick<WorkDeps, "summariser" | "search">>;

@@ -81,7 +81,7 @@ function createAcceptWait(server: Server): () => number {
     const mine = { socket, at: systemClock.monotonic() };
     check = mine;
     socket.on("error", () => {});
-    // The connection was refused, or dropped because all sockets are in use, which tells nothing about the queue.
+    // The connection was refused, or dropped because all sockets are in use. That is no measurement of the queue.
     socket.once("close", () => {
       if (check === mine) check = null;
     });

@@ -4,7 +4,7 @@ import { dirname, resolve } from "node:path";
 import type { Config } from "../../infra/config.ts";
 import { broken, type Finding, off, ok, warn } from "../../infra/finding.ts";
 import { hasKeyring, loadKeys, loadSecret, loadSigner, readRing } from "../../infra/keys/keys.ts";
-import { folders, OBSERVER_SECRET } from "../../pipelines/roles/data-folder.ts";
+import { dataFolders, OBSERVER_SECRET } from "../../pipelines/roles/data-folder.ts";
 
 /** The roles that may run on this machine; `start` is all of them in one process. */
 const ROLES = ["start", "observe", "own", "publish", "serve"] as const;
@@ -12,8 +12,8 @@ export type Role = (typeof ROLES)[number];
 
 const GIB = 2 ** 30;
 /**
- * Free bytes below which writes will soon fail (broken), and below which a market of some thousand endpoints fills the
- * disk within weeks (warn).
+ * Free bytes below which writes will soon fail (broken), and below which the record of some thousand endpoints fills
+ * the disk within weeks (warn).
  */
 const DISK_BROKEN = GIB;
 const DISK_WARN = 10 * GIB;
@@ -26,14 +26,15 @@ export async function diskFindings({ data_dir }: Pick<Config, "data_dir">): Prom
   const { bavail, bsize } = await statfs(existingParent(resolve(data_dir)));
   const free = bavail * bsize;
   const says = `${(free / GIB).toFixed(1)} GiB free for ${resolve(data_dir)}`;
-  const todo = "make room, or set data_dir to a larger disk: a full one stops ingest, and nothing is paid then";
+  const todo =
+    "free some space, or set data_dir to a larger disk: when the disk is full, ingest stops and nothing is paid";
   if (free < DISK_BROKEN) return [broken("disk", says, todo)];
   return [free < DISK_WARN ? warn("disk", says, todo) : ok("disk", says)];
 }
 
 /** Checks that the keys and secrets which the role needs exist, and that only their owner can read them. */
 export async function keyFindings({ data_dir, log }: Pick<Config, "data_dir" | "log">, role: Role): Promise<Finding[]> {
-  const dir = folders(data_dir).keys;
+  const dir = dataFolders(data_dir).keys;
   if (!hasKeyring(dir)) {
     const says = `no keys in ${dir} yet`;
     return [
@@ -42,7 +43,7 @@ export async function keyFindings({ data_dir, log }: Pick<Config, "data_dir" | "
         : broken(
             "keys",
             says,
-            "where machines share a log, no role makes keys: copy the keyring from the machine where keygen made it",
+            "copy the keyring from the machine where keygen made it: with a shared log no role makes keys",
           ),
     ];
   }

@@ -9,7 +9,7 @@ import { WalletFolder, type WalletsHeld } from "../../infra/rails/wallet-folder.
 import { walletFindings as lowOnes, walletReport } from "../../infra/rails/wallet-report.ts";
 import { walletsFolderOf } from "../../pipelines/roles/data-folder.ts";
 
-/** Name of the finding that too few nodes of a network answer. */
+/** Name of a network's finding. */
 const networkName = (id: string): string => `network ${id}`;
 
 /**
@@ -22,19 +22,19 @@ export async function networkFindings(config: Config): Promise<Finding[]> {
   const found = await Promise.all(networks.filter(({ rpcUrls }) => rpcUrls.length > 0).map(tooFewNodes));
   return [
     ...unread.map(({ id }) =>
-      broken(networkName(id), "no node is named for it, so nothing is paid", "set chain.rpc_url, or networks"),
+      broken(networkName(id), "the settings name no node of it, so nothing is paid", "set chain.rpc_url, or networks"),
     ),
     ...found.flat(),
   ];
 }
 
-/** Reports a network on which too few nodes answer to believe a settlement. Nothing is signed there. */
+/** Reports a network on which fewer nodes answer than must agree on a settlement. No payment is signed on it. */
 async function tooFewNodes(network: Network): Promise<Finding[]> {
   const found = await checkNetwork(network);
   const answering = found.filter(({ name, standing }) => name.includes(" node ") && standing === "ok").length;
   if (answering >= network.agree) return found;
-  const says = `${answering} of ${network.rpcUrls.length} nodes answer, and ${network.agree} must`;
-  return [...found, broken(networkName(network.id), says, "bring them up, or name others")];
+  const says = `${answering} of ${network.rpcUrls.length} nodes answer, and ${network.agree} are needed`;
+  return [...found, broken(networkName(network.id), says, "start the nodes, or name others")];
 }
 
 /**
@@ -44,7 +44,13 @@ async function tooFewNodes(network: Network): Promise<Finding[]> {
 export async function walletFindings(config: Config, nodes: readonly Finding[] = []): Promise<Finding[]> {
   const { wallets } = config;
   if (wallets.mint)
-    return [warn("wallets", "they mint, which only a local chain allows", "wallets.mint is for a chain of your own")];
+    return [
+      warn(
+        "wallets",
+        "they mint their money, which works only on a local chain",
+        "unset wallets.mint on any other chain",
+      ),
+    ];
   const folder = new WalletFolder(walletsFolderOf(config));
   const held = folder.read();
   if (!held.known) return [broken("wallets", `none in ${folder.dir}, so nothing is paid`, "touchstone wallets new")];
@@ -69,16 +75,15 @@ export function blindFindings({ observe }: Pick<Config, "observe">): Finding[] {
   const { known_addresses: known, blind_addresses: blind } = observe;
   const name = "observe.blind_addresses";
   const cost =
-    "a seller that keeps the address of one known call tells every blind one by it, and can serve us alone: " +
-    "blind calls and re-tests then show no more than known ones do";
-  const todo =
-    "name addresses of this machine for both, of another network if there is one, and start the observer anew";
+    "a seller that stores the address of a known call recognises blind calls by it, and can treat them specially: " +
+    "blind calls and re-tests then prove no more than known ones";
+  const todo = "name addresses of this machine for both, in different networks if possible, and restart the observer";
   if (blind.length === 0) return [warn(name, `empty: known and blind calls leave from one address; ${cost}`, todo)];
   const families = new Set(blind.map(isIP));
   const lacking = [...new Set(known.map(isIP))].filter((family) => !families.has(family));
-  if (lacking.length === 0) return [ok(name, `${blind.length}, none of them a known one`)];
+  if (lacking.length === 0) return [ok(name, `${blind.length} addresses, none of them in observe.known_addresses`)];
   const of = lacking.map((family) => `IPv${family}`).join(" and ");
-  return [warn(name, `none of ${of}: the system chooses there, maybe a known one; ${cost}`, todo)];
+  return [warn(name, `none of ${of}: there the system chooses the address, maybe a known one; ${cost}`, todo)];
 }
 
 const ASKED_AT_ONCE = 8;
@@ -91,8 +96,8 @@ const TEST_MESSAGE = {
 } as const;
 
 /**
- * Asks the signer that holds keys outside the wallet folder for a signature now. No findings when all keys are in the
- * folder.
+ * Requests a test signature from the signer that holds keys outside the wallet folder. Returns no findings if all keys
+ * are in the folder.
  */
 async function signerFindings({ known, gas, till, float, blind }: WalletsHeld): Promise<Finding[]> {
   const outside = [known, gas, till, float, ...blind].flatMap((one) => (one?.signer === undefined ? [] : [one]));

@@ -12,14 +12,14 @@ import { WalletFolder } from "../../infra/rails/wallet-folder.ts";
 import { walletsFolderOf } from "../../pipelines/roles/data-folder.ts";
 
 /**
- * Number of transactions for which there must be gas. With less nothing is sold, since an answer that cannot be charged
- * is our loss.
+ * Number of transactions for which there must be gas. With less nothing is sold, since the service bears the cost of a
+ * call that it cannot charge.
  */
 const MIN_TRANSACTIONS = 10n;
 const GAS_PER_TRANSACTION = 500_000n;
 
 /**
- * Returns the balance of the gas wallet, the gas that one sale takes, and the current gas price, all in wei.
+ * Returns the balance of the gas wallet, the balance that it needs, and the current gas price per unit, all in wei.
  * @throws ChainDown
  */
 export async function gasOf(reader: Reader, address: string) {
@@ -29,13 +29,14 @@ export async function gasOf(reader: Reader, address: string) {
 }
 
 /**
- * Most seconds until a block is final for which escrow is offered: the buyer waits that long before the seller is paid.
+ * Escrow is offered only if a block is final within this time, seconds: the buyer waits that long before the seller is
+ * paid.
  */
 const FINAL_WITHIN_S = 12;
 
 /**
- * Returns why escrow is not offered on a network, or null: its contracts are not deployed there, or a block becomes
- * final too late.
+ * Returns why escrow is not offered on a network, or null: its contracts are not deployed there, or blocks become final
+ * too late.
  * @throws ChainDown
  */
 export async function escrowMissing(network: Network, rail: Pick<Rail, "balance">): Promise<string | null> {
@@ -50,17 +51,24 @@ export async function sellingFindings(config: Config): Promise<Finding[]> {
   const network = soldNetwork(config);
   if (!network) return [off("sell", "sell.network names no network, so nothing is sold")];
   const rail = railOn([network]);
-  const checked = await runCheck("sell.network", "look at its nodes", () => checkNetwork(network));
+  const checked = await runCheck("sell.network", "check its nodes", () => checkNetwork(network));
   const nodes = checked.map((one) => ({ ...one, name: `sell ${one.name}` }));
   // The checks below ask the same nodes.
   if (!checked.some(({ name, standing }) => name.includes(" node ") && standing === "ok"))
-    return [...nodes, broken(`sell network ${network.id}`, "none of its nodes answers: nothing is sold", "see above")];
+    return [
+      ...nodes,
+      broken(
+        `sell network ${network.id}`,
+        "none of its nodes answers, so nothing is sold",
+        "see the findings about its nodes",
+      ),
+    ];
   const found = await Promise.all([
-    runCheck("sell wallets", "look at the folder of the wallets", () => walletsOf(config, network, rail)),
+    runCheck("sell wallets", "check the folder of the wallets", () => walletsOf(config, network, rail)),
     ...config.sell.facilitators.map((one, n) =>
-      runCheck(`facilitator ${n + 1}`, "ask it again, or name another one", () => facilitatorOf(one, n, network)),
+      runCheck(`facilitator ${n + 1}`, "try again, or name another one", () => facilitatorOf(one, n, network)),
     ),
-    runCheck("escrow", "look at the node", async () => {
+    runCheck("escrow", "check the node", async () => {
       const missing = await escrowMissing(network, rail);
       return [missing === null ? ok("escrow", "is offered") : ok("escrow", `is not offered: ${missing}`)];
     }),
@@ -90,14 +98,14 @@ async function walletsOf(config: Config, network: Network, rail: Pick<Rail, "bal
       : broken(
           "sell gas",
           `${gas.address} holds ${formatEther(coin)} of the chain's coin, and ${formatEther(needs)} is needed: nothing is sold`,
-          "send it a little of the chain's own coin",
+          "send a little of the chain's own coin to it",
         ),
     ...(price > network.gasCeiling
       ? [
           broken(
             "sell gas price",
             `gas costs ${formatGwei(price)} gwei, more than ${formatGwei(network.gasCeiling)}: nothing is sold`,
-            "ask another node; where it is right, raise gas_ceiling_gwei of the network",
+            "compare with another node; if the price is right, raise gas_ceiling_gwei of the network",
           ),
         ]
       : []),
@@ -112,6 +120,6 @@ async function facilitatorOf(
   const name = `facilitator ${n + 1}`;
   if (one === "own") return [ok(name, "this process: the wallet for gas pays")];
   if (await settlesOn({ name, ...one }, network.id)) return [ok(name, `it settles exact on ${network.id}`)];
-  const says = `${one.url} does not say that it settles exact on ${network.id}`;
-  return [broken(name, says, "name another one, or another network")];
+  const text = `${one.url} does not list exact on ${network.id} as supported`;
+  return [broken(name, text, "name another facilitator, or another network")];
 }

@@ -8,15 +8,15 @@ import { findSourceProblems } from "../../pipelines/roles/parts.ts";
 const LOCAL = /^(?:localhost|127\.\d+\.\d+\.\d+|\[::1\])$/;
 
 /**
- * Checks settings that are valid one by one but wrong together. `loadConfig` reads them one by one and cannot see this.
+ * Checks settings that are valid one by one but wrong together, which `loadConfig` does not detect.
  */
 export async function settingsFindings(config: Config): Promise<Finding[]> {
   const found = [
     ...addressFindings(config),
     ...storeFindings(config),
     ...spendFindings(config),
-    ...(await findSourceProblems(config)).map(([name, says]) =>
-      broken(name, says, `one of ${ownAddresses().join(", ")}`),
+    ...(await findSourceProblems(config)).map(([name, text]) =>
+      broken(name, text, `name one of ${ownAddresses().join(", ")}`),
     ),
   ];
   const from = config.file ?? "the environment and the defaults";
@@ -31,8 +31,8 @@ function addressFindings({ base_url, host, allow_loopback, limits }: Config): Fi
     found.push(
       warn(
         "base_url",
-        `${base_url} leads only this machine here`,
-        "set base_url to the address others reach: it is in every link, and names the log's origin for good",
+        `${base_url} is reachable only from this machine`,
+        "set base_url to the public address: every link has it, and the log's origin, which cannot be changed later",
       ),
     );
   else if (protocol === "http:")
@@ -44,16 +44,16 @@ function addressFindings({ base_url, host, allow_loopback, limits }: Config): Fi
       warn(
         "allow_loopback",
         isLocal
-          ? "addresses of this machine may be fetched: for the demo and for tests"
-          : `strangers can make us fetch addresses of this machine, and others reach it at ${base_url}`,
-        "leave it off on a machine that strangers reach",
+          ? "addresses of this machine may be fetched, which is for the demo and for tests"
+          : `strangers can make this service, public at ${base_url}, fetch addresses of this machine`,
+        "leave it off on a public machine",
       ),
     );
   if (!isLocal && LOCAL.test(host) && limits.trusted_proxies.length === 0)
     found.push(
       warn(
         "limits.trusted_proxies",
-        "all clients come through a proxy here and share one client's limits",
+        "behind a proxy all clients share the limits of one client",
         "name the proxy's address in limits.trusted_proxies",
       ),
     );
@@ -67,8 +67,8 @@ function storeFindings({ stores, log, sell }: Config): Finding[] {
     found.push(
       broken(
         "stores",
-        `what is private and what is published would be in one bucket, ${open}`,
-        "two buckets: touchstone buckets makes them",
+        `private and published objects would be in one bucket, ${open}`,
+        "name two buckets: touchstone buckets makes them",
       ),
     );
   const ids = [stores.private_key_id, stores.public_key_id, stores.orders_key_id].filter((id) => id !== null);
@@ -76,33 +76,39 @@ function storeFindings({ stores, log, sell }: Config): Finding[] {
     found.push(
       broken(
         "stores",
-        "one key opens two stores: a server could read what is private",
-        "give each store credentials of its own",
+        "two stores have the same credentials, so a serving machine could read the private one",
+        "give each store its own credentials",
       ),
     );
   if (orders !== null && (orders === hidden || orders === open))
     found.push(
       broken(
         "stores.orders",
-        `what buyers bought would be in one bucket with other things, ${orders}`,
-        "a bucket of its own: touchstone buckets makes it",
+        `answers of bought calls would be in the bucket of another store, ${orders}`,
+        "name a separate bucket: touchstone buckets makes it",
       ),
     );
   if (sell.network !== null && log !== null && orders === null)
     found.push(
       warn(
         "stores.orders",
-        "several machines may sell, and what their buyers bought is in a folder of this one",
-        "set stores.orders to a bucket that every selling replica reaches, or sell from this machine alone",
+        "several machines may sell, but answers of bought calls are stored in a folder of this machine",
+        "set stores.orders to a bucket that all selling machines can reach, or sell from this machine alone",
       ),
     );
   if ((hidden === null) !== (open === null))
-    found.push(warn("stores", "one store is a bucket and the other a folder of this machine", "set both, or neither"));
+    found.push(
+      warn(
+        "stores",
+        "one store is a bucket and the other a folder of this machine",
+        "name a bucket for both, or for neither",
+      ),
+    );
   if (log !== null && hidden === null)
     found.push(
       warn(
         "stores",
-        "several machines share the log, and the store is a folder of this one",
+        "several machines share the log, but the stores are folders of this machine",
         "set stores.private and stores.public to buckets",
       ),
     );
@@ -115,8 +121,8 @@ function spendFindings({ spend }: Config): Finding[] {
   return order.slice(1).flatMap((larger, i) => {
     const smaller = order[i]!;
     if (parseMoney(spend[smaller]) <= parseMoney(spend[larger])) return [];
-    const says = `spend.${smaller} is ${spend[smaller]}, more than spend.${larger}, ${spend[larger]}`;
-    return [warn(`spend.${smaller}`, says, `lower spend.${smaller}, or raise spend.${larger}`)];
+    const text = `spend.${smaller} is ${spend[smaller]}, more than spend.${larger}, ${spend[larger]}`;
+    return [warn(`spend.${smaller}`, text, `lower spend.${smaller}, or raise spend.${larger}`)];
   });
 }
 

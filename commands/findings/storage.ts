@@ -8,7 +8,7 @@ import { openStore, type StoreName } from "../../infra/store/open.ts";
 import { createLogger } from "../../infra/telemetry.ts";
 import { CHECKPOINT } from "../../pipelines/published/objects.ts";
 import { LOG_TOPICS } from "../../pipelines/record/topics.ts";
-import { folders } from "../../pipelines/roles/data-folder.ts";
+import { dataFolders } from "../../pipelines/roles/data-folder.ts";
 import { examineRecord } from "../../pipelines/roles/record-identity.ts";
 import { withOpen } from "../files.ts";
 import type { Role } from "./machine.ts";
@@ -16,7 +16,7 @@ import type { Role } from "./machine.ts";
 /** Opens the log without creating topics. */
 const openSilently = (config: Config, known?: KnownLog): Promise<Log> => {
   const kafka = { ...config.kafka, create: false };
-  return openLog({ ...config, kafka }, LOG_TOPICS, folders(config.data_dir).log, createLogger("silent"), known);
+  return openLog({ ...config, kafka }, LOG_TOPICS, dataFolders(config.data_dir).log, createLogger("silent"), known);
 };
 
 /** Ignores the error of a log that does not exist yet: the first role that starts creates it. */
@@ -26,14 +26,14 @@ const unlessNotBegun = (error: unknown) => {
 
 /**
  * Checks that the log, the stores and the keys belong to one record. If one is missing or belongs to another record,
- * the finding names it and says what to do.
+ * the finding names it, and what to do.
  */
 export async function recordFindings(config: Config, role: Role): Promise<Finding[]> {
-  if (role === "serve") return [off("record", "serve has no private store to hold the log against")];
+  if (role === "serve") return [off("record", "serve has no private store to compare the log with")];
   const found = await examineRecord(config);
-  if (found === null) return [off("record", "none here yet: the first start makes it")];
+  if (found === null) return [off("record", "none yet: the first start makes it")];
   const { known, says, holdAgainst } = found;
-  const dir = folders(config.data_dir).log;
+  const dir = dataFolders(config.data_dir).log;
   if (config.log === null && !existsSync(logFileIn(dir))) refuseNewLog(dir, known);
   else await withOpen(openSilently(config, known), holdAgainst).catch(unlessNotBegun);
   return [ok("record", says)];
@@ -44,7 +44,7 @@ export async function recordFindings(config: Config, role: Role): Promise<Findin
  * created.
  */
 export async function logFindings(config: Config): Promise<Finding[]> {
-  const dir = folders(config.data_dir).log;
+  const dir = dataFolders(config.data_dir).log;
   if (config.log === null && !existsSync(logFileIn(dir)))
     return [off("log", `none in ${dir} yet: the first start makes it`)];
   return withOpen(openSilently(config), async (log) => {
@@ -56,12 +56,12 @@ export async function logFindings(config: Config): Promise<Finding[]> {
     return [ok("log", `${where}: ${log.partitions} partitions, ${records} records of paid calls so far`)];
   }).catch((error: unknown) => {
     unlessNotBegun(error);
-    return [ok("log", `${config.log}: its topics are there, and the first role of the pipeline that starts begins it`)];
+    return [ok("log", `${config.log}: it has its topics, and the first role of the pipeline will begin it`)];
   });
 }
 
 /**
- * The stores that each role opens, and whether it writes to them. The orders store is opened only where calls are sold.
+ * The stores that each role opens, and whether it writes to them. The orders store is opened only if calls are sold.
  */
 const STORE_ACCESS: Record<Role, Partial<Record<StoreName, "reads" | "writes">>> = {
   start: { private: "writes", public: "writes", orders: "writes" },
@@ -72,15 +72,15 @@ const STORE_ACCESS: Record<Role, Partial<Record<StoreName, "reads" | "writes">>>
 };
 
 /**
- * Checks a store: the role can write to it with conditional writes (tried with an object that is deleted again), and a
- * private store refuses requests without credentials.
+ * Checks that the role can use a store: for a writer, with a conditional write of an object that is deleted again. Also
+ * checks that a private store refuses requests without credentials.
  */
 export async function storeFindings(config: Config, role: Role, name: StoreName): Promise<Finding[]> {
   const sells = config.sell.network !== null;
   const way = name === "orders" && !sells ? undefined : STORE_ACCESS[role][name];
   if (way === undefined) return [off(`store.${name}`, `${role} does not open it`)];
   const address = config.stores[name];
-  if (address === null) return [folderFinding(name, folders(config.data_dir)[name], way)];
+  if (address === null) return [folderFinding(name, dataFolders(config.data_dir)[name], way)];
   return withOpen(openStore(config, name, "", way === "writes"), async (store) => {
     const head = name === "public" ? await store.head(CHECKPOINT) : null;
     const has = name === "public" ? `, ${head ? "with a checkpoint" : "nothing published yet"}` : "";
@@ -99,7 +99,7 @@ function folderFinding(name: StoreName, dir: string, way: "reads" | "writes"): F
     return broken(
       `store.${name}`,
       `${dir} cannot be ${way === "writes" ? "written" : "read"} by this user`,
-      `chown it`,
+      `change its owner with chown`,
     );
   }
   return ok(`store.${name}`, `${dir} can be ${way === "writes" ? "written" : "read"}`);
@@ -113,10 +113,18 @@ async function closedFinding(config: Config, name: "private" | "orders", address
     await store.head("doctor/nobody");
   } catch (error) {
     const { name: fault } = error as Error;
-    if (fault === "StoreUnfit") return ok(`store.${name}.closed`, `${address} keeps out everybody without credentials`);
-    return warn(`store.${name}.closed`, `it cannot be told who is kept out: ${fault}`, "ask again");
+    if (fault === "StoreUnfit") return ok(`store.${name}.closed`, `${address} refuses requests without credentials`);
+    return warn(
+      `store.${name}.closed`,
+      `a request without credentials failed, so it is not known whether it would be refused: ${fault}`,
+      "try again",
+    );
   } finally {
     await store.close();
   }
-  return broken(`store.${name}.closed`, `anybody can look into ${address}`, "close the bucket: touchstone buckets");
+  return broken(
+    `store.${name}.closed`,
+    `${address} answers requests without credentials`,
+    "close the bucket: touchstone buckets",
+  );
 }

@@ -25,9 +25,9 @@ export async function openStore(
     throw new StoreUnfit(`${address} needs stores.${name}_key_id and stores.${name}_key`);
   }
   const { openS3Store } = await import("./s3/s3.ts");
-  const [bucket, ...folders] = address.slice("s3://".length).split("/");
+  const [bucket, ...path] = address.slice("s3://".length).split("/");
   const { region, endpoint } = stores;
   const who = { accessKeyId: id ?? "", secretAccessKey: secret ?? "", anonymous };
-  const at = { bucket: bucket!, prefix: folders.join("/"), region, endpoint, ...who };
+  const at = { bucket: bucket!, prefix: path.join("/"), region, endpoint, ...who };
   return openS3Store(at, { probe: writes });
 }

@@ -159,7 +159,7 @@ export class StoreUnfit extends Failure {
   }
 }
 
-/** The store forbids reading a key; some stores answer so for a key without an object (unlisted.ts). */
+/** The store forbids reading a key; some stores answer so for a key without an object (refusal-reader.ts). */
 export class StoreRefused extends StoreUnfit {}
 
 /** Thrown when no attempt got a usable answer from the store. A write may or may not have been done. */

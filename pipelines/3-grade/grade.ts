@@ -8,7 +8,7 @@ import { digestsOf, getDigest, type PrintedRows, printRows, type Window } from "
 import { Fold, type FoldedSums } from "./fold.ts";
 import { MISSING, PACKED, PACKED_SCALE, PackedRows, type RowCounts } from "./packed.ts";
 import { AFTER, BLOCK_MS, EVIDENCE_ROWS, params, windowStart } from "./params.ts";
-import { RelatedParties, type RelatedParty } from "./related.ts";
+import { type NonDeliveringSeller, RelatedParties } from "./related.ts";
 import type { PartName, Sums } from "./sums.ts";
 
 /**
@@ -192,12 +192,12 @@ export interface GradeOptions extends BatchOptions {
    * The table of related parties (payees and domains that took money) for the flags. Default: the endpoints of this
    * lake that took money; use it only where nothing was published yet.
    */
-  related?: readonly RelatedParty[];
+  related?: readonly NonDeliveringSeller[];
 }
 
 export interface GradeSummary {
   /** Endpoints of this lake that took money, by this run, ascending: rows of the next table of related parties. */
-  thieves: RelatedParty[];
+  nonDelivering: NonDeliveringSeller[];
   /**
    * Number of graded endpoints, of their rows in the window that no correction withdrew, and of lines that were left
    * out.
@@ -259,8 +259,8 @@ export async function* gradeChunks(
   const numbers = { theft_before: theftBefore, chunk_rows: chunkRows, block_ms: BLOCK_MS };
   await db.run(sql("grade/due:chunks"), { ...window, ...numbers });
   await db.run(sql("grade/digest:printing"));
-  const thieves = await db.all<RelatedParty>(sql("grade/related:thieves"));
-  const related = new RelatedParties(options.related ?? thieves);
+  const nonDelivering = await db.all<NonDeliveringSeller>(sql("grade/related:thieves"));
+  const related = new RelatedParties(options.related ?? nonDelivering);
   const chunks = await db.all<{ chunk: number }>("SELECT DISTINCT chunk FROM grade_due ORDER BY chunk");
   const read = { caps: 0, rows: 0, leftOut: 0 };
   for (const { chunk } of chunks) {
@@ -273,7 +273,7 @@ export async function* gradeChunks(
     }
   }
   await db.run(sql("grade/due:clear"));
-  return { thieves, read };
+  return { nonDelivering, read };
 }
 
 /** Grades endpoints as {@link gradeChunks} does, but returns all lines of the run at once. */

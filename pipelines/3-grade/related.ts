@@ -3,7 +3,7 @@ import { canonicalText } from "../../infra/canonical.ts";
 import { addressKey } from "../record/networks.ts";
 
 /** An endpoint that took money without an answer within the window, with its payee and registrable domain. */
-export interface RelatedParty {
+export interface NonDeliveringSeller {
   cap: string;
   pay_to: string | null;
   domain: string | null;
@@ -31,10 +31,11 @@ export class RelatedParties {
    */
   readonly sha256: string;
 
-  constructor(parties: readonly RelatedParty[]) {
+  constructor(sellers: readonly NonDeliveringSeller[]) {
     const hash = createHash("sha256");
-    const byCap = (a: RelatedParty, b: RelatedParty) => Buffer.compare(Buffer.from(a.cap), Buffer.from(b.cap));
-    for (const { cap, pay_to, domain } of [...parties].sort(byCap)) {
+    const byCap = (a: NonDeliveringSeller, b: NonDeliveringSeller) =>
+      Buffer.compare(Buffer.from(a.cap), Buffer.from(b.cap));
+    for (const { cap, pay_to, domain } of [...sellers].sort(byCap)) {
       hash.update(`${canonicalText({ cap, domain, pay_to })}\n`);
       addCap(this.#payTo, payeeKey(pay_to), cap);
       addCap(this.#domain, domain, cap);
@@ -43,7 +44,7 @@ export class RelatedParties {
   }
 
   /** Flags of one endpoint. Its own entries in the table do not count. */
-  flagsOf(endpoint: RelatedParty): RelatedFlags {
+  flagsOf(endpoint: NonDeliveringSeller): RelatedFlags {
     return {
       payee: hasAnother(this.#payTo, payeeKey(endpoint.pay_to), endpoint.cap),
       domain: hasAnother(this.#domain, endpoint.domain, endpoint.cap),
@@ -51,7 +52,7 @@ export class RelatedParties {
   }
 
   /** Other endpoints that took money with this payee or under this registrable domain, ascending. */
-  relatedEndpoints({ cap, pay_to, domain }: Omit<RelatedParty, "cap"> & { cap: string | null }): string[] {
+  nonDeliveringCaps({ cap, pay_to, domain }: Omit<NonDeliveringSeller, "cap"> & { cap: string | null }): string[] {
     const all = new Set([
       ...(this.#payTo.get(payeeKey(pay_to) ?? "") ?? []),
       ...(this.#domain.get(domain ?? "") ?? []),

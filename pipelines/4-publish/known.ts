@@ -1,7 +1,7 @@
 import { canonicalText, sha256hex } from "../../infra/canonical.ts";
 import type { Statements } from "../../infra/lake/duckdb.ts";
 import { sql } from "../../infra/lake/sql.ts";
-import { RelatedParties, type RelatedParty } from "../3-grade/related.ts";
+import { type NonDeliveringSeller, RelatedParties } from "../3-grade/related.ts";
 import { type ListingFacts, toListingFacts } from "../published/endpoint.ts";
 import type { PublishedFold } from "../published/fold.ts";
 import type { RunHeader } from "../record/card.ts";
@@ -115,15 +115,15 @@ export function relatedPartyDrafts(
 ): (Draft & { kind: "kin" })[] {
   if (!run.thieves) return [];
   const read = new Set(Object.values(run.positions).flatMap((offsets) => Object.keys(offsets)));
-  const isCovered = (cap: string): boolean =>
+  const isReplaced = (cap: string): boolean =>
     read.has(String(partitionOf(cap, partitions))) && relatedParties.changedAt(cap) <= run.now;
-  const table = new Map(relatedParties.table.map((party) => [party.cap, party]));
-  const reported = new Set(run.thieves.map(({ cap }) => cap));
-  const remove = [...table.keys()].filter((cap) => isCovered(cap) && !reported.has(cap));
-  const add = run.thieves.filter((party) => isCovered(party.cap) && !isSameParty(party, table.get(party.cap)));
-  const rows: (string | RelatedParty)[] = [...remove, ...add];
+  const table = new Map(relatedParties.table.map((seller) => [seller.cap, seller]));
+  const nonDelivering = new Set(run.thieves.map(({ cap }) => cap));
+  const remove = [...table.keys()].filter((cap) => isReplaced(cap) && !nonDelivering.has(cap));
+  const add = run.thieves.filter((seller) => isReplaced(seller.cap) && !isSameSeller(seller, table.get(seller.cap)));
+  const rows: (string | NonDeliveringSeller)[] = [...remove, ...add];
   for (const cap of remove) table.delete(cap);
-  for (const party of add) table.set(party.cap, party);
+  for (const seller of add) table.set(seller.cap, seller);
   const { sha256 } = new RelatedParties([...table.values()]);
   const drafts: (Draft & { kind: "kin" })[] = [];
   for (let at = 0; at < rows.length; at += ROWS_PER_LEAF) {
@@ -132,14 +132,14 @@ export function relatedPartyDrafts(
       kind: "kin",
       computed_at: run.now,
       kin: at + ROWS_PER_LEAF < rows.length ? null : sha256,
-      add: some.filter((row) => typeof row !== "string").map((party) => ({ ...party })),
+      add: some.filter((row) => typeof row !== "string").map((seller) => ({ ...seller })),
       remove: some.filter((row) => typeof row === "string"),
     });
   }
   return drafts;
 }
 
-const isSameParty = (a: RelatedParty, b: RelatedParty | undefined): boolean =>
+const isSameSeller = (a: NonDeliveringSeller, b: NonDeliveringSeller | undefined): boolean =>
   a.pay_to === b?.pay_to && a.domain === b?.domain;
 
 export type CommitmentDraft = Draft & { kind: "commitment" };

@@ -4,14 +4,14 @@ import type { Store } from "../../infra/store/store.ts";
 import type { Logger } from "../../infra/telemetry.ts";
 import { ZstdPacking } from "../../infra/zstd.ts";
 import { lakePositions } from "../2-ingest/load.ts";
-import { RelatedParties, type RelatedParty } from "../3-grade/related.ts";
+import { type NonDeliveringSeller, RelatedParties } from "../3-grade/related.ts";
 import type { DayClose, EvidenceDraft } from "../4-publish/filings.ts";
 import { BadPrivate } from "../4-publish/generation.ts";
 import type { Publisher } from "../4-publish/publisher.ts";
 import { parseJson } from "../published/errors.ts";
 import type { PublishedFold } from "../published/fold.ts";
 import { evidenceKey } from "../published/objects.ts";
-import { RelatedPartyRows } from "../record/card.ts";
+import { NonDeliveringSellers } from "../record/card.ts";
 import type { RelatedPartiesLine } from "../record/evidence.ts";
 import { addDays, dayOf } from "../record/time.ts";
 import type { Positions } from "../record/volatile.ts";
@@ -220,12 +220,12 @@ const createEmptyDraft = (day: string): EvidenceDraft => ({
 async function loadKeptTable(
   privateStore: Store,
   sha256: string,
-  known: Map<string, readonly RelatedParty[]>,
+  known: Map<string, readonly NonDeliveringSeller[]>,
 ): Promise<void> {
   const key = `kin/${sha256}.json`;
   const object = await privateStore.get(key);
   if (!object) return;
-  const { data } = RelatedPartyRows.safeParse(parseJson(object.bytes));
+  const { data } = NonDeliveringSellers.safeParse(parseJson(object.bytes));
   if (!data || new RelatedParties(data).sha256 !== sha256) throw new BadPrivate(key, "is not what its name says");
   known.set(
     sha256,
@@ -240,23 +240,25 @@ async function loadKeptTable(
  * whose table is not known
  */
 function tableLines(
-  tables: ReadonlyMap<string, readonly RelatedParty[]>,
+  tables: ReadonlyMap<string, readonly NonDeliveringSeller[]>,
   names: readonly string[],
   missing: (sha256: string) => void,
 ): RelatedPartiesLine[] {
   const lines: RelatedPartiesLine[] = [];
-  let before: readonly RelatedParty[] = [];
+  let before: readonly NonDeliveringSeller[] = [];
   for (const name of names) {
     const table = tables.get(name);
     if (!table) {
       missing(name);
       continue;
     }
-    const partiesBefore = new Map(before.map((party) => [party.cap, party]));
+    const sellersBefore = new Map(before.map((seller) => [seller.cap, seller]));
     const capsNow = new Set(table.map(({ cap }) => cap));
-    const isSame = (a: RelatedParty, b: RelatedParty | undefined) =>
+    const isSame = (a: NonDeliveringSeller, b: NonDeliveringSeller | undefined) =>
       b !== undefined && a.domain === b.domain && a.pay_to === b.pay_to;
-    const add = table.filter((party) => !isSame(party, partiesBefore.get(party.cap))).map((party) => ({ ...party }));
+    const add = table
+      .filter((seller) => !isSame(seller, sellersBefore.get(seller.cap)))
+      .map((seller) => ({ ...seller }));
     lines.push({ kin: name, add, remove: before.flatMap(({ cap }) => (capsNow.has(cap) ? [] : [cap])) });
     before = table;
   }

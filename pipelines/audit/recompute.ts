@@ -1,6 +1,6 @@
 import { canonicalText } from "../../infra/canonical.ts";
 import { gradeRows } from "../3-grade/pure.ts";
-import { NO_RELATED_PARTIES, RelatedParties, type RelatedParty } from "../3-grade/related.ts";
+import { NO_RELATED_PARTIES, type NonDeliveringSeller, RelatedParties } from "../3-grade/related.ts";
 import { nextCardsOf } from "../4-publish/take-lines.ts";
 import { parseJson, Unproven } from "../published/errors.ts";
 import { type EvidenceFile, fetchFile, readFile } from "../published/files.ts";
@@ -327,7 +327,7 @@ export async function relatedPartyTables(
 }
 
 async function readTables(source: Source, file: EvidenceFile, tables: Map<string, RelatedParties>): Promise<void> {
-  let table = new Map<string, RelatedParty>();
+  let table = new Map<string, NonDeliveringSeller>();
   const lines: string[] = [];
   await readFile(await fetchFile(source, file), file, (line) => lines.push(line.toString("utf8")));
   for (const line of lines) {

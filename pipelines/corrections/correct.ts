@@ -24,7 +24,7 @@ const LONE_SURROGATE = /\p{Surrogate}/u;
 const RFC3339 = /^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}(?:\.\d{1,9})?Z$/;
 
 /** Checks a text for the public record. @throws Failure `usage` */
-function checkSays(says: string): string {
+function checkReason(says: string): string {
   const text = says.trim();
   if (text.length === 0) throw new Failure("usage", "--says: say what was got wrong");
   if (text.length > MAX_SAYS)
@@ -56,7 +56,7 @@ export function planCorrections(record: EndpointRecord, order: CorrectionOrder, 
     throw new Failure("usage", `--fault: ${JSON.stringify(order.fault)} is none of our faults: ${known}`);
   }
   const grade_at = checkTime(order.gradeAt, now);
-  const common = { grade_at, fault: order.fault, says: checkSays(order.says), issued_at: rfc3339(now) };
+  const common = { grade_at, fault: order.fault, says: checkReason(order.says), issued_at: rfc3339(now) };
   const targets =
     order.records === "all_before_now"
       ? [targetAllRecords(record, common.issued_at)]
@@ -115,7 +115,7 @@ export function planReinstatement(
   const known = corrections.get(id);
   if (!known) throw new NotInRecord(`no correction ${id} is in the record`);
   if (reinstated.has(id)) throw new Failure("already", `${id} was taken back already`);
-  return { cap: known.cap, body: { correction: id, says: checkSays(says) } };
+  return { cap: known.cap, body: { correction: id, says: checkReason(says) } };
 }
 
 /**

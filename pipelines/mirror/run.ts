@@ -103,11 +103,11 @@ export class Run {
   ) {
     this.#parts = options.partsDir ? new PartFolder(options.partsDir) : null;
     // Where the tree grows, objects that were not there are new and were not mended.
-    const noteMended = (one: MendedObject) => void ((verifies || one.was === "damaged") && this.#mended.push(one));
+    const noteRepair = (one: MendedObject) => void ((verifies || one.was === "damaged") && this.#mended.push(one));
     this.#exposed = new ExposedStore(
       options.publicStore,
       bulkOf(options.publicStore),
-      options.verify ? noteMended : undefined,
+      options.verify ? noteRepair : undefined,
     );
     this.#named = new NamedObjects(options.source, this.#exposed, this.#tally, this.#parts);
     // An empty mirror finds in the tree everything that it lacks.

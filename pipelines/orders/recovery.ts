@@ -461,13 +461,13 @@ export function startRecovery(recovery: Recovery, logger: Pick<Logger, "warn">, 
     work().catch((error: unknown) => logger.warn({ err: error }, "orders could not be looked at; it is tried again"));
   // Turns overlap, so that a slow kind in one turn does not delay the charges of the next turn.
   const turns = new Set<Promise<void>>();
-  let onTurnEnd: (failed: unknown) => void = () => undefined;
+  let onTurn: (failed: unknown) => void = () => undefined;
   const runTurn = async () => {
     await recovery.turn(everyMs / TURN_MS).catch((error: unknown) => {
-      onTurnEnd(error);
+      onTurn(error);
       throw error;
     });
-    onTurnEnd(null);
+    onTurn(null);
   };
   const begin = async () => {
     if (turns.size >= MAX_TURNS) return;
@@ -479,7 +479,7 @@ export function startRecovery(recovery: Recovery, logger: Pick<Logger, "warn">, 
   return {
     look: logFailures(() => recovery.look()),
     watch: (by) => {
-      onTurnEnd = by;
+      onTurn = by;
     },
     async stop() {
       await Promise.all([...running.map((one) => one.stop()), recovery.stop()]);

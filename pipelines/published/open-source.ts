@@ -5,8 +5,8 @@ import type { Clock } from "../../infra/clock.ts";
 import type { Config } from "../../infra/config.ts";
 import { Failure } from "../../infra/errors.ts";
 import { openStore } from "../../infra/store/open.ts";
+import { type KeyState, RefusalReader, withMissingAsNull } from "../../infra/store/refusal-reader.ts";
 import { checkKey, ObjectTooLarge, type Store, StoreDown } from "../../infra/store/store.ts";
-import { type KeyState, RefusalReader, withMissingAsNull } from "../../infra/store/unlisted.ts";
 import { parseUrl } from "../../infra/url.ts";
 import { Oversized, SourceDown } from "./errors.ts";
 import { CHECKPOINT } from "./objects.ts";
@@ -73,7 +73,7 @@ class RetryableError extends Error {
 export class HttpSource implements Source {
   readonly #agent: Agent;
   readonly #base: string;
-  readonly #unlisted = new RefusalReader({ ask: (key) => this.#readKeyState(key), known: CHECKPOINT });
+  readonly #refusals = new RefusalReader({ ask: (key) => this.#readKeyState(key), known: CHECKPOINT });
 
   /** @throws Failure `usage` unless `name` is an http or https address without query */
   constructor(
@@ -122,7 +122,7 @@ export class HttpSource implements Source {
     try {
       answer = await request(this.#base + checkKey(key), { dispatcher: this.#agent, signal, headers });
       if (answer.statusCode === 404 || answer.statusCode === 410) return false;
-      if (answer.statusCode === 403 && (await this.#unlisted.isMissing(key))) return false;
+      if (answer.statusCode === 403 && (await this.#refusals.isMissing(key))) return false;
       await this.#checkHeaders(key, answer, sink);
       await writeBounded(answer, key, maxBytes, sink);
       return true;

@@ -1,4 +1,4 @@
-import { NO_RELATED_PARTIES, type RelatedParty } from "../3-grade/related.ts";
+import { NO_RELATED_PARTIES, type NonDeliveringSeller } from "../3-grade/related.ts";
 import type { RelatedPartiesLeaf } from "../record/leaf.ts";
 
 /** The rows that one leaf adds to the table of related parties and removes from it. */
@@ -12,15 +12,15 @@ export type TableChange = Pick<RelatedPartiesLeaf, "computed_at" | "kin" | "add"
 export class RelatedPartiesFold {
   /** Hash of the table, as the newest leaf names it. */
   sha256 = NO_RELATED_PARTIES;
-  readonly #parties = new Map<string, RelatedParty>();
+  readonly #sellers = new Map<string, NonDeliveringSeller>();
   /** Endpoint -> time of the run that changed its row last, also after the row was removed. */
   readonly #changedAt = new Map<string, string>();
   readonly #changes: TableChange[] = [];
   readonly #names = new Set([NO_RELATED_PARTIES]);
 
   apply({ computed_at, kin, add, remove }: TableChange): void {
-    changeTable(this.#parties, { add, remove });
-    for (const cap of [...remove, ...add.map((party) => party.cap)]) this.#changedAt.set(cap, computed_at);
+    changeTable(this.#sellers, { add, remove });
+    for (const cap of [...remove, ...add.map((seller) => seller.cap)]) this.#changedAt.set(cap, computed_at);
     this.#changes.push({ computed_at, kin, add, remove });
     if (kin === null) return;
     this.sha256 = kin;
@@ -28,8 +28,8 @@ export class RelatedPartiesFold {
   }
 
   /** The table of the newest leaf, ascending by endpoint. */
-  get table(): RelatedParty[] {
-    return tableOf(this.#parties);
+  get table(): NonDeliveringSeller[] {
+    return tableOf(this.#sellers);
   }
 
   /** Moment of the run that changed the row of this endpoint last, RFC 3339; "" when it never had one. */
@@ -42,24 +42,29 @@ export class RelatedPartiesFold {
     return this.#names.has(sha256);
   }
 
-  /** Returns the requested tables, by hash, as far as a leaf names them. They are computed from all changes in order. */
-  tables(names: Iterable<string>): Map<string, readonly RelatedParty[]> {
+  /**
+   * Returns the requested tables, by hash, as far as a leaf names them. They are computed from all changes in order.
+   */
+  tables(names: Iterable<string>): Map<string, readonly NonDeliveringSeller[]> {
     const wanted = new Set(names);
-    const tables = new Map<string, readonly RelatedParty[]>();
+    const tables = new Map<string, readonly NonDeliveringSeller[]>();
     if (wanted.has(NO_RELATED_PARTIES)) tables.set(NO_RELATED_PARTIES, []);
-    const parties = new Map<string, RelatedParty>();
+    const sellers = new Map<string, NonDeliveringSeller>();
     for (const change of this.#changes) {
-      changeTable(parties, change);
-      if (change.kin !== null && wanted.has(change.kin)) tables.set(change.kin, tableOf(parties));
+      changeTable(sellers, change);
+      if (change.kin !== null && wanted.has(change.kin)) tables.set(change.kin, tableOf(sellers));
     }
     return tables;
   }
 }
 
-function changeTable(parties: Map<string, RelatedParty>, { add, remove }: Pick<TableChange, "add" | "remove">): void {
-  for (const cap of remove) parties.delete(cap);
-  for (const { cap, domain, pay_to } of add) parties.set(cap, { cap, pay_to, domain });
+function changeTable(
+  sellers: Map<string, NonDeliveringSeller>,
+  { add, remove }: Pick<TableChange, "add" | "remove">,
+): void {
+  for (const cap of remove) sellers.delete(cap);
+  for (const { cap, domain, pay_to } of add) sellers.set(cap, { cap, pay_to, domain });
 }
 
-const tableOf = (parties: ReadonlyMap<string, RelatedParty>): RelatedParty[] =>
-  [...parties.values()].sort((a, b) => (a.cap < b.cap ? -1 : 1));
+const tableOf = (sellers: ReadonlyMap<string, NonDeliveringSeller>): NonDeliveringSeller[] =>
+  [...sellers.values()].sort((a, b) => (a.cap < b.cap ? -1 : 1));

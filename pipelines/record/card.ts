@@ -135,7 +135,7 @@ export const RunLine = z.strictObject({
 export type RunLine = z.infer<typeof RunLine>;
 
 /** Endpoints that took money without an answer, with their payee and domain: rows of the table of related parties. */
-export const RelatedPartyRows = z
+export const NonDeliveringSellers = z
   .array(z.strictObject({ cap: z.string(), pay_to: z.string().nullable(), domain: z.string().nullable() }))
   .readonly();
 
@@ -157,7 +157,7 @@ export const RunHeader = z.strictObject({
    * Every endpoint of these partitions that took money: rows of the next table of related parties. A header of version
    * 1 lacks the member and changes no row.
    */
-  thieves: RelatedPartyRows.optional(),
+  thieves: NonDeliveringSellers.optional(),
   changed: z.int(),
 });
 export type RunHeader = z.infer<typeof RunHeader>;

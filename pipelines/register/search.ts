@@ -299,10 +299,10 @@ async function ranked(register: Statements, found: Found, folded: string): Promi
 }
 
 /** Reasons to return: of those by name only the strongest, since an equal name has all words too. */
-function reasonsToReturn(reasons: ReadonlySet<Reason>): Reason[] {
-  const sorted = REASONS.filter((reason) => reasons.has(reason));
-  const byName = sorted.findIndex((reason) => REASONS.indexOf(reason) >= REASONS.indexOf("exact_name"));
-  return byName < 0 ? sorted : sorted.slice(0, byName + 1);
+function reasonsToReport(reasons: ReadonlySet<Reason>): Reason[] {
+  const reported = REASONS.filter((reason) => reasons.has(reason));
+  const byName = reported.findIndex((reason) => REASONS.indexOf(reason) >= REASONS.indexOf("exact_name"));
+  return byName < 0 ? reported : reported.slice(0, byName + 1);
 }
 
 /**
@@ -322,7 +322,7 @@ export async function search(register: Statements, question: Question, most: num
   const companies = await companiesOf(register, numbers.slice(0, most));
   const matches = companies.map((company) => {
     const { reasons, score } = found.byNumber.get(company.number)!;
-    return { company, reasons: reasonsToReturn(reasons), score };
+    return { company, reasons: reasonsToReport(reasons), score };
   });
   return { matches, more: numbers.length > most };
 }

@@ -22,7 +22,7 @@ import { PublishedTree } from "../published/reader.ts";
 import type { Memory } from "../record/memory.ts";
 import { classesOf } from "./classes.ts";
 import { foldFolderOf } from "./data-folder.ts";
-import { openIngest } from "./ingesting.ts";
+import { openIngest } from "./open-ingest.ts";
 import type { Parts } from "./parts.ts";
 import { Pipeline } from "./pipeline.ts";
 

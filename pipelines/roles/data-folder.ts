@@ -6,8 +6,8 @@ import type { FoldFolder } from "../../infra/log/fold-file.ts";
 import type { Log } from "../../infra/log/log.ts";
 import type { Logger } from "../../infra/telemetry.ts";
 
-/** Paths of the folders in a data folder. */
-export const folders = (dataDir: string) => ({
+/** Folders of a data folder, in one place. */
+export const dataFolders = (dataDir: string) => ({
   keys: join(dataDir, "keys"),
   log: join(dataDir, "log"),
   private: join(dataDir, "private"),
@@ -23,12 +23,12 @@ export const folders = (dataDir: string) => ({
 
 /** Folder in which this machine stores its folds of a log. */
 export const foldFolderOf = (config: Pick<Config, "data_dir">, log: Pick<Log, "id">, logger: Logger): FoldFolder => ({
-  ...{ dir: folders(config.data_dir).folds, logId: () => log.id, logger },
+  ...{ dir: dataFolders(config.data_dir).folds, logId: () => log.id, logger },
 });
 
 /** Folder of the wallets in these settings. */
 export const walletsFolderOf = ({ wallets, data_dir }: Pick<Config, "wallets" | "data_dir">): string =>
-  wallets.dir ?? folders(data_dir).wallets;
+  wallets.dir ?? dataFolders(data_dir).wallets;
 
 /** Name of the observer's secret, which is kept beside the keys. */
 export const OBSERVER_SECRET = "observer";
@@ -37,7 +37,7 @@ export const PAGES_SECRET = "pages";
 
 /** Makes keys and secrets in the data folder unless they exist. @returns false when the keys existed already */
 export function makeKeys(dataDir: string, validFrom: Date): boolean {
-  const dir = folders(dataDir).keys;
+  const dir = dataFolders(dataDir).keys;
   // An older data folder lacks the secret of planted pages.
   makeSecret(dir, PAGES_SECRET);
   if (hasKeyring(dir)) return false;

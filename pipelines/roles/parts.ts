@@ -16,14 +16,14 @@ import {
 import type { KnownLog, Log } from "../../infra/log/log.ts";
 import { openLog } from "../../infra/log/open.ts";
 import { openStore } from "../../infra/store/open.ts";
+import { withMissingAsNull } from "../../infra/store/refusal-reader.ts";
 import type { Store } from "../../infra/store/store.ts";
-import { withMissingAsNull } from "../../infra/store/unlisted.ts";
 import { createLogger, createMetrics, type Logger, type Metrics } from "../../infra/telemetry.ts";
 import { originOf } from "../../infra/tree/checkpoint.ts";
 import { egressLimits } from "../1-observe/queue.ts";
 import { CHECKPOINT } from "../published/objects.ts";
 import { LOG_TOPICS } from "../record/topics.ts";
-import { folders, OBSERVER_SECRET, PAGES_SECRET } from "./data-folder.ts";
+import { dataFolders, OBSERVER_SECRET, PAGES_SECRET } from "./data-folder.ts";
 import {
   checkRecord,
   knownLogOf,
@@ -139,7 +139,7 @@ type Publishes = boolean;
  * @throws Failure `record`, LogRefused, LogBusy and what the adapters name
  */
 async function openRecord(config: Config, logger: Logger, ring: Keyring, publishes: Publishes, keep: KeepPart) {
-  const at = folders(config.data_dir);
+  const at = dataFolders(config.data_dir);
   const privateStore = keep(await openStore(config, "private", at.private));
   const publicStore = keep(publishes ? await openStore(config, "public", at.public) : await readPublic(config));
   const says = await checkRecord({ privateStore, publicStore, ring, origin: originOf(config.base_url) });
@@ -154,7 +154,7 @@ async function openRecord(config: Config, logger: Logger, ring: Keyring, publish
  * @throws Failure `keys`, Failure `record`, LogRefused, LogBusy and what the adapters name.
  */
 export function openParts(config: Config, clock: Clock): Promise<Parts> {
-  const at = folders(config.data_dir);
+  const at = dataFolders(config.data_dir);
   return openWith(config, clock, loadKeys(at.keys), true);
 }
 
@@ -164,12 +164,12 @@ export function openParts(config: Config, clock: Clock): Promise<Parts> {
  * @throws Failure `keys` and what the adapters name
  */
 export function openObserverParts(config: Config, clock: Clock): Promise<Parts> {
-  const at = folders(config.data_dir);
+  const at = dataFolders(config.data_dir);
   return openWith(config, clock, verifyOnlyKeys(readRing(at.keys)), false);
 }
 
 function openWith(config: Config, clock: Clock, keys: Keys, publishes: Publishes): Promise<Parts> {
-  const at = folders(config.data_dir);
+  const at = dataFolders(config.data_dir);
   const secret = loadSecret(at.keys, OBSERVER_SECRET);
   const logger = createLogger(config.log_level);
   return openAll(async (keep, close) => ({
@@ -192,7 +192,7 @@ const sellWorks = ({ sell }: Config) => (sell.network === null ? [] : (["sell"] 
 
 /** The public store of a role that only reads it, with credentials or without any. */
 const readPublic = async (config: Config): Promise<Store> =>
-  withMissingAsNull(await openStore(config, "public", folders(config.data_dir).public, false), CHECKPOINT);
+  withMissingAsNull(await openStore(config, "public", dataFolders(config.data_dir).public, false), CHECKPOINT);
 
 /**
  * Opens the parts of a publisher: the signing keys and egress for notices, but no secret from which wallets are
@@ -201,14 +201,14 @@ const readPublic = async (config: Config): Promise<Store> =>
  */
 export const openPublisherParts = async (config: Config, clock: Clock) => {
   const egress = egressOf(config);
-  const keys = loadKeys(folders(config.data_dir).keys);
+  const keys = loadKeys(dataFolders(config.data_dir).keys);
   const parts = await openWriting(config, clock, { keys, egress }, keys.ring, createMetrics("publish"));
   return { ...parts, close: () => egress.close().then(parts.close) };
 };
 
 /** Opens the parts of an owner of partitions: the public halves of the keys, and no secret. @throws Failure `keys` */
 export const openOwnerParts = (config: Config, clock: Clock) => {
-  const ring = readRing(folders(config.data_dir).keys);
+  const ring = readRing(dataFolders(config.data_dir).keys);
   return openWriting(config, clock, { ring }, ring, createMetrics("ingest", "grade"));
 };
 
@@ -227,7 +227,7 @@ function openWriting<H extends object>(config: Config, clock: Clock, held: H, ri
 
 /** Reads only the key that signs answers. @throws Failure `keys` */
 function readAnswerSigner(config: Config) {
-  const dir = folders(config.data_dir).keys;
+  const dir = dataFolders(config.data_dir).keys;
   const ring = readRing(dir);
   const inUse = ring.keys.find((key) => key.purpose === "answers" && key.retired_at === undefined)!;
   return { ring, answers: loadSigner(dir, inUse) };
@@ -240,7 +240,7 @@ function readAnswerSigner(config: Config) {
  */
 export function openServingParts(config: Config) {
   const sells = config.sell.network !== null;
-  const at = folders(config.data_dir);
+  const at = dataFolders(config.data_dir);
   const keys = readAnswerSigner(config);
   const logger = createLogger(config.log_level);
   return openAll(async (keep, close) => {
@@ -266,7 +266,7 @@ export function openServingParts(config: Config) {
  * @throws Failure `record`, and what the adapters name
  */
 export async function openOrdersStore(config: Config, log: Pick<Log, "id" | "partitions">): Promise<Store> {
-  const store = await openStore(config, "orders", folders(config.data_dir).orders);
+  const store = await openStore(config, "orders", dataFolders(config.data_dir).orders);
   try {
     await refuseOtherOrders(store, log);
     return store;

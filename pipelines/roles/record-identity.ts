@@ -13,7 +13,7 @@ import { type Checkpoint, originOf } from "../../infra/tree/checkpoint.ts";
 import { type Generation, highestGeneration, readGeneration } from "../4-publish/generation.ts";
 import { CHECKPOINT } from "../published/objects.ts";
 import { readCheckpoint } from "../published/reader.ts";
-import { folders, makeKeys } from "./data-folder.ts";
+import { dataFolders, makeKeys } from "./data-folder.ts";
 
 /**
  * The error for log, stores and keys that do not belong together, or of which one is lost: continuing would lose a part
@@ -216,14 +216,14 @@ export async function knownLogOfPublished(
  * @returns false when the keys existed already @throws Failure `record` when the record's keys are lost
  */
 export async function makeKeysFor(config: Config, validFrom: Date): Promise<boolean> {
-  if (!hasKeyring(folders(config.data_dir).keys)) await refuseLostKeys(config);
+  if (!hasKeyring(dataFolders(config.data_dir).keys)) await refuseLostKeys(config);
   return makeKeys(config.data_dir, validFrom);
 }
 
 async function refuseLostKeys(config: Config): Promise<void> {
   const left = await describeLeftovers(config);
   if (left === null) return;
-  const { keys } = folders(config.data_dir);
+  const { keys } = dataFolders(config.data_dir);
   throw refused(`there are no keys in ${keys}, and ${left} of a record is here: put the keys back from your copy`);
 }
 
@@ -235,7 +235,7 @@ async function refuseLostKeys(config: Config): Promise<void> {
 export async function examineRecord(
   config: Config,
 ): Promise<{ known: KnownLog; says: string; holdAgainst: (log: Log) => Promise<void> } | null> {
-  const at = folders(config.data_dir);
+  const at = dataFolders(config.data_dir);
   if (!hasKeyring(at.keys)) {
     await refuseLostKeys(config);
     return null;
@@ -269,7 +269,7 @@ const NO_STORE = {
 
 /** Describes the parts of a record that are there without keys; null for none. */
 async function describeLeftovers(config: Config): Promise<string | null> {
-  const at = folders(config.data_dir);
+  const at = dataFolders(config.data_dir);
   if (config.log === null && existsSync(logFileIn(at.log))) return "the log";
   for (const name of ["private", "public"] as const) {
     if (config.stores[name] === null && !existsSync(at[name])) continue;

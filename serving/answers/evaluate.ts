@@ -44,9 +44,9 @@ function wordsOf(
   const verdict = pass
     ? "It would pass, and its buyer would be charged."
     : `It would not pass, and nobody would be charged. Failed: ${failed.join(", ") || "delivery"}.`;
-  const untold = input !== undefined && judged_by !== "truth" ? ` ${NOT_KNOWN}` : "";
-  if (held_against.schema) return `${verdict}${untold}${schema_ok === null && pass ? ` ${UNUSABLE}` : ""}`;
-  return `${verdict}${untold} ${NO_SCHEMA}`;
+  const unknownAnswer = input !== undefined && judged_by !== "truth" ? ` ${NOT_KNOWN}` : "";
+  if (held_against.schema) return `${verdict}${unknownAnswer}${schema_ok === null && pass ? ` ${UNUSABLE}` : ""}`;
+  return `${verdict}${unknownAnswer} ${NO_SCHEMA}`;
 }
 
 /** @throws Problem bad_request for an input that is none of this endpoint's calls */

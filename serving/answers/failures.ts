@@ -199,7 +199,7 @@ function failedCall(row: PaidRow, keys: readonly string[], base: string): Failed
   const { settlement, quote, status = null } = row;
   const failed = failedChecks(row);
   const shown = failed.map(({ came }) => came);
-  const isSaid = status === null || failed.some(({ name }) => name === "status") || row.kind === 2;
+  const isStatusListed = status === null || failed.some(({ name }) => name === "status") || row.kind === 2;
   return {
     id: row.obs_id,
     at: row.t,
@@ -207,7 +207,7 @@ function failedCall(row: PaidRow, keys: readonly string[], base: string): Failed
     says: shorten(outcomeWords(row, failed)),
     failed: failed.map(({ name }) => name),
     expected: joinWords(failed.map(({ name }) => expectedBy(name))),
-    came: joinWords(isSaid ? shown : [`status ${status}`, ...shown]),
+    came: joinWords(isStatusListed ? shown : [`status ${status}`, ...shown]),
     ...{ status, latency_ms: row.latency_ms, price: row.price === null ? null : row.price.toFixed(6) },
     network: settlement?.network ?? quote?.network ?? row.network ?? null,
     asset: settlement?.asset ?? quote?.asset ?? row.asset ?? null,

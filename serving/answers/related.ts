@@ -44,13 +44,13 @@ const whereOf = ({ caps, last }: TheftSummary): string => `at ${someOf(caps)}; l
 function publishedVerdict({ related }: View, { cap, url, payTos }: Related): RelatedVerdict {
   const verdict: RelatedVerdict = { flags: [], says: [] };
   for (const address of payTos) {
-    const caps = related.relatedEndpoints({ cap, pay_to: address, domain: null });
+    const caps = related.nonDeliveringCaps({ cap, pay_to: address, domain: null });
     if (caps.length === 0) continue;
     verdict.flags.push("payee_took_the_money");
     verdict.says.push(`payments to endpoints that name ${address} ${TOOK_MONEY} (at ${someOf(caps)})`);
   }
   const domain = url === null ? null : registrableDomain(url);
-  const caps = related.relatedEndpoints({ cap, pay_to: null, domain });
+  const caps = related.nonDeliveringCaps({ cap, pay_to: null, domain });
   if (caps.length > 0) {
     verdict.flags.push("domain_took_the_money");
     verdict.says.push(`payments to endpoints of ${domain} ${TOOK_MONEY} (at ${someOf(caps)})`);
@@ -69,8 +69,8 @@ const RELATED_FLAGS: readonly string[] = ["payee_took_the_money", "domain_took_t
  */
 export function ownFlags(view: View, cap: string, flags: readonly string[], leaf: number): readonly string[] {
   const { madeAt, treeSize } = view.volatile;
-  const isTold = view.row(cap) !== undefined && madeAt !== null && leaf < treeSize;
-  return isTold ? flags.filter((flag) => !RELATED_FLAGS.includes(flag)) : flags;
+  const hasNewerTables = view.row(cap) !== undefined && madeAt !== null && leaf < treeSize;
+  return hasNewerTables ? flags.filter((flag) => !RELATED_FLAGS.includes(flag)) : flags;
 }
 
 /**

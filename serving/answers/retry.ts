@@ -5,7 +5,7 @@ import type { RetryVerdict } from "../schemas/route.ts";
 /** Age up to which a measurement is shown, ms. Each endpoint is measured once a week. */
 const MAX_AGE_MS = 35 * DAY_MS;
 
-const SAYS: Readonly<Record<string, string>> = {
+const DESCRIPTIONS: Readonly<Record<string, string>> = {
   answered: "the same payment, shown again, gave the answer again",
   asked_again: "the same payment, shown again, got a 402: a client that pays it pays twice",
   refused: "the same payment, shown again, was refused",
@@ -22,7 +22,7 @@ export function retryOf(
   now: Date,
 ): { verdict: RetryVerdict; says: string; at: number | null } {
   const { retried = null, retried_at: at = null } = row ?? {};
-  const says = retried === null ? undefined : SAYS[retried];
+  const says = retried === null ? undefined : DESCRIPTIONS[retried];
   if (!says || at === null || at < now.getTime() - MAX_AGE_MS) {
     return { verdict: "unknown", says: "no recent paid call showed it", at: null };
   }

@@ -336,11 +336,11 @@ export async function searchIn(view: View, query: SearchQuery, context: SearchCo
       max_price: wanted.maxPrice === null ? null : formatMoney(wanted.maxPrice),
       network: wanted.network,
     },
-    says: saysOf(found, words),
+    says: describeGaps(found, words),
   };
 }
 
-function saysOf(found: readonly FoundCapability[], words: readonly string[]): string | null {
+function describeGaps(found: readonly FoundCapability[], words: readonly string[]): string | null {
   if (found.length === 0) return "Nothing in the record fits what you ask for.";
   if (found[0]!.lacks.length === 0) {
     return found[0]!.band === "F" ? "Only endpoints that failed (F) hold all of these words." : null;

@@ -11,7 +11,7 @@ const signer = privateKeyToAccount(generatePrivateKey());
 /** Longest text of an error that is returned, characters: the client's own errors may hold everything that the seller sent. */
 const MAX_SAYS = 300;
 
-const saysOf = (error) => String(error instanceof Error ? error.message : error).slice(0, MAX_SAYS);
+const errorText = (error) => String(error instanceof Error ? error.message : error).slice(0, MAX_SAYS);
 
 function jsonOf(body) {
   try {
@@ -41,18 +41,18 @@ async function answer({ headers, body }) {
     const http = new x402HTTPClient(new x402Client());
     required = http.getPaymentRequiredResponse((name) => headers[name.toLowerCase()] ?? null, jsonOf(body));
   } catch (error) {
-    return { did: "read_nothing", says: saysOf(error) };
+    return { did: "read_nothing", says: errorText(error) };
   }
   let says;
   try {
     return { did: "signed", place: await sign(required) };
   } catch (error) {
-    says = saysOf(error);
+    says = errorText(error);
   }
   try {
     return { did: "signed_without_limits", place: await sign(required, false), says };
   } catch (error) {
-    return { did: "refused", says: saysOf(error) };
+    return { did: "refused", says: errorText(error) };
   }
 }
 
@@ -60,6 +60,6 @@ serveQuestions(async (asked) => {
   try {
     return await answer(asked);
   } catch (error) {
-    return { did: "refused", says: saysOf(error) };
+    return { did: "refused", says: errorText(error) };
   }
 });

@@ -67,7 +67,7 @@ export interface PurchaseRequest {
   publish: boolean;
   /** Key of the client network that sent the request. */
   client: string;
-  /** What the buyer itself expects of the answer; absent: nothing. */
+  /** The buyer's own expectation of the answer; absent: none. */
   expect?: BuyersExpectation | null;
 }
 
@@ -81,7 +81,7 @@ const quoteOf = (priceMicro: bigint, totalMicro: bigint): Quote => ({
   total: formatMoney(totalMicro),
 });
 
-/** Returns the options of a 402 for a refused order, which offers nothing, or the escrow only. */
+/** Returns the options of a 402 for a refused order: no offers, or only escrow. */
 export const refusalOffer = (error: string, { exactOnly }: { exactOnly: boolean }) =>
   ({ error, sold: exactOnly ? "escrow" : false }) as const;
 
@@ -89,8 +89,7 @@ const unwritten = (): Problem =>
   new Problem("log_unavailable", "the order cannot be written now; ask again with the same payment", RETRY);
 
 /**
- * Returns the problem for an order that was charged and whose answer has been removed since. Its payment does not buy the
- * answer a second time.
+ * Returns the problem for a charged order whose answer has been deleted since. The payment does not buy another answer.
  */
 function expired(order: Order): Problem {
   const { sha256, size } = answerDigestOf(order)!;
@@ -102,17 +101,19 @@ function expired(order: Order): Problem {
 const isCode = (code: string): code is ProblemCode => Object.hasOwn(PROBLEMS, code);
 const isFaultOfOurs = (code: string): boolean => !isCode(code) || PROBLEMS[code].status >= 500;
 
-/** Is the work of this order done once more for the same payment? Its buyer was told of no fault of the request. */
+/**
+ * May the work of this order be done again for its payment? Yes, if it failed without a fault of the buyer's request.
+ */
 export const isTriedAgain = (order: Order): boolean =>
   mayReopen(order) && (order.problem === null || isFaultOfOurs(order.problem.code));
 
-/** Was this order of a seller's call refused before a seller was paid? Its buyer is answered as it was then, with a 402. */
+/** Was this order of a seller's call refused before a seller was paid? Its buyer gets the 402 of that time again. */
 const isRefused = ({ own, state, says, epoch, legs }: Order): boolean =>
   own === null &&
   (state === "rejected" || (state === "released" && epoch === 0 && says !== ANSWER_NOT_STORED)) &&
   legs.every(({ result, fate }) => result === null && fate === "unpaid");
 
-/** What the buyer of an order that delivers nothing is told, each time. */
+/** Returns the problem for the buyer of an order without a delivery. */
 function undelivered(order: Order): Problem {
   const headers = { "touchstone-order": order.id };
   if (order.problem === null) return new Problem("seller_failed", orderText(order), { headers });
@@ -122,7 +123,7 @@ function undelivered(order: Order): Problem {
   return new Problem(named, detail, { ...(errors ? { errors } : {}), headers: { ...headers, ...retry } });
 }
 
-/** A problem as the order of our own work keeps it. @throws what is no problem */
+/** Converts a problem to the form in which an order of our own work stores it. @throws any other error unchanged */
 export function failureOf(error: unknown): OwnFailure {
   if (!(error instanceof Problem)) throw error;
   const errors = error.extra.errors?.slice(0, 32).map(({ pointer, detail }) => ({
@@ -152,7 +153,7 @@ export class Checkout {
     }
     const { table } = buying.orders;
     const named = identifier === null ? undefined : table.ofIdentifier(from, identifier);
-    // One that ended without a delivery was no purchase: its name may be used again.
+    // An order without a delivery was no purchase, so its identifier may be used again.
     if (named && named.key !== key && !GIVEN_UP.has(named.state)) {
       const detail = `order ${named.id} has this payment-identifier: send its payment again`;
       throw new Problem("payment_used", detail, { headers: { "touchstone-order": named.id } });
@@ -162,9 +163,9 @@ export class Checkout {
   }
 
   /**
-   * Runs `answer`. When it refuses, looks again for an order that has this payment, since a concurrent request with the
-   * same payment may have created one. The buyer then gets the outcome of that order instead of the refusal, which would
-   * tell it to pay a second time.
+   * Runs `answer`. If it refuses, looks again for an order with this payment, since a concurrent request may have
+   * created one. The buyer then gets the outcome of that order, not the refusal, after which its client would pay a
+   * second time.
    * @throws Problem of `answer` when no order has the payment, or the order ended without a delivery
    */
   async orExistingOrder(
@@ -179,7 +180,7 @@ export class Checkout {
     });
     if (!(outcome instanceof Problem) && outcome.status !== 402) return outcome;
     const known = await this.existingOrder(payment, requestSha256);
-    // When the order ended without a delivery, the problem explains more than the order's state.
+    // If the order ended without a delivery, the problem explains more than the order's state.
     if (outcome instanceof Problem && (!known || GIVEN_UP.has(known.state))) throw outcome;
     return known ? this.responseOf(known, payment, sale) : (outcome as Response);
   }
@@ -224,8 +225,8 @@ export class Checkout {
   }
 
   /**
-   * Checks a payment into escrow for {@link paymentFault}. It has to be valid until the hold is placed; the escrow checks
-   * the deadlines of the hold itself.
+   * Checks a payment into escrow for {@link paymentFault}. The payment must be valid until the hold is placed; the
+   * escrow contract checks the deadlines of the hold.
    */
   async #wrongHold(payment: Payment, offer: PaymentRequirements, now: number): Promise<Wrong | null> {
     const { buying, cashier } = this.sales;
@@ -284,8 +285,8 @@ export class Checkout {
   }
 
   /**
-   * Creates the order and answers its buyer. An order that is refused before anything was written or paid is answered with a
-   * 402, which offers nothing, or the escrow only.
+   * Creates the order and answers its buyer. If the order is refused before anything was written or paid, the answer is
+   * a 402 with no offers, or only escrow.
    */
   async #ended({ claim }: Claimed, payment: Payment, sale: Sale, act: () => Promise<Order>): Promise<Response> {
     const { cashier } = this.sales;
@@ -321,7 +322,7 @@ export class Checkout {
     return uncachedJson(orderDocument(order), 202, { ...headers, location, "retry-after": RETRY_S });
   }
 
-  /** The charge failed for good: a 402 with the header that says so, which offers nothing. */
+  /** Returns the response after a charge that failed finally: a 402 without offers, with the failed settlement. */
   #unsettled(order: Order, { version }: Payment, sale: Sale): Response {
     const { id, network, payer } = order;
     const failure = { code: settleFailure(order), says: orderText(order) };
@@ -343,7 +344,7 @@ export class Checkout {
       headers: {
         "content-type": result.content_type ?? "application/octet-stream",
         "cache-control": "no-store",
-        // A seller's bytes under our origin: browsers must not run them with our rights.
+        // A seller's answer is served from our origin, so browsers must not run scripts in it.
         "content-security-policy": "sandbox; default-src 'none'",
         ...OPEN_HEADERS,
         "touchstone-order": order.id,

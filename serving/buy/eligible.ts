@@ -8,7 +8,7 @@ import { cardOf, headlineOf } from "../tables/entry.ts";
 import type { View } from "../tables/view.ts";
 import { buyerTotal } from "./terms.ts";
 
-/** Request header by which a buyer puts a bought call into the public record. */
+/** Request header with which a buyer publishes a bought call in the record. */
 export const PUBLISH_HEADER = "Touchstone-Publish";
 
 /** Bounds on the calls that are sold (docs/design/orders.md). Prices are micro-units. */
@@ -33,9 +33,9 @@ export interface SellableEndpoint {
   cap: string;
   url: string;
   method: "GET" | "POST";
-  /** The tool that is called, of an MCP server; null: none. */
+  /** Name of the MCP server's tool that is called; null: not a tool. */
   tool: string | null;
-  /** Whether it has a letter. */
+  /** Has it a letter? */
   lettered: boolean;
 }
 
@@ -49,7 +49,7 @@ function passesOf(view: View, cap: string): { band: string; passes: number } {
   return { band, passes: Math.floor((point ?? 0) * n_eff + 1e-9) };
 }
 
-/** Returns how an endpoint is called, or in `says` why its calls cannot be sold at any price. */
+/** Returns how an endpoint is called; or, in `says`, why its calls cannot be sold at any price. */
 export function sellableOf(view: View, cap: string): SellableEndpoint | { says: string } {
   const entry = view.entry(cap);
   const row = view.row(cap);
@@ -67,8 +67,8 @@ export function sellableOf(view: View, cap: string): SellableEndpoint | { says: 
 }
 
 /**
- * The tool of an endpoint without a listing: its id says whether it is one, and our handshake which. Undefined: the record
- * does not say.
+ * Returns the tool of an endpoint without a listing, from its id and our newest handshake; null: not a tool; undefined:
+ * unknown.
  */
 function toolUnlisted(
   cap: string,
@@ -80,8 +80,8 @@ function toolUnlisted(
 }
 
 /**
- * Returns why a call is not sold at this price (micro-units), as a sentence for the buyer, or null. A seller that fails
- * costs us its price each time, so endpoints with a bad letter, or with few observed calls, are restricted.
+ * Returns why a call is not sold at this price (micro-units), as a sentence for the buyer, or null. The service loses
+ * the price of each call that fails, so endpoints with a bad letter, or with few observed calls, are restricted.
  */
 export function saleRefusal(view: View, cap: string, priceMicro: bigint, policy: SalePolicy): string | null {
   const { band, passes } = passesOf(view, cap);
@@ -100,7 +100,7 @@ export function saleRefusal(view: View, cap: string, priceMicro: bigint, policy:
 }
 
 /**
- * When a buyer is charged, as far as it can be said before its input is known: the 402 of its call names the check
+ * Describes when a buyer is charged, before its input is known. The 402 of its call names the exact check
  * (pipelines/orders/judgement.ts).
  */
 const guaranteeFor = (name = "any"): string =>
@@ -108,18 +108,18 @@ const guaranteeFor = (name = "any"): string =>
     ? "You are charged only after the answer passed the check that the 402 of your call names: the right answer where your input fixes one that we know, else the seller's own schema, or the form and the status alone."
     : `You are charged only after the answer passed the check that the 402 of your call names: the right answer of the class ${name} where your input fixes it, else the seller's own schema, or the form and the status alone.`;
 
-/** What decides whether a call is sold: the policy, the network, and the sellers that owe us money. */
+/** What decides whether a call is sold: the policy, the network, and the sellers with unpaid refunds. */
 export interface SaleContext {
   policy: SalePolicy;
-  /** Sellers are paid on the network that buyers pay on. */
+  /** The network on which both buyers pay and sellers are paid. */
   cashier: { network: string };
   buying: { orders: { table: Pick<OrderTable, "owes"> } };
 }
 
 /**
- * Returns how to buy a call of an endpoint through this service, for check answers, or why `via` would refuse it now. Caps
- * that change within seconds are not checked here, only by `via`.
- * @param under a normalised url that falls under the endpoint's template, whose values the way to buy then names
+ * Returns how to buy a call of an endpoint through this service, for check answers; or why `via` would refuse it now.
+ * Caps that change within seconds are checked only by `via`.
+ * @param under a normalised url that matches the endpoint's template; its values are in the returned url
  */
 export function buyTerms(
   view: View,
@@ -136,7 +136,7 @@ export function buyTerms(
     const asked = (row?.asked_for_payment ?? 0) > 0;
     return { says: asked ? "Its newest 402 names no price." : "No handshake of ours was answered with a price yet." };
   }
-  // Our rail can pay it when the newest 402 names somebody whom it would pay; its price is known where a unit is a dollar.
+  // The rail can pay if it finds a payee in the newest 402; the price is known if the asset is a dollar.
   if (row.unit !== "USD") return { says: "Its price is in an asset of which we do not know what a unit is worth." };
   if (row.pay_to == null || !row.networks.includes(cashier.network)) {
     return {
@@ -168,10 +168,10 @@ export function buyTerms(
   };
 }
 
-/** Where no calls are bought, and nobody said what is missing for it. */
+/** Default reason of a service that sells no calls. */
 export const NOTHING_SOLD = "Nothing is sold here.";
 
-/** Returns {@link buyTerms} of one service: check, search and pages say the same of an endpoint. */
+/** Returns {@link buyTerms} for one service, so that check, search and pages agree about an endpoint. */
 export const termsOf =
   ({ baseUrl, sales, unsold }: { baseUrl: string; sales?: SaleContext; unsold?: string }) =>
   (view: View, cap: string, under?: string): Buy | { says: string } =>

@@ -19,20 +19,20 @@ import { buyerTotal, paymentRequired, refusedFor, type Sale } from "./terms.ts";
 
 export const EXECUTE_PATH = "/v1/route/execute";
 
-/** A request to buy a call from any endpoint that fits. */
+/** A request to buy a call from any suitable endpoint. */
 export interface Execution {
   asked: ExecuteRequest;
   /** Bytes of the request's body, whose hash binds a payment to this request. */
   bytes: Uint8Array;
   payment: Payment | null;
   publish: boolean;
-  /** Key of the client network that asks. */
+  /** Key of the client's network. */
   client: string;
 }
 
 /**
- * Asks candidates for their price, one after another, the best first. A candidate that gives no price, costs too much or is
- * refused is passed over, and the reason is kept for the buyer.
+ * Asks candidates for their price, one after another, the best first. It skips a candidate without a price, one that
+ * costs too much, and one that is refused, and stores the reason for the buyer.
  */
 class Candidates implements Fallback {
   readonly passed: string[] = [];
@@ -40,9 +40,9 @@ class Candidates implements Fallback {
   readonly #until: number;
   /** Highest price of a fallback, micro-units; null until the first candidate was chosen. */
   #most: bigint | null = null;
-  /** The check that the buyer was promised; null likewise. */
+  /** The check that the buyer was promised; null until the first candidate was chosen. */
   #promised: JudgedBy | null = null;
-  /** Whether a cancellation was granted that is not used yet. */
+  /** Was a cancellation granted that is not used yet? */
   #granted = false;
   /** The order's place among all running calls. */
   #place: Place | null = null;
@@ -56,7 +56,7 @@ class Candidates implements Fallback {
     this.#until = systemClock.monotonic() + execution.asked.deadline_s * 1000;
   }
 
-  /** What is left of the buyer's deadline for asking candidates, real ms. */
+  /** Time until the buyer's deadline for asking candidates, real ms. */
   get leftMs(): number {
     return this.#until - systemClock.monotonic();
   }
@@ -72,8 +72,8 @@ class Candidates implements Fallback {
   }
 
   /**
-   * Turns the remaining candidates into fallbacks, which may cost at most what was quoted to the buyer, are judged by no
-   * less than what it was promised, and use the order's place.
+   * Turns the remaining candidates into fallbacks. A fallback may cost at most the quoted price, its answer is checked
+   * at least as promised, and it uses the order's place.
    */
   atMost({ priceMicro, want }: SellerQuote, place: Place): this {
     this.#most = priceMicro;
@@ -87,7 +87,7 @@ class Candidates implements Fallback {
       const cap = this.#waiting.shift()!;
       const found = await this.#ask(cap).catch((error: unknown) => {
         if (error instanceof Problem) return `${error.message}.`.replace(/\.\.$/, ".");
-        // Within an order an error must not reach the client: the order tries the next candidate, or ends.
+        // During an order an error must not reach the client: the order tries the next candidate, or ends.
         if (this.#most !== null) return "it could not be asked for its price.";
         throw error;
       });
@@ -147,7 +147,7 @@ async function capsOf(selling: PayOnDelivery, { asked }: Execution): Promise<rea
   const { need, capability_ids, input, class: kind, max_price, min_band, max_latency_ms } = asked;
   if (capability_ids) return capability_ids;
   const { view, clock, baseUrl } = selling.deps;
-  // Unless the buyer names a method: POST with a body, GET without one.
+  // Default method: POST with a body, GET without one.
   const method = asked.method ?? (input?.body === undefined ? "GET" : "POST");
   const query = { need: need!, class: kind, max_price, min_band, max_latency_ms, method, limit: MAX_CANDIDATES };
   const { candidates } = await routePlan(view(), query, {
@@ -162,8 +162,8 @@ async function capsOf(selling: PayOnDelivery, { asked }: Execution): Promise<rea
 const NOBODY = "No endpoint in the record fits the request; POST /v1/route/plan shows what was passed over.";
 
 /**
- * Buys one call from several candidates in one order. The first candidate that fits sets the price of the order. When its
- * answer does not pass, its payment is cancelled, and the next candidate is paid. The buyer is charged the quoted price
+ * Buys one call from several candidates in one order. The first suitable candidate sets the price of the order. If its
+ * answer does not pass, its payment is cancelled and the next candidate is paid. The buyer is charged the quoted price
  * once, and only if an answer passed.
  * @throws Problem
  */
@@ -179,7 +179,7 @@ export async function execute(selling: PayOnDelivery, execution: Execution): Pro
   return checkout.orExistingOrder(payment, requestSha256, saleOf(selling, 0n), answer);
 }
 
-/** Handles a request without a payment, or with a payment that no order has. */
+/** Handles a request without a payment, or with a payment that belongs to no order yet. */
 async function fresh(selling: PayOnDelivery, execution: Execution, requestSha256: string): Promise<Response> {
   const { checkout, sales } = selling;
   const { payment, publish, client } = execution;
@@ -194,7 +194,7 @@ async function fresh(selling: PayOnDelivery, execution: Execution, requestSha256
   const sale: Sale = {
     ...saleOf(selling, buyerTotal(priceMicro), quote.want.mime),
     guarantee: guaranteeOf(quote.want, expect),
-    // As in via: an expectation is in its buyer's own hands.
+    // As in via: a buyer could write an expectation that no answer meets, so it must pay into escrow.
     escrow: expect === null,
   };
   const error = `Payment required: ${quote.cap} is asked first, and you are charged this if an answer passes.`;

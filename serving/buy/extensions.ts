@@ -3,20 +3,23 @@ import { sampleValue } from "../../pipelines/1-observe/probe/synthetic.ts";
 
 type Json = Record<string, unknown>;
 
-/** How something that is sold is called, and what it answers: for catalogues, which read it from a 402. */
+/** Method, input and output of something that is sold. Catalogues read them from its 402. */
 export interface Described {
   method: "GET" | "POST";
-  /** A query, or a JSON body of a POST: an example that fits the schema. */
+  /** Query, or JSON body of a POST: a schema, and an example that is valid against it. */
   input: { example: Json; schema: Json };
-  /** JSON Schema of a good answer; null where it is not known. */
+  /** JSON Schema of a good answer; null if it is not known. */
   output: Json | null;
 }
 
 const DRAFT = "https://json-schema.org/draft/2020-12/schema";
-/** Levels of a schema that stand in a 402, and their length: it travels in a header, and a client sends it back in another. */
+/**
+ * Limits of a schema in a 402: number of levels, and length. It is sent in a header, and the client sends it back in
+ * one.
+ */
 const LEVELS = 3;
 const MAX_OUTLINE = 1_500;
-/** Most members of a level, and longest list of values. */
+/** Largest number of members of a level, and of values in a list. */
 const MOST = 24;
 const KEPT = [
   "type",
@@ -31,8 +34,8 @@ const KEPT = [
 ] as const;
 
 /**
- * The upper levels of a JSON Schema: types, members, required ones, bounds and short lists of values. What is left out, such
- * as patterns and descriptions, makes it accept more and never less.
+ * Returns the upper levels of a JSON Schema: types, members, required members, bounds and short lists of values.
+ * Without the rest, such as patterns, the result accepts more values, never fewer.
  */
 export function outlined(schema: unknown): Json {
   for (let levels = LEVELS; levels > 0; levels--) {
@@ -65,23 +68,23 @@ function upperLevels(schema: unknown, levels: number): Json {
 const isSmall = (value: unknown): boolean =>
   typeof value === "number" || typeof value === "boolean" || (typeof value === "string" && value.length <= 100);
 
-/** Outlines of what an operation of ours takes and gives. */
+/** Returns outlines of the request and the answer of one of our operations. */
 export const outlinesOf = (body: z.ZodType, answer: z.ZodType): { input: Json; output: Json } => ({
   input: outlined(z.toJSONSchema(body, { io: "input", unrepresentable: "any" })),
   output: outlined(z.toJSONSchema(answer, { unrepresentable: "any" })),
 });
 
-/** Stand-in JSON Schema of an input: only its members; texts are typed, all others are not. */
+/** Returns a JSON Schema made from an input: its members, with a type for texts only. */
 const typesOf = (sent: Json): Record<string, Json> =>
   Object.fromEntries(
     Object.entries(sent).map(([name, value]) => [name, typeof value === "string" ? { type: "string" } : {}]),
   );
 
 /**
- * The input of a seller's call as our 402 shows it: the outline of the seller's own schema, and as its example what was
- * sent, or what the schema makes of it. Where neither fits, the members that were sent and no more.
+ * Returns the input of a seller's call for our 402: the outline of the seller's schema, with an example that is the
+ * sent input, or one made from the schema. If neither is valid, it returns a schema of the sent members.
  * @param sent members of this request @param declared JSON Schema that the seller declares; undefined: none
- * @param fits does a value fit a schema?
+ * @param fits is a value valid against a schema?
  */
 export async function inputShown(
   sent: Json,
@@ -99,7 +102,7 @@ export async function inputShown(
   return { example: sent, schema: { properties: typesOf(sent) } };
 }
 
-/** x402's extension `bazaar`: `info` is an example, `schema` is what holds for it. */
+/** Returns x402's extension `bazaar`: `info` is an example, `schema` its JSON Schema. */
 function bazaar({ method, input, output }: Described): { info: Json; schema: Json } {
   const isPost = method === "POST";
   const name = isPost ? "body" : "queryParams";
@@ -139,7 +142,7 @@ function bazaar({ method, input, output }: Described): { info: Json; schema: Jso
 /** Form of the identifier that a client may give its payment. */
 export const IDENTIFIER = { min: 16, max: 128, pattern: "^[a-zA-Z0-9_-]+$" } as const;
 
-/** x402's extension `payment-identifier`: a client may name what it wants to buy once. */
+/** x402's extension `payment-identifier`: a client may give a purchase an identifier, so that it buys only once. */
 const paymentIdentifier = {
   info: { required: false },
   schema: {
@@ -153,13 +156,13 @@ const paymentIdentifier = {
   },
 };
 
-/** What a 402 of ours carries beside its offers. */
+/** Returns the extensions of our 402. */
 export const extensionsOf = (described: Described | undefined): Record<string, { info: Json; schema: Json }> => ({
   ...(described ? { bazaar: bazaar(described) } : {}),
   "payment-identifier": paymentIdentifier,
 });
 
-/** What version 1 says of the same in `outputSchema`. */
+/** Returns `outputSchema`, in which x402 version 1 describes input and output. */
 export const outputSchemaOf = ({ method, input, output }: Described): Json => ({
   input: {
     ...{ type: "http", method, discoverable: true },

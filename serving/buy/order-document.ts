@@ -61,8 +61,8 @@ const legShown = (leg: Leg): OrderShown["legs"][number] => ({
 
 /**
  * Returns an order as a document for its buyer (`svc.order.v1`).
- * @param byId what is shown only when the order is read by its id: the answer's bytes if the buyer was charged (null: not
- *   kept any more), and the salts of its commitments
+ * @param byId members only for a reader by id: the answer's bytes if the buyer was charged (null: deleted since), and the
+ *   salts of its commitments
  */
 export function orderDocument(
   order: Order,

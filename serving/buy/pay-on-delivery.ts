@@ -29,9 +29,11 @@ export interface PayOnDeliveryDeps {
   view: () => View;
   clock: Clock;
   baseUrl: string;
-  /** Most prices that are asked of one seller's platform in a minute, for all buyers together. */
+  /** Largest number of price requests to one seller's platform in a minute, for all buyers together. */
   quotesPerDomainMinute: number;
-  /** Most payments to sellers that are cancelled in an hour for one wallet, and for all; each costs us a transaction. */
+  /**
+   * Largest number of cancelled payments to sellers in an hour, for one wallet and for all; each costs a transaction.
+   */
   fallbacksPerHour: { payer: number; all: number };
 }
 
@@ -44,7 +46,7 @@ export interface ViaCall {
   headers: Headers;
   payment: Payment | null;
   publish: boolean;
-  /** What the buyer itself expects of the answer; null: nothing. */
+  /** The buyer's own expectation of the answer; null: none. */
   expect: BuyersExpectation | null;
   /** Key of the client network that sent the request. */
   client: string;
@@ -57,43 +59,43 @@ const MARGIN_S = 45;
 export const requiredValidityS = ({ entry }: Pick<SellerQuote, "entry">): number =>
   Math.min(90, Math.max(30, entry.maxTimeoutSeconds)) + MARGIN_S;
 
-/** Returns under which names a bought call counts. @param payment a verified payment @param url the seller's */
+/** Returns the keys by which places are shared fairly. @param payment a verified payment @param url the seller's url */
 export const holderOf = (client: string, payment: Pick<Payment, "from">, url: string): Holder => ({
   payer: payment.from.toLowerCase(),
   client,
   domain: platformOf(url),
 });
 
-/** Request header with what a buyer itself expects of the answer, as JSON in ASCII. */
+/** Request header with the buyer's own expectation of the answer, as JSON in ASCII. */
 export const EXPECT_HEADER = "Touchstone-Expect";
 
 const AGAIN = { headers: { "retry-after": "5" } };
-/** The seller's newest 402 allows a weaker check than the one that the buyer paid for. */
+/** Fault: the seller's newest 402 allows only a weaker check than the buyer was promised. */
 const LESS_IS_CHECKED: Wrong = {
   code: "guarantee_changed",
   says: "the seller changed what it says of its answers, so less of them can be checked than you were promised: nothing was paid; pay again if these terms suit you",
 };
 
 /**
- * Why a payment is not taken whose buyer was promised more than can be checked now; null: it is taken. Clients of version 2
- * send the description of the terms back that they saw.
+ * Returns why a payment is refused if its buyer was promised a stronger check than is possible now; null if it was not.
+ * Clients of version 2 send back the description of the terms that they saw.
  */
 export function weakerThanPromised({ described }: Pick<Payment, "described">, { want }: SellerQuote): Wrong | null {
   const promised = parsePromisedCheck(described ?? "");
   return promised === null || isAtLeastAsStrong(strongestCheckOf(want), promised) ? null : LESS_IS_CHECKED;
 }
 
-/** What is promised where the seller was not asked yet. */
+/** The promise before the seller was asked for its price. */
 const PASSED = "You are charged only if the answer passed.";
 
-/** The hash that binds a payment to a call: over the request, and what is expected of its answer. */
+/** Returns the hash that binds a payment to a call: over the request and the buyer's expectation. */
 const askedSha256 = ({ sha256 }: CallRequest, expect: BuyersExpectation | null): string =>
   expect === null ? sha256 : sha256hex(`${sha256}\n${canonicalText(expect)}`);
 
-/** Most of a request that stands in its 402 as an example, characters. */
+/** Longest request that is repeated in its 402 as an example, characters. */
 const MAX_EXAMPLE = 500;
 
-/** The members of a body that is a small JSON object; of any other none. */
+/** Returns the members of a body that is a small JSON object; none for any other body. */
 function sentAsJson(body: Uint8Array | null): Record<string, unknown> {
   if (body === null || body.length > MAX_EXAMPLE) return {};
   try {
@@ -149,7 +151,7 @@ export class PayOnDelivery {
     return this.checkout.orExistingOrder(payment, asked, sale, answer);
   }
 
-  /** Handles a request without a payment, or with a payment that no order has. */
+  /** Handles a request without a payment, or with a payment that belongs to no order yet. */
   async #fresh(wanted: ViaCall, sold: SellableEndpoint, request: CallRequest): Promise<Response> {
     const { payment } = wanted;
     const { cashier, policy } = this.sales;
@@ -157,8 +159,8 @@ export class PayOnDelivery {
     const sale = { ...this.#saleOf(sold, wanted, quote), described: await this.#described(sold, wanted, quote) };
     const unfit = saleRefusal(this.deps.view(), quote.cap, quote.priceMicro, policy);
     if (unfit) return paymentRequired(cashier, sale, { error: unfit, sold: false });
-    // The caps are checked here, by `Buying.buy`, at the intent, and once the intent is in the log. No result can be handed
-    // on: between these checks other orders begin and end.
+    // The caps are checked here, by `Buying.buy`, at the intent, and once the intent is in the log. Each check is
+    // needed, since other orders begin and end between them.
     const refused = this.sales.buying.refusal(sellerOf(quote), null);
     if (refused) return paymentRequired(cashier, sale, refusalOffer(refused.says, refused));
     if (!payment) return paymentRequired(cashier, sale, { error: "Payment required: you are charged if it passes." });
@@ -217,12 +219,13 @@ export class PayOnDelivery {
       guarantee: quote ? guaranteeOf(quote.want, expect) : PASSED,
       mime: quote?.want.mime ?? "application/json",
       totalMicro: buyerTotal(priceMicro),
-      // Whether an expectation holds is in the buyer's own hands, so it has to stand behind what it may cost us.
+      // A buyer could write an expectation that no answer meets, and we would lose the price. So it must pay into
+      // escrow.
       escrow: expect === null,
     };
   }
 
-  /** How the call and its answer look, as far as the seller's 402 and this request say. */
+  /** Returns the description of call and answer, from the seller's 402 and this request. */
   async #described({ method }: SellableEndpoint, { query, body }: ViaCall, quote: SellerQuote): Promise<Described> {
     const sent =
       method === "POST" ? sentAsJson(body) : `${query}`.length > MAX_EXAMPLE ? {} : Object.fromEntries(query);

@@ -6,7 +6,7 @@ import { authorizationOf } from "../../infra/rails/authorization.ts";
 import { Problem } from "../http/problem.ts";
 import { IDENTIFIER } from "./extensions.ts";
 
-/** Longest payment header, characters: Node takes 16 KiB of headers in all, and answers more with a 431. */
+/** Longest payment header, characters. Node accepts 16 KiB of headers in all, and answers more with a 431. */
 const MAX_HEADER = 16_384;
 
 const Version1 = z.looseObject({
@@ -59,9 +59,9 @@ export interface Payment {
   payload: { signature: string; authorization: Record<string, string>; salt?: string };
   /** Deadlines of a hold, from the buyer's echo of the offer: they differ between offers, and its nonce depends on them. */
   deadlines: { captureDeadline: number; refundDeadline: number } | null;
-  /** Description in the 402 that was paid, as clients of version 2 send it back; null where it is not sent. */
+  /** Description in the 402 that is paid, which clients of version 2 send back; null if it is not sent. */
   described: string | null;
-  /** What its client calls it (x402's extension `payment-identifier`). */
+  /** Identifier that the client gave it (x402's extension `payment-identifier`). */
   identifier: string | null;
   /** sha256 of the canonical payload, which identifies it independently of its formatting. */
   sha256: string;
@@ -90,7 +90,7 @@ function decoded(header: string, text: string): unknown {
 const Salted = z.looseObject({ salt: z.string().regex(/^0x[0-9a-fA-F]{64}$/) });
 const Deadlines = z.object({ captureDeadline: z.int(), refundDeadline: z.int() });
 
-/** What a payment into an escrow has besides its authorization. */
+/** Returns the members that a payment into escrow has besides its authorization. */
 function heldWith(header: string, accepted: unknown, payload: unknown) {
   const salted = Salted.safeParse(payload);
   const echoed = Deadlines.safeParse((accepted as { extra?: unknown }).extra);
@@ -100,8 +100,8 @@ function heldWith(header: string, accepted: unknown, payload: unknown) {
 }
 
 /**
- * The payment that a request carries: `PAYMENT-SIGNATURE` (x402 version 2) or `X-PAYMENT` (version 1); null without one.
- * @throws Problem bad_payment for one that cannot be read, or two
+ * Parses the payment of a request: `PAYMENT-SIGNATURE` (x402 version 2) or `X-PAYMENT` (version 1); null without one.
+ * @throws Problem bad_payment for a malformed payment, or two payments
  */
 export function paymentOf(headers: Headers): Payment | null {
   const second = headers.get("payment-signature");
@@ -132,7 +132,9 @@ export function paymentOf(headers: Headers): Payment | null {
   };
 }
 
-/** Returns our offer as this payment answered it: a hold's deadlines are those of the earlier offer that the buyer saw. */
+/**
+ * Returns the offer that this payment answers: our current offer, with the deadlines of the offer that the buyer saw.
+ */
 export const offerAnsweredBy = ({ deadlines }: Payment, offer: PaymentRequirements): PaymentRequirements =>
   deadlines ? { ...offer, extra: { ...offer.extra, ...deadlines } } : offer;
 

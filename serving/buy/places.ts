@@ -3,22 +3,22 @@ import { Places } from "../../infra/shares.ts";
 import { PRICES_AT_ONCE, VIA_AT_ONCE, WORK_AT_ONCE } from "../../pipelines/1-observe/queue.ts";
 import { Problem } from "../http/problem.ts";
 
-/** Number of places for prices that are reserved for requests with a payment. */
+/** Number of places for price requests that are reserved for requests with a payment. */
 const PRICES_KEPT = 4;
-/** Longest wait for a place of a call or of work, and of a price, ms. The verified payment must stay valid meanwhile. */
+/** Longest wait for a place, ms. A verified payment must stay valid meanwhile. */
 const WAIT_MS = 5_000;
 const PRICE_WAIT_MS = 2_000;
 /**
- * Time after which a place is released even if its work has not ended, ms, so that a log that never answers cannot hold it
- * for ever. The longest leg is 90 s, and each leg of an execution restarts this time.
+ * Time after which a place is released even if its work has not ended, ms, so that a log that never answers does not
+ * occupy it for ever. A call of one seller takes at most 90 s, and each call of an execution restarts this time.
  */
 const LAPSES_MS = 150_000;
 /** Value of Retry-After, seconds. A seller has 30 to 90 for its answer, and most need a few. */
 const RETRY_S = "5";
 
 /**
- * Bounds how much is sold at once: bought calls, requests for sellers' prices, and our own work. A place is taken before the
- * claim is written and before anything is signed, so a buyer that gets none can send the same payment again. Places are
+ * Bounds how much runs at once: bought calls, requests for sellers' prices, and our own work. A place is taken before
+ * the claim is written and before anything is signed, so a buyer without a place can send its payment again. Places are
  * shared fairly by payer, client network and seller's platform.
  */
 export class SalePlaces {
@@ -28,7 +28,7 @@ export class SalePlaces {
 
   /**
    * Takes a place for a call. It may move to another seller; the caller releases it when the order has ended.
-   * @param withinMs what is left of the request's deadline
+   * @param withinMs time until the request's deadline
    * @throws Problem too_many_requests, unavailable
    */
   forCall(holder: Holder, withinMs = WAIT_MS): Promise<Place> {
@@ -46,7 +46,9 @@ export class SalePlaces {
   }
 }
 
-/** Takes a place. @throws Problem too_many_requests when this holder has some already, unavailable when others have all */
+/**
+ * Takes a place. @throws Problem too_many_requests if this holder has its share, unavailable if all places are taken
+ */
 async function placeIn(places: Places, holder: Holder, withinMs: number): Promise<Place> {
   const place = await places.take(holder, AbortSignal.timeout(Math.max(0, Math.ceil(withinMs))));
   if (place) return lapsing(place);

@@ -12,7 +12,7 @@ import type { View } from "../tables/view.ts";
 import { buyTerms, type SaleContext } from "./eligible.ts";
 
 type Candidate = PlanAnswer["candidates"][number];
-/** With how closely it fits the need (`Hit.fit`). */
+/** A candidate with the closeness of its text to the need (`Hit.fit`). */
 type Fitting = Candidate & { fit: number };
 
 /** The rule of ranking, as it is published. */
@@ -20,7 +20,8 @@ export const RULE =
   "What holds every word of the need first, those before it whose text fits closely; then the better letter (A, B, C, D, then no letter); then the higher composite, which is a sum of lower bounds; then the lower price; then the shorter 95th percentile of latency, where it is known; then the url. Only endpoints whose calls this service would buy right now. Nobody pays for a place.";
 
 /**
- * Most matching endpoints that are examined, the best first, so that a common word does not unpack every card.
+ * Largest number of matching endpoints that are examined, the best first, so that a common word does not unpack every
+ * card.
  */
 const MAX_LOOKED = 500;
 /** Endpoints that are examined between two yields to the event loop. */
@@ -29,7 +30,7 @@ const AT_ONCE = 50;
 const minBand = (band: Candidate["band"], least: PlanQuery["min_band"]): boolean =>
   least === undefined || (band !== "UNRATED" && band <= least);
 
-/** Compares one endpoint with a query. Returns a candidate whose reasons lack its rank, or why it is none. */
+/** Compares one endpoint with a query. Returns a candidate, whose reasons lack its rank; or why it is none. */
 function candidateOf(
   view: View,
   { entry, lacks, fit }: Hit,
@@ -57,7 +58,7 @@ function candidateOf(
   };
 }
 
-/** What the rule compares, in its order: how much `a` stands behind `b` (above zero), and in which words. */
+/** The keys of the ranking rule, in order: `by` is above zero if `a` ranks behind `b`, and `behind` is the reason. */
 const KEYS: readonly { by: (a: Fitting, b: Fitting) => number; behind: string }[] = [
   { by: (a, b) => a.fit - b.fit, behind: "its text is closer to the need" },
   { by: (a, b) => RANKED.indexOf(a.band) - RANKED.indexOf(b.band), behind: "its letter is better" },
@@ -70,7 +71,7 @@ const KEYS: readonly { by: (a: Fitting, b: Fitting) => number; behind: string }[
   { by: (a, b) => (a.url < b.url ? -1 : a.url > b.url ? 1 : 0), behind: "its url is first in the alphabet" },
 ];
 
-/** The first key in which two differ. */
+/** Returns the first key in which two candidates differ. */
 const differ = (a: Fitting, b: Fitting) => KEYS.find(({ by }) => by(a, b) !== 0);
 
 function ranked(candidates: Fitting[]): Candidate[] {
@@ -88,18 +89,18 @@ export interface PlanContext {
   baseUrl: string;
   seller: SaleContext;
   now: Date;
-  /** Only endpoints that hold every word themselves: what is paid for is not guessed. */
+  /** true: only endpoints that contain every word, since a purchase must not rest on a guess. */
   strict?: boolean;
 }
 
 /**
  * Finds and ranks endpoints for a need by {@link RULE}, from the view only, without a call to a seller.
- * @returns candidates with their reasons, and how many endpoints were passed over for each reason
+ * @returns candidates with their reasons, and the number of skipped endpoints by reason
  */
 export async function routePlan(view: View, query: PlanQuery, context: PlanContext): Promise<PlanAnswer> {
   const need = readQuestion(query.need);
   const asked = { ...query, max_price: query.max_price ?? need.maxPrice ?? undefined };
-  // A need of words that say nothing is looked for as it stands: it does not mean everything.
+  // A need that consists only of stop words is searched for literally; it must not match every endpoint.
   const words = need.words.length > 0 ? need.words : splitWords(query.need, MAX_WORDS);
   const fit: Fitting[] = [];
   const passed = new Map<PassedOver, number>();

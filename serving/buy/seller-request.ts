@@ -9,7 +9,7 @@ import type { SellableEndpoint } from "./eligible.ts";
 
 /** What a buyer sends for one call. */
 export interface BuyerInput {
-  /** Variables of the endpoint's url; those that it does not name are taken from the query. */
+  /** Values of the variables of the endpoint's url; missing ones are taken from the query. */
   path?: Readonly<Record<string, string>> | undefined;
   query: URLSearchParams;
   body: Uint8Array | null;
@@ -18,7 +18,7 @@ export interface BuyerInput {
 
 /** Longest value of a variable of a url, characters. */
 const MAX_VALUE = 1_000;
-/** Most names of an endpoint that a problem lists. */
+/** Largest number of variable names in a problem. */
 const MOST_NAMES = 20;
 
 const TEXT = /^[\x20-\x7e]{1,200}$/;
@@ -65,7 +65,7 @@ export function sellerRequest({ url, method, tool }: SellableEndpoint, input: Bu
   };
 }
 
-/** The url with its variables filled; what fills one is taken out of the query. @throws Problem bad_input */
+/** Returns the url with its variables filled; values from the query are removed from it. @throws Problem bad_input */
 function filledBy(listed: string, { path = {}, query }: Pick<BuyerInput, "path" | "query">): string {
   const url = withoutGiven(listed, query);
   const names = variablesOf(url);
@@ -93,7 +93,7 @@ function filledBy(listed: string, { path = {}, query }: Pick<BuyerInput, "path" 
   );
 }
 
-/** Without the parameters that the buyer's query gives whole: their placeholders need no value. */
+/** Returns the url without the parameters that the buyer's query also has, since their placeholders need no value. */
 function withoutGiven(url: string, query: URLSearchParams): string {
   const at = new URL(url);
   const inPath = new Set(variablesOf(at.origin + at.pathname));
@@ -104,7 +104,7 @@ function withoutGiven(url: string, query: URLSearchParams): string {
 
 const shown = (url: string): string => url.replace(/%7B/gi, "{").replace(/%7D/gi, "}").slice(0, 300);
 
-/** The same request as our own calls of this tool with these arguments. @throws Problem bad_input */
+/** Builds the request that our own calls of this tool would send with these arguments. @throws Problem bad_input */
 function toolRequest(url: string, name: string, { query, body }: BuyerInput): CallRequest {
   const beside = [...new Set(query.keys())];
   if (beside.length > 0)
@@ -117,8 +117,8 @@ function toolRequest(url: string, name: string, { query, body }: BuyerInput): Ca
 }
 
 /**
- * The arguments of a tool's call: a JSON object, and none for an empty body. Numbers that JavaScript cannot hold are
- * refused, since another number would reach the tool. @throws Problem bad_input
+ * Parses the arguments of a tool's call, a JSON object; an empty body gives none. Numbers that JavaScript cannot
+ * represent are refused, since the tool would get another number. @throws Problem bad_input
  */
 function argumentsOf(body: Uint8Array | null): JsonObject {
   if (body === null || body.length === 0) return {};

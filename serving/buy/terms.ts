@@ -19,9 +19,9 @@ export interface Cashier {
   asset: string;
   /** The token's EIP-712 name and version. */
   domain: SigningDomain;
-  /** Address that buyers pay. */
+  /** Address to which buyers pay. */
   payTo: string;
-  /** Escrow of the same token and address; null when the chain has none that is usable. */
+  /** Escrow for that token and address; null if the chain has no usable one. */
   escrow: Pick<Escrow, "offer" | "check"> | null;
 }
 
@@ -33,22 +33,25 @@ export interface Sale {
   mime: string;
   /** What the buyer pays, micro-units. */
   totalMicro: bigint;
-  /** How it is called; absent where that is another's to say. */
+  /** Method, input and output for the extensions of the 402; absent: none are sent. */
   described?: Described;
-  /** When the buyer is charged, in one sentence; absent: as the operation's page says. */
+  /** When the buyer is charged, in one sentence; absent: as in the operation's documentation. */
   guarantee?: string;
-  /** Whether payment into escrow is offered. Its order then waits for the hold before any seller is paid. */
+  /** Is payment into escrow offered? Such an order waits for the hold before a seller is paid. */
   escrow?: boolean;
 }
 
-/** Address of what is sold, as it was asked for. */
+/** Returns the url of what is sold, with the query of the request. */
 export const resourceUrl = ({ baseUrl }: { baseUrl: string }, path: string, query: URLSearchParams): string =>
   `${baseUrl}${path}${query.size > 0 ? `?${query}` : ""}`;
 
 /** Returns what a buyer is charged for a call at this seller's price, micro-units: the price plus our fee. */
 export const buyerTotal = (priceMicro: bigint): bigint => priceMicro + feeOf(priceMicro);
 
-/** Range of totals that are offered with escrow, micro-units: below it gas costs too much, above it too much is held. */
+/**
+ * Range of totals for which escrow is offered, micro-units: below it gas costs too much, above it the risk is too
+ * large.
+ */
 const ESCROW_FROM = 50_000n;
 const ESCROW_TO = 1_000_000n;
 
@@ -100,7 +103,7 @@ interface Refused {
   detail?: string;
 }
 
-/** The words of a 402 for a payment that cannot be taken. */
+/** Returns the error and the detail of a 402 for a refused payment. */
 export const refusedFor = ({ code, says }: Wrong): Refused => ({ error: code, detail: says });
 
 /**

@@ -3,18 +3,18 @@ import { parseMoney } from "../../pipelines/record/money.ts";
 import type { Payment } from "./payments.ts";
 
 /**
- * Seconds that a buyer's authorization is to hold: it must outlast our call of the seller and the settlement after it
- * (payments.md).
+ * Seconds for which a buyer's authorization must be valid: longer than our call of the seller and the settlement after
+ * it (payments.md).
  */
 export const VALID_S = 240;
 
-/** What is wrong with a payment: an error code of x402's specification (section 9), and the same in words. */
+/** A fault of a payment: an error code of x402's specification (section 9), and its description. */
 export interface Wrong {
   code: string;
   says: string;
 }
 
-/** The specification's codes for what the packages of version 2 call otherwise. */
+/** Error codes of the specification by those of the version 2 packages, where they differ. */
 const SPECIFIED: Readonly<Record<string, string>> = {
   invalid_exact_evm_signature: "invalid_exact_evm_payload_signature",
   invalid_exact_evm_failed_to_parse_signature: "invalid_exact_evm_payload_signature",
@@ -29,26 +29,26 @@ const SPECIFIED: Readonly<Record<string, string>> = {
   invalid_exact_evm_transaction_failed: "invalid_transaction_state",
 };
 
-/** A facilitator's reason, which is one of its codes or a sentence, as a code. */
+/** Converts a facilitator's reason, a code or a sentence, to a code of the specification. */
 const specified = (reason: string): string =>
   SPECIFIED[reason] ?? (/^[a-z0-9_]{1,100}$/.test(reason) ? reason : "unexpected_verify_error");
 
-/** What a facilitator, or the escrow, found. */
+/** Converts the reason of a facilitator or of the escrow to a fault. */
 export const refusedBy = (reason: string): Wrong => ({
   code: specified(reason),
   says: `the payment is not valid: ${reason}`,
 });
 
-/** Longest time for which a payment may stay valid, seconds: its order is watched until then, and a refund waits. */
+/** Longest validity of a payment, seconds. Its order is watched until it expires, and a refund waits so long. */
 const MAX_HOLDS_S = 3_600;
-/** Seconds before its own time from which the official clients let a payment be valid. */
+/** The official clients set `validAfter` this many seconds before the time of signing. */
 const SIGNED_BEFORE_S = 600;
 
 const utc = (seconds: number): string => new Date(seconds * 1000).toISOString();
 
 /**
- * What is wrong with the time of a payment. A buyer whose clock is wrong signs for another time than it means to: it is told
- * our time, and by how much its clock would be wrong if it signed just now for as long as the terms say.
+ * Returns the fault of a payment's validity, or null. The fault names our time, and the error of the buyer's clock if
+ * the payment was signed just now for the validity that the terms require.
  * @param now unix seconds @param holdsS seconds from now in which it must still be valid
  */
 export function wrongTime(
@@ -76,7 +76,7 @@ export function wrongTime(
 const VALID_AFTER = "invalid_exact_evm_payload_authorization_valid_after";
 const VALID_BEFORE = "invalid_exact_evm_payload_authorization_valid_before";
 
-/** Why an order's payment was not settled, once that is certain. */
+/** Returns why an order's payment was not settled, once that is certain. */
 export function settleFailure(order: Order): string {
   const { state, refusedAt, quote } = order;
   if (state === "hold_failed") return "invalid_transaction_state";

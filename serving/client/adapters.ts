@@ -4,41 +4,41 @@ import { type Demand, isMcpRequest, read402, readMcpAnswer, toolIn } from "./dem
 import { type Decision, type Guard, PaymentRefused, unreadable } from "./guard.ts";
 import type { Fetch } from "./http.ts";
 
-/** Time in which the body of a 402 must have come, ms. */
+/** Time limit for the body of a 402, ms. */
 const BODY_WITHIN_MS = 5000;
 
-/** Asks the guard about a demand. A demand that could not be read whole is refused without asking. */
-const judged = (guard: Guard, demand: Omit<Demand, "offers">, { offers, unread }: Demanded): Promise<Decision> =>
+/** Asks the guard about a demand. A demand that could not be read completely is refused without asking. */
+const judge = (guard: Guard, demand: Omit<Demand, "offers">, { offers, unread }: Demanded): Promise<Decision> =>
   unread === null ? guard({ ...demand, offers }) : Promise.resolve(unreadable(unread));
 
 export interface FetchOptions {
   /**
-   * Which offers can the wallet above this fetch take? The guard is asked about these only. Default all. An offer whose
-   * scheme or network cannot be read is never left out.
+   * Selects the offers that the wallet above this fetch can pay. The guard judges only these, and every offer whose
+   * scheme or network cannot be read. Default: all offers.
    */
   offers?: (offer: Offer) => boolean;
-  /** Called with every decision, also those to pay: the place to keep the signed answer. */
+  /** Called with every decision, to allow or to refuse. Use it to store the signed answer. */
   onDecision?: (decision: Decision, url: string) => void;
 }
 
-/** Is scheme or network of an offer unread? Then nobody can tell whether the wallet takes it. */
-const isHidden = ({ unread = [] }: Offer): boolean =>
+/** Is the scheme or the network of an offer unreadable? Then it is not known whether the wallet can pay it. */
+const isUnreadableOffer = ({ unread = [] }: Offer): boolean =>
   unread.some((member) => member === "entry" || member === "scheme" || member === "network");
 
 /**
- * A fetch that returns a 402 only if the guard allows the payment. Otherwise it returns a 403 with a problem document
- * (RFC 9457), so that no wallet above it sees terms to sign: `wrapFetchWithPayment(guardedFetch(guard), client)` of
- * `@x402/fetch`, `Mppx.create({ fetch: guardedFetch(guard), methods })` of mppx. It knows where the request went, about
- * which a 402 may lie. The guard is also asked about a 402 that answers a payment, since some clients pay that one too,
- * and about what an MCP server demands in its answer to a message.
- * @param fetch default the runtime's own
+ * Returns a fetch that passes on a 402 only if the guard allows the payment. Otherwise it returns a 403 with a problem
+ * document (RFC 9457), so that no wallet above it sees terms to sign: `wrapFetchWithPayment(guardedFetch(guard),
+ * client)` of `@x402/fetch`, `Mppx.create({ fetch: guardedFetch(guard), methods })` of mppx. The guard judges the url
+ * to which the request was sent, whatever url the 402 names. It also judges a 402 in answer to a payment, since some
+ * clients pay that one too, and a demand in an MCP server's answer to a message.
+ * @param fetch sends the requests; default: the runtime's fetch
  */
 export function guardedFetch(
   guard: Guard,
   options: FetchOptions = {},
   fetch: Fetch = globalFetch,
 ): typeof globalThis.fetch {
-  const { offers: takes = () => true, onDecision } = options;
+  const { offers: isPayable = () => true, onDecision } = options;
   return async (input, init) => {
     const request = input instanceof Request ? input : null;
     const method = (init?.method ?? request?.method ?? "GET").toUpperCase();
@@ -46,15 +46,15 @@ export function guardedFetch(
     const asked = request?.url ?? String(input);
     const response = await fetch(input, init);
     if (response.status !== 402 && !(isMcp && response.ok)) return response;
-    // The response's own address: after a redirect another host demands the payment.
+    // After a redirect the url of the response counts: its host demands the payment.
     const url = response.url || asked;
     const isTool = response.status !== 402;
     const demanded = isTool ? await readMcpAnswer(response) : await read402(response, BODY_WITHIN_MS);
     if (isTool && demanded.offers.length === 0 && demanded.unread === null) return response;
-    const offers = demanded.offers.filter((offer) => isHidden(offer) || takes(offer));
+    const offers = demanded.offers.filter((offer) => isUnreadableOffer(offer) || isPayable(offer));
     const tool = isTool ? toolIn(init?.body) : null;
     const at = tool === null ? { url, method } : { url: toolUrl(url, tool) };
-    const decision = await judged(guard, at, { ...demanded, offers });
+    const decision = await judge(guard, at, { ...demanded, offers });
     onDecision?.(decision, at.url);
     if (decision.allow) return response;
     response.body?.cancel().catch(() => {});
@@ -64,10 +64,10 @@ export function guardedFetch(
 
 const globalFetch: Fetch = (input, init) => globalThis.fetch(input, init);
 
-/** The url by which the service knows a tool of an MCP server. */
+/** Returns the url of an MCP server's tool in the service's record. */
 const toolUrl = (server: string, tool: string): string => `${server.split("#", 1)[0]}#${encodeURIComponent(tool)}`;
 
-/** The 403 that replaces a 402 that must not be paid. `refused_by` distinguishes it from a seller's own 403. */
+/** Returns the 403 that replaces a refused 402. `refused_by` distinguishes it from a 403 of the seller. */
 function refusedResponse({ outcome, reason, says, concerns, answer, fault }: Decision, url: string): Response {
   const problem = {
     type: "about:blank",
@@ -84,8 +84,8 @@ function refusedResponse({ outcome, reason, says, concerns, answer, fault }: Dec
 
 export interface HookOptions {
   /**
-   * Url of the request, where it is known. Default: the HTTP client's, else the one that the 402 names, which its
-   * seller wrote.
+   * Url of the request, if it is known. Default: the url that the HTTP client reports, else the one that the 402 names,
+   * which the seller chose.
    */
   url?: string;
   method?: string;
@@ -98,25 +98,25 @@ interface PaymentCreation {
   selectedRequirements: object;
 }
 
-/** The part of `x402Client` of `@x402/core` that is used. */
+/** The part of `x402Client` of `@x402/core` that is used here. */
 interface HookedClient {
   onBeforePaymentCreation(
     hook: (context: PaymentCreation) => Promise<undefined | { abort: true; reason: string }>,
   ): unknown;
 }
 
-/** The part of its `x402HTTPClient` that is used. */
+/** The part of `x402HTTPClient` of `@x402/core` that is used here. */
 interface HookedHttpClient {
   onPaymentRequired(hook: (context: { paymentRequired: object; requestUrl: string }) => Promise<undefined>): unknown;
 }
 
 /**
- * Puts a guard in front of the official x402 client, in its hook before a payment is created: the chosen offer is known
- * then, and nothing is signed yet. A refusal stops the payment with an error that begins `Payment creation aborted:`.
+ * Adds a guard to the official x402 client, in the hook before a payment is created, when the offer is chosen and
+ * nothing is signed yet. A refusal stops the payment with an error that begins `Payment creation aborted:`.
  *
- * Pass the `x402HTTPClient` that `wrapFetchWithPayment` gets too: it knows which url answered 402. A bare `x402Client`
- * knows only the `resource` that the 402 names. A seller may name another seller's url there; then only the payee's
- * address shows it.
+ * Pass the same `x402HTTPClient` as to `wrapFetchWithPayment`, since it knows which url answered 402. An `x402Client`
+ * knows only the `resource` that the 402 names. A seller may name another seller's url there, which only a difference
+ * of the payee's address reveals.
  * @returns the client, for chaining
  */
 export function guardClient<C extends HookedClient | HookedHttpClient>(
@@ -130,7 +130,7 @@ export function guardClient<C extends HookedClient | HookedHttpClient>(
     const claimed = paymentRequired.resource?.url ?? (typeof v1 === "string" ? v1 : undefined);
     const url = options.url ?? asked.get(paymentRequired) ?? claimed;
     if (url === undefined)
-      return { abort: true as const, reason: "not checked: the 402 does not say of which url it is" };
+      return { abort: true as const, reason: "not checked: neither the client nor the 402 names the url" };
     const offer = offerOf(selectedRequirements, paymentRequired.x402Version === 1 ? 1 : 2);
     const decision = await guard({ url, method: options.method, offers: [offer] });
     options.onDecision?.(decision, url);
@@ -149,8 +149,8 @@ export function guardClient<C extends HookedClient | HookedHttpClient>(
 }
 
 /**
- * The payment client inside an HTTP client. It is private in the package's types, and there is no other way to reach
- * it.
+ * Returns the payment client of an HTTP client. The member is private in the package's types, and nothing public
+ * returns it.
  */
 const clientOf = (http: HookedHttpClient): HookedClient => (http as unknown as { client: HookedClient }).client;
 
@@ -162,16 +162,16 @@ interface Challenge {
   request: unknown;
 }
 
-/** Marks a challenge that mppx made from an entry of x402's header; its request is that entry. */
+/** Marks a challenge that mppx made from an x402 offer; `request` of the challenge is that offer. */
 const OF_X402 = Symbol.for("mppx.x402.challenge");
 
 const offersIn = (challenge: Challenge): Offer[] =>
   (challenge as { [OF_X402]?: unknown })[OF_X402] ? [offerOf(challenge.request, 2)] : mppOffersOf(challenge);
 
 /**
- * A handler for `onChallenge` of `Mppx.create`, for one endpoint. Use {@link guardedFetch} where possible: it knows
- * each url. (Do not guard in a handler of `onChallengeReceived`: mppx ignores its errors, and pays.)
- * @throws PaymentRefused, through the fetch that made the request
+ * Returns a handler for `onChallenge` of `Mppx.create`, for one endpoint. Prefer {@link guardedFetch}, which knows the
+ * url of each request. (Do not guard in `onChallengeReceived`: mppx ignores the errors of that handler, and pays.)
+ * @throws PaymentRefused from the handler, through the fetch that made the request
  */
 export const mppxChallenge =
   (guard: Guard, url: string, method?: string) =>
@@ -180,7 +180,7 @@ export const mppxChallenge =
     if (!decision.allow) throw new PaymentRefused(decision);
   };
 
-/** The part of an MCP client that is used, whichever package it is from. */
+/** The part of an MCP client that is used here, of any package. */
 interface ToolCaller {
   // biome-ignore lint/suspicious/noExplicitAny: results differ between packages and revisions of the protocol
   callTool(call: { name: string; [more: string]: unknown }, ...rest: any[]): Promise<any>;
@@ -188,17 +188,17 @@ interface ToolCaller {
 
 /**
  * Wraps an MCP client whose tools demand payments. A demand may be in a tool's result (its structured content, a text,
- * a member of `_meta`) or in the JSON-RPC error that the client throws. If the guard refuses it, the caller gets an
- * error without terms, so a paying client above has nothing to sign. The service is asked about each tool as an
- * endpoint of its own, `server#tool`.
+ * a member of `_meta`) or in the JSON-RPC error that the client throws. If the guard refuses the demand, the caller
+ * gets an error result without terms, so that a paying client above has nothing to sign. Each tool is checked as a
+ * separate endpoint, `server#tool`.
  * @param server url of the MCP server
  */
 export function guardTools<C extends ToolCaller>(client: C, guard: Guard, server: string): Pick<C, "callTool"> {
-  /** What replaces a refused demand; null where the demand is passed on, or there is none. */
+  /** Returns the result that replaces a refused demand; null if there is no demand, or it is allowed. */
   const refusal = async (tool: string, places: Places): Promise<object | null> => {
     const demanded = demandOf(places);
     if (demanded.offers.length === 0 && demanded.unread === null) return null;
-    const decision = await judged(guard, { url: toolUrl(server, tool) }, demanded);
+    const decision = await judge(guard, { url: toolUrl(server, tool) }, demanded);
     if (decision.allow) return null;
     return { isError: true, content: [{ type: "text", text: `Payment refused: ${decision.says}` }] };
   };

@@ -10,20 +10,24 @@ import { KeySet } from "./verify.ts";
 export interface ServiceOptions {
   /** Address of the service, such as `https://HOST`. Plain http only on this machine. */
   base: string;
-  /** Sends the requests; default the runtime's own fetch. Never pass one that pays: a check is free. */
+  /** Sends the requests. Default: the runtime's fetch. Never pass a fetch that pays: a check is free. */
   fetch?: Fetch;
-  /** Time for one question, with its answer's body and the keys. Default 2000. */
+  /** Time limit of one request, its response body and the reading of the keys included. Default 2000. */
   timeout_ms?: number;
-  /** The keys document, if you have it from a more trusted source than `base`. Then it is not read from there. */
+  /**
+   * The keys document, if you have it from a source that you trust more than `base`. Then it is not fetched from
+   * `base`.
+   */
   keys?: Jwks;
-  /** Largest difference between our clock and the time of a signed answer. Default 300. */
+  /** Largest allowed difference between `now` and the time of a signed answer. Default 300. */
   maxAge_s?: number;
   /**
-   * A witness policy, of `witnessPolicy` in `touchstone-client/proof`: an answer with a card is believed only if the card is
-   * proven to be in a log that enough of the policy's witnesses have seen. One more request for each check.
+   * A witness policy, made by `witnessPolicy` of `touchstone-client/proof`. With it, an answer with a card is accepted
+   * only if the card is proven to be in a log that enough of the policy's witnesses have signed. This costs one more
+   * request for each check.
    */
   policy?: AnswerProver;
-  /** Most answers that are cached (for a minute each); the oldest is dropped first. Default 500. */
+  /** Largest number of cached answers. Each is cached for a minute; the oldest is dropped first. Default 500. */
   maxHeld?: number;
   /** Returns milliseconds since 1970; default `Date.now`. */
   now?: () => number;
@@ -36,20 +40,20 @@ export interface AnswerProver {
 }
 
 export interface Question {
-  /** Url that is about to be paid, or a capability id. */
+  /** Url of the endpoint that is about to be paid, or its capability id. */
   url: string;
   method?: "GET" | "POST" | undefined;
   /** payTo of the 402 that is about to be paid. */
   payTo?: string | undefined;
 }
 
-/** What is sought beside the words. */
+/** Filters and order of a search. */
 export interface SearchOptions {
-  /** Class of what is sold, as answers name it. */
+  /** Class of what is sold, as in `class` of an answer. */
   class?: string | undefined;
-  /** This letter or a better one. `UNRATED`: only those without a letter. */
+  /** Lowest letter. `UNRATED`: only endpoints without a letter. */
   band?: CheckAnswer["band"] | undefined;
-  /** In USDC, such as `0.05`. */
+  /** Highest price of a call in USDC, such as `0.05`. */
   max_price?: string | undefined;
   /** A CAIP-2 id, or a name such as `base`. */
   network?: string | undefined;
@@ -63,31 +67,34 @@ const CACHED_MS = 60_000;
 const MAX_HELD = 500;
 const MAX_CHECK_BYTES = 256 * 1024;
 const MAX_REPORT_BYTES = 4 * 1024 * 1024;
-/** A report of two hundred dependencies gets this many times the time of one question. */
+/** An exposure report, of up to 200 dependencies, has this many times the time limit of one request. */
 const REPORT_TIMES = 5;
 
-/** The form that the service takes as `pay_to` (interface, GET /v1/check). */
+/** An address that the service accepts as `pay_to` (interface, GET /v1/check): of an EVM chain or of Solana. */
 const PAY_TO = /^(?:0x[0-9a-fA-F]{40}|[1-9A-HJ-NP-Za-km-z]{32,44})$/;
 export const isPayTo = (address: string): boolean => PAY_TO.test(address);
 
 const LOOPBACK = /^(?:localhost|127(?:\.\d{1,3}){3}|\[::1\])$/;
 
-/** Is this address reached over https, or on this machine, so that others on the way do not see what is sent? */
+/** Is this url https, or http on this machine, so that nobody on the network can read what is sent? */
 export const isSafe = ({ protocol, hostname }: URL): boolean =>
   protocol === "https:" || (protocol === "http:" && LOOPBACK.test(hostname));
 
-/** @throws TypeError for text that is no https address, and for http to another machine */
+/**
+ * Returns the address of a service without a trailing slash.
+ * @throws TypeError for http to another machine, and for a url with a user, a password, a query or a fragment
+ */
 function readBase(text: string): string {
   const url = new URL(text);
-  if (!isSafe(url)) throw new TypeError(`the service is asked over https: ${text}`);
+  if (!isSafe(url)) throw new TypeError(`the address of the service must be https: ${text}`);
   if (url.username || url.password || url.search || url.hash)
-    throw new TypeError(`not the address of a service: ${text}`);
+    throw new TypeError(`the address of the service must have no user, password, query or fragment: ${text}`);
   return `${url.origin}${url.pathname.replace(/\/$/, "")}`;
 }
 
 /**
- * The url in the form in which the service is asked: without user and password, which are for the seller only; and,
- * where it is longer than the service takes, without its query, since origin and path alone match too (`matched:
+ * Returns the url that is sent to the service: without user and password, which are for the seller only; and, if it is
+ * longer than the service accepts, without its query, since the service also matches by origin and path (`matched:
  * path`).
  */
 function urlToAsk(text: string): string {
@@ -104,7 +111,10 @@ interface Cached {
   answer: Promise<CheckAnswer>;
 }
 
-/** Asks the service. Every answer is bounded in size and time, and is returned only when its signature is valid. */
+/**
+ * A client of one service. Every response is bounded in size and time. `check` and `exposure` return an answer only if
+ * its signature is valid.
+ */
 export class Service {
   readonly base: string;
   readonly keys: KeySet;
@@ -116,7 +126,7 @@ export class Service {
   readonly #policy: AnswerProver | undefined;
   readonly #cache = new Map<string, Cached>();
 
-  /** @throws TypeError when `base` is not https (or http on this machine) */
+  /** @throws TypeError for a `base` that is not https, or has a query */
   constructor(options: ServiceOptions) {
     this.base = readBase(options.base);
     this.now = options.now ?? Date.now;
@@ -129,11 +139,7 @@ export class Service {
     this.keys = new KeySet({ base, now, fetch: this.#fetch, timeout_ms: this.#timeout_ms, pinned: options.keys });
   }
 
-  /**
-   * What the record holds about a url (GET /v1/check), with the signature verified. Answers are cached for a minute,
-   * and one question is not sent twice at once.
-   * @throws ServiceFault
-   */
+  /** Checks a url (GET /v1/check). Answers are cached for a minute; equal questions share one request. @throws ServiceFault */
   check(question: Question): Promise<CheckAnswer> {
     const { url, method, payTo } = question;
     const query = new URLSearchParams({ url: urlToAsk(url) });
@@ -153,7 +159,7 @@ export class Service {
     if (this.#cache.size >= this.#maxHeld) this.#cache.delete(this.#cache.keys().next().value!);
     const entry = { at: this.now(), answer };
     this.#cache.set(name, entry);
-    // A failed question is not cached, so it can be asked again at once.
+    // A failed request is removed from the cache, so that the caller can try again at once.
     answer.catch(() => {
       if (this.#cache.get(name) === entry) this.#cache.delete(name);
     });
@@ -163,20 +169,21 @@ export class Service {
     const { body } = await this.ask(`/v1/check?${query}`, {}, { max_bytes: MAX_CHECK_BYTES });
     const answer = (await this.verified(body, "answers", "answered_at")) as CheckAnswer;
     if (!Array.isArray(answer.defects) || typeof answer.band !== "string" || typeof answer.why !== "string") {
-      throw new ServiceFault("bad_answer", "signed, but no check answer");
+      throw new ServiceFault("bad_answer", "the signed object is not a check answer");
     }
-    // There are thousands of signed answers to other questions. None of them must be taken for the answer to this one.
+    // Somebody could replay a signed answer to another question, so the answer must name this question.
     const payTo = query.get("pay_to");
     const isOther = answer.asked !== query.get("url") || (payTo !== null && !isAbout(answer, payTo));
-    if (isOther) throw new ServiceFault("other_answer", `signed, but about ${String(answer.asked).slice(0, 200)}`);
+    if (isOther)
+      throw new ServiceFault("other_answer", `the signed answer is about ${String(answer.asked).slice(0, 200)}`);
     if (method && !(await isOfMethod(answer, method))) {
-      throw new ServiceFault("other_answer", `signed, but about another method than ${method}`);
+      throw new ServiceFault("other_answer", `the signed answer is about another method than ${method}`);
     }
     await this.#prove(answer);
     return answer;
   }
 
-  /** Without a letter and a card an answer claims nothing that a log could hold. @throws ServiceFault */
+  /** Proves the card of an answer by the witness policy. Without letter and card there is nothing to prove. */
   async #prove(answer: CheckAnswer): Promise<void> {
     if (!this.#policy || (answer.band === "UNRATED" && !answer.scorecard)) return;
     const path = `/v1/trust/${encodeURIComponent(answer.capabilityId ?? "")}/bundle`;
@@ -186,52 +193,42 @@ export class Service {
     });
   }
 
-  /**
-   * What the record holds about up to 200 dependencies, summed up by payee (POST /v1/exposure), with the signature
-   * verified.
-   * @throws ServiceFault
-   */
+  /** Checks up to 200 dependencies, with sums by payee (POST /v1/exposure). @throws ServiceFault */
   async exposure(dependencies: readonly (string | Dependency)[]): Promise<ExposureReport> {
     const init = postOf({ dependencies });
     const limits = { max_bytes: MAX_REPORT_BYTES, timeout_ms: this.#timeout_ms * REPORT_TIMES };
     const { body } = await this.ask("/v1/exposure", init, limits);
     const report = (await this.verified(body, "answers", "answered_at")) as ExposureReport;
     if (report.schema !== "svc.exposure.v1" || report.lines?.length !== dependencies.length) {
-      throw new ServiceFault("other_answer", "signed, but not the report that was asked for");
+      throw new ServiceFault("other_answer", "the signed answer is no report on these dependencies");
     }
     return report;
   }
 
-  /**
-   * Paid endpoints by what they do, in words (GET /v1/search), the best first. This answer is not signed: check the endpoint
-   * that you choose, or let the guard do it, before you pay.
-   * @throws ServiceFault
-   */
+  /** Searches endpoints by words (GET /v1/search), the best first. The answer is not signed: check an endpoint before you pay it. @throws ServiceFault */
   async search(q: string, options: SearchOptions = {}): Promise<SearchAnswer> {
     const query = new URLSearchParams({ q });
     for (const [name, value] of Object.entries(options)) if (value !== undefined) query.set(name, String(value));
     const { body } = await this.ask(`/v1/search?${query}`, {}, { max_bytes: MAX_REPORT_BYTES });
     const answer = body as SearchAnswer | null;
-    if (!Array.isArray(answer?.capabilities)) throw new ServiceFault("bad_answer", "no answer to a search");
+    if (!Array.isArray(answer?.capabilities)) throw new ServiceFault("bad_answer", "the answer is not a search answer");
     return answer;
   }
 
-  /** One exchange with the service. The answer is not verified. @throws ServiceFault */
+  /** Sends one request; the signature of the answer is not verified. @throws ServiceFault */
   ask(path: string, init: RequestInit = {}, limits: Partial<Limits> = {}): Promise<JsonAnswer> {
     const all = { timeout_ms: this.#timeout_ms, max_bytes: MAX_CHECK_BYTES, ...limits };
     return askJson(this.#fetch, this.base + path, init, all);
   }
 
-  /**
-   * Returns the object if its signature is valid and not old.
-   * @throws ServiceFault bad_signature, stale, or those of reading the keys
-   */
+  /** Returns the object if its signature is valid and recent. @param member has the signing time @throws ServiceFault */
   async verified(object: unknown, purpose: Purpose, member: string): Promise<object> {
     const at = (object as Record<string, unknown> | null)?.[member];
     const verdict = await this.keys.verify(object, { purpose, at: typeof at === "string" ? at : "" });
-    if (!verdict.ok) throw new ServiceFault("bad_signature", WORDS[verdict.reason]);
+    if (!verdict.ok) throw new ServiceFault("bad_signature", FAULT_TEXT[verdict.reason]);
     const age_ms = Math.abs(this.now() - Date.parse(at as string));
-    if (age_ms > this.#maxAge_ms) throw new ServiceFault("stale", `signed at ${at}, ${age_ms} ms from our clock`);
+    if (age_ms > this.#maxAge_ms)
+      throw new ServiceFault("stale", `the answer was signed at ${at}, ${age_ms} ms from the time here`);
     return object as object;
   }
 }
@@ -239,20 +236,20 @@ export class Service {
 const isAbout = ({ payee }: CheckAnswer, payTo: string): boolean =>
   typeof payee?.address === "string" && addressKey(payee.address) === addressKey(payTo);
 
-/** Makes a POST of JSON. */
+/** Returns the options of a POST request with a JSON body. */
 export const postOf = (body: unknown): RequestInit => ({
   method: "POST",
   headers: { "content-type": "application/json" },
   body: JSON.stringify(body),
 });
 
-const WORDS: Readonly<Record<VerifyFault, string>> = {
-  malformed: "the answer is not signed as answers of the service are",
-  canonicalization: "the answer has no canonical bytes",
+const FAULT_TEXT: Readonly<Record<VerifyFault, string>> = {
+  malformed: "a member that every signed answer has is missing or malformed",
+  canonicalization: "the answer has no RFC 8785 form",
   unknown_key: "no published key has the id that the answer names",
-  wrong_purpose: "the key that the answer names signs other things",
-  bad_key: "the published key is not fit for use",
-  not_yet_valid: "the key was not valid yet when the answer was given",
-  retired: "the key was retired when the answer was given",
-  bad_signature: "the signature does not hold: something was changed on the way",
+  wrong_purpose: "the key that the answer names is not for signing answers",
+  bad_key: "the published key is invalid",
+  not_yet_valid: "the key was not yet valid when the answer was signed",
+  retired: "the key was already retired when the answer was signed",
+  bad_signature: "the signature does not match the answer",
 };

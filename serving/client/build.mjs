@@ -1,5 +1,6 @@
-// npm run build: the library as one file of plain JavaScript (dist/client.mjs), which the package holds and the service
-// serves, and its declarations (dist/client.d.mts), which name no other file. Both follow from sources and lock alone.
+// npm run build: bundles the library into one file of plain JavaScript (dist/client.mjs), which is in the package and
+// which the service serves, and its declarations into another (dist/client.d.mts). Both depend only on the sources and
+// the lock file.
 import { existsSync, mkdirSync, readFileSync, renameSync, writeFileSync } from "node:fs";
 import { createRequire } from "node:module";
 import { dirname, join, resolve } from "node:path";
@@ -7,11 +8,14 @@ import { build } from "esbuild";
 
 const HERE = import.meta.dirname;
 const ROOT = resolve(HERE, "../..");
-/** The library, and its proofs under a witness policy, which are a file of their own so that it stays small. */
+/** The library, and its proofs under a witness policy, which are a second file so that the first stays small. */
 const ENTRIES = { client: join(HERE, "index.ts"), proof: join(HERE, "proof.ts") };
 const { name, version, license } = JSON.parse(readFileSync(join(HERE, "package.json"), "utf8"));
 
-/** The licence of @noble/ed25519 asks for its text in every copy; that of canonicalize is the package's own. */
+/**
+ * Returns the licence comment. @noble/ed25519 requires its licence in every copy; canonicalize is Apache-2.0, as this
+ * package.
+ */
 function licences() {
   const curve = dirname(createRequire(import.meta.url).resolve("@noble/ed25519"));
   const theirs = readFileSync(join(curve, "LICENSE"), "utf8").trim();
@@ -19,8 +23,8 @@ function licences() {
   return `/*!\n${own} the same licence, and @noble/ed25519, under this one:\n\n${theirs}\n*/`;
 }
 
-/** Whole or not at all: a server, or another run of this, may be reading. */
-function put(file, text) {
+/** Writes a file by renaming, so that a server or another build that reads it never sees a part of it. */
+function writeAtomically(file, text) {
   if (existsSync(file) && readFileSync(file, "utf8") === text) return;
   mkdirSync(dirname(file), { recursive: true });
   const whole = `${file}.${process.pid}.new`;
@@ -28,7 +32,9 @@ function put(file, text) {
   renameSync(whole, file);
 }
 
-/** Writes dist/client.mjs and dist/proof.mjs, in a fifth of a second. @throws what esbuild says of a source, or of a module of Node */
+/**
+ * Writes dist/client.mjs and dist/proof.mjs, in a fifth of a second. @throws esbuild's error for a source or an import
+ */
 export async function buildScript(outdir = join(HERE, "dist")) {
   for (const [name, entry] of Object.entries(ENTRIES)) await buildEntry(name, entry, outdir);
 }
@@ -36,15 +42,15 @@ export async function buildScript(outdir = join(HERE, "dist")) {
 async function buildEntry(name, entry, outdir) {
   const { outputFiles } = await build({
     ...{ absWorkingDir: ROOT, entryPoints: [entry], bundle: true, write: false, format: "esm" },
-    // Neutral: a module of Node, or of a browser, is an error here.
+    // With platform `neutral` an import of a Node module is an error.
     ...{ platform: "neutral", mainFields: ["module", "main"], target: "es2022", logLevel: "warning" },
     ...{ charset: "utf8", legalComments: "none", banner: { js: licences() } },
   });
-  // Places of sources, which differ with where packages lie.
-  put(join(outdir, `${name}.mjs`), outputFiles[0].text.replace(/^\/\/ \S+\.[jt]s\n/gm, ""));
+  // The paths in esbuild's comments differ between machines, so these comments are removed.
+  writeAtomically(join(outdir, `${name}.mjs`), outputFiles[0].text.replace(/^\/\/ \S+\.[jt]s\n/gm, ""));
 }
 
-/** Writes dist/client.d.mts and dist/proof.d.mts, in some seconds. @throws Error with what the compiler says of a source */
+/** Writes dist/client.d.mts and dist/proof.d.mts, in some seconds. @throws Error with the compiler's message */
 export async function buildDeclarations(outdir = join(HERE, "dist")) {
   const { generateDtsBundle } = await import("dts-bundle-generator");
   const output = { noBanner: true, exportReferencedTypes: false };
@@ -53,11 +59,11 @@ export async function buildDeclarations(outdir = join(HERE, "dist")) {
     Object.values(ENTRIES).map((filePath) => ({ filePath, output })),
     config,
   );
-  for (const [i, name] of Object.keys(ENTRIES).entries()) put(join(outdir, `${name}.d.mts`), made[i]);
+  for (const [i, name] of Object.keys(ENTRIES).entries()) writeAtomically(join(outdir, `${name}.d.mts`), made[i]);
 }
 
 if (process.argv[1] === import.meta.filename) {
   await buildScript();
-  // The service serves no declarations, and its own build shall not wait for them.
+  // The service does not serve the declarations, so its build leaves them out.
   if (!process.argv.includes("--script")) await buildDeclarations();
 }

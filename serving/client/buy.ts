@@ -5,8 +5,8 @@ import { Carrier, type PaidRequest, type Patience } from "./carrier.ts";
 import { microOf } from "./concerns.ts";
 
 /**
- * not_offered: the service does not sell this call now. over_cap: it costs more than was allowed. bad_cap: the cap is
- * no money string with a dot.
+ * not_offered: the service does not sell this call now. over_cap: the call costs more than the cap. bad_cap: the cap is
+ * not a decimal number such as `0.05`.
  */
 export type BuyFault = "not_offered" | "over_cap" | "bad_cap";
 
@@ -22,96 +22,98 @@ export class BuyRefused extends Error {
 }
 
 /**
- * What you yourself expect of the answer, beside the service's own check. Each member must hold, else the answer does not
- * pass and nothing is charged.
+ * What the buyer expects of the answer, in addition to the service's check. If one member is not met, the answer does
+ * not pass and nothing is charged.
  */
 export interface BuyersExpectation {
-  /** JSON Schema (draft 7, 2019-09 or 2020-12) that the answer fits. */
+  /** JSON Schema (draft 7, 2019-09 or 2020-12) against which the answer must be valid. */
   schema?: Record<string, unknown>;
-  /** A JSONPath (RFC 9535) that selects something, and nothing but `value`, if that is given. */
+  /** A JSONPath (RFC 9535) that must select at least one value; all of them must equal `value`, if it is given. */
   jsonpath?: { path: string; value?: unknown };
-  /** An expression of RE2 that is found somewhere in the answer's text. */
+  /** A regular expression (RE2) that must match somewhere in the answer's text. */
   regex?: string;
-  /** Least length of the answer, bytes. */
+  /** Smallest length of the answer, bytes. */
   min_length?: number;
 }
 
 export interface BuyOptions extends Question {
-  /** Most that may be charged, with the fee, in USDC, such as `0.05`. */
+  /** Largest charge, fee included, in USDC, such as `0.05`. */
   cap: string;
   /**
-   * Puts your wallet on top of a fetch: `(fetch) => wrapFetchWithPayment(fetch, client)`. The fetch below it is ours: a
-   * payment whose answer was lost must be sent again as it was, and never be signed anew.
+   * Wraps a fetch with your wallet: `(fetch) => wrapFetchWithPayment(fetch, client)`. It gets a fetch of this library,
+   * which sends a payment again unchanged when its answer was lost, so that the wallet never signs a second one.
    */
   pay: (fetch: typeof globalThis.fetch) => typeof globalThis.fetch;
-  /** Headers for the seller. The query comes from `url`. */
+  /** Headers for the seller. */
   headers?: Record<string, string>;
-  /** Of a tool of an MCP server (`url#tool`): its arguments, a JSON object. */
+  /** Body for the seller. For a tool of an MCP server (`url#tool`): its arguments, a JSON object. */
   body?: string | Uint8Array<ArrayBuffer>;
-  /** Values of the variables of a listed template, where `url` is the template: `{ city: "Oslo" }`. */
+  /** Values of the variables, if `url` is a listed template: `{ city: "Oslo" }`. */
   variables?: Record<string, string>;
-  /** What you yourself expect of the answer; at most 4,096 characters as JSON. */
+  /** What you expect of the answer; at most 4,096 characters as JSON. */
   expect?: BuyersExpectation;
-  /** Publishes the call in the record, with its bytes. Default false. */
+  /** Publishes the call in the record, request and answer included. Default false. */
   publish?: boolean;
   patience?: Partial<Patience>;
 }
 
-/** Settlement of a payment, in x402's form (specification version 2, SettlementResponse). */
+/** Settlement of a payment (x402 specification version 2, SettlementResponse). */
 export interface Settlement {
   success: boolean;
   errorReason?: string;
   payer?: string;
-  /** Hash or signature of the transaction; empty where nothing was settled. */
+  /** Hash or signature of the transaction; empty if nothing was settled. */
   transaction: string;
   /** CAIP-2 id. */
   network: string;
-  /** Atomic units, where the settled amount differs from the signed one. */
+  /** Settled amount in atomic units, if it differs from the signed one. */
   amount?: string;
   extensions?: Record<string, unknown>;
 }
 
 /**
- * delivered: the answer passed and was charged. not_delivered: it did not pass, and nothing was charged. not_paid: no
- * payment was sent, or it was not accepted; `response` tells why, such as a 403 for a price over the cap.
+ * Outcome of a purchase. delivered: the answer passed, and the buyer was charged. not_delivered: the answer did not
+ * pass, and nothing was charged. not_paid: no payment was sent, or it was not accepted; `response` gives the reason,
+ * such as a 403 for a price over the cap.
  */
 export interface Bought {
   outcome: "delivered" | "not_delivered" | "not_paid";
-  /** The seller's answer if it was delivered, else a problem document. */
+  /** The seller's answer if the outcome is `delivered`, else a problem document. */
   response: Response;
   /**
-   * What judged the answer: `truth` (the right answer was computed from your input), `schema`, `class`, `parses` or
-   * `status`; null where the service does not say.
+   * Kind of check that the answer passed or failed: `truth` (compared with the right answer to your input), `schema`,
+   * `class`, `parses` or `status`; null if the service did not report it.
    */
   judged_by: string | null;
-  /** Id of the order, if there is one; `GET /v1/orders/{id}` shows the order. */
+  /** Id of the order at the service (`GET /v1/orders/{id}`); null if there is none. */
   order: string | null;
-  /** Settlement of the charge. */
+  /** Settlement of the buyer's payment; null if nothing was charged. */
   receipt: Settlement | null;
-  /** The check from which the price was taken. */
+  /** The check answer from which the price was taken. */
   answer: CheckAnswer;
 }
 
 /**
- * Buys a call through the service, which pays the seller, checks the answer, and charges only if it passed. If the
- * service's answer is lost, the request is sent again with the same payment, by which the service knows the order.
- * While the outcome is open (202), the order is read until it has ended.
- * @throws ServiceFault when the check fails; BuyRefused before anything is sent; BuyUnknown when the patience ends with
- * a payment sent and its outcome open: it holds what is needed to ask again
+ * Buys a call through the service, which pays the seller, checks the answer, and charges the buyer only if the answer
+ * passed. If the service's answer is lost, the request is sent again with the same payment, by which the service finds
+ * the order. While the outcome is open (202), the order is read until it has ended.
+ * @throws ServiceFault if the check of the endpoint fails; BuyRefused before anything is sent; BuyUnknown if a payment
+ * was sent and its outcome is still open when `patience` ends: its `paid` is the argument of {@link resumeThrough}
  */
 export async function buyThrough(service: Service, options: BuyOptions): Promise<Bought> {
   const { url, method, payTo, cap, pay, headers = {}, body, variables = {}, publish = false, patience } = options;
   const { expect } = options;
   const most = microOf(/^\d+$/.test(cap) ? `${cap}.0` : cap);
-  if (most === null) throw new BuyRefused("bad_cap", `not an amount of money: ${cap}`);
+  if (most === null) throw new BuyRefused("bad_cap", `the cap must be a decimal number such as 0.05: ${cap}`);
   const answer = await service.check({ url, method, payTo });
   const { buy } = answer;
   if (!buy) {
     const why = answer.not_bought ?? answer.why;
-    throw new BuyRefused("not_offered", `not for sale through the service now: ${why}`);
+    throw new BuyRefused("not_offered", `the service does not sell this call now: ${why}`);
   }
   const total = microOf(buy.total);
-  if (total === null || total > most) throw new BuyRefused("over_cap", `it costs ${buy.total} USDC, over ${cap}`);
+  if (total === null || total > most)
+    throw new BuyRefused("over_cap", `the call costs ${buy.total} USDC, more than the cap of ${cap}`);
 
   const carrier = new Carrier(service, most, patience);
   const sent = new Headers(headers);
@@ -123,8 +125,8 @@ export async function buyThrough(service: Service, options: BuyOptions): Promise
 }
 
 /**
- * Sends a payment again as it was sent (`BuyUnknown.paid`), later or from elsewhere, and follows it to its outcome. Nothing is
- * signed, so nothing can be paid twice.
+ * Sends a payment again unchanged (`BuyUnknown.paid`), later or from another machine, and follows it to its outcome.
+ * Nothing is signed, so nothing can be paid twice.
  * @throws BuyUnknown as {@link buyThrough}
  */
 export async function resumeThrough(
@@ -148,34 +150,35 @@ function outcomeOf(response: Response, carrier: Carrier): Omit<Bought, "answer">
   return { outcome, response, judged_by: response.headers.get("touchstone-judged-by"), order, receipt };
 }
 
-/** JSON that a header can hold: what is not ASCII is escaped. */
+/** Returns the value as JSON for a header: other characters than ASCII are escaped. */
 const asciiJson = (value: unknown): string =>
   JSON.stringify(value).replace(/[^\x20-\x7e]/g, (char) => `\\u${char.charCodeAt(0).toString(16).padStart(4, "0")}`);
 
 /**
- * The address at the service, with the query that is meant for the seller and the values of its url's variables. A tool
- * takes no query.
+ * Returns the url at the service to which the call is sent: with the query for the seller and the values of the url's
+ * variables. A tool of an MCP server takes no query.
  */
 function viaUrl({ url: via, tool }: Buy, asked: string, variables: Record<string, string>): string {
   const url = new URL(via);
-  if (!isSafe(url)) throw new BuyRefused("not_offered", `a payment is not sent over http: ${via}`);
-  const meant = parseUrl(asked);
-  if (meant !== null && tool === undefined) {
-    // Placeholders of a template in the query are filled by the service, as those in its path are.
-    for (const [name, value] of [...meant.searchParams]) if (/\{.*\}/.test(value)) meant.searchParams.delete(name);
-    url.search = [url.search, meant.search].flatMap((search) => search.slice(1) || []).join("&");
+  if (!isSafe(url)) throw new BuyRefused("not_offered", `the service's url for the call is not https: ${via}`);
+  const sellerUrl = parseUrl(asked);
+  if (sellerUrl !== null && tool === undefined) {
+    // The service fills a template's placeholders in the query, as it does in the path.
+    for (const [name, value] of [...sellerUrl.searchParams])
+      if (/\{.*\}/.test(value)) sellerUrl.searchParams.delete(name);
+    url.search = [url.search, sellerUrl.search].flatMap((search) => search.slice(1) || []).join("&");
   }
   for (const [name, value] of Object.entries(variables)) url.searchParams.set(name, value);
   return url.href;
 }
 
-/** Name and value of the header that the check answer gives as `Name: value`. */
+/** Splits the header that the check answer gives as `Name: value`; for other text it returns the service's default. */
 function publishHeader(text: string): [string, string] {
   const found = /^([A-Za-z0-9-]{1,64}): ?([\x21-\x7e]{1,64})$/.exec(text);
   return found ? [found[1]!, found[2]!] : ["Touchstone-Publish", "true"];
 }
 
-/** The settlement in `PAYMENT-RESPONSE` (x402 version 2) or `X-PAYMENT-RESPONSE` (1); null where none can be read. */
+/** Reads the settlement in `PAYMENT-RESPONSE` (x402 version 2) or `X-PAYMENT-RESPONSE` (1); null if there is none. */
 export function receiptOf({ headers }: Response): Settlement | null {
   const header = headers.get("payment-response") ?? headers.get("x-payment-response");
   if (header === null) return null;
@@ -187,21 +190,21 @@ export function receiptOf({ headers }: Response): Settlement | null {
 }
 
 const ESCROW = "auth-capture";
-/** Known escrow contracts of the scheme, 1.0 and 1.1. Money in any other contract has no such guarantee. */
+/** Known escrow contracts of the scheme, versions 1.0 and 1.1. Another contract may not give the money back. */
 const ESCROWS = ["0xbdea0d1bcc5966192b070fdf62ab4ef5b4420cff", "0xf96815976523e00e65be8f34ca5e64b4f41eb19c"];
-/** Longest time until the buyer can take the money back: half an hour, and five minutes for clocks that differ. */
+/** Longest time until the buyer can take the money back: half an hour, and five minutes for differing clocks. */
 const MAX_HOLD_S = 1800 + 300;
 
-/** The members of an entry of `accepts` that are read. */
+/** The members of an entry of `accepts` that are used here. */
 interface Entry {
   scheme: string;
   extra?: Record<string, unknown>;
 }
 
-/** A policy of the official client: returns those offers of a 402 that may be taken. */
+/** A policy of the official client: returns the offers of a 402 that may be paid. */
 export type OfferPolicy = <E extends Entry>(version: number, offers: E[]) => E[];
 
-/** Is this an escrow from which the buyer can take the money back within half an hour, whatever happens? */
+/** Is this an escrow from which the buyer can take the money back after half an hour, without anybody's help? */
 function isSoundEscrow({ scheme, extra }: Entry, now_s: number): boolean {
   const { authCaptureEscrow, captureDeadline, refundDeadline } = extra ?? {};
   const [capture, refund] = [Number(captureDeadline), Number(refundDeadline)];
@@ -210,14 +213,13 @@ function isSoundEscrow({ scheme, extra }: Entry, now_s: number): boolean {
 }
 
 /**
- * A policy for the official client (`client.registerPolicy(...)`) that decides how a purchase on delivery is paid where
- * both ways are offered. `delivery`: the service keeps the signed payment and settles it after the answer passed;
- * nothing leaves the wallet before. `escrow`: the money is held by the escrow contract, so the service can count on it,
- * and the buyer can take it back after half an hour; used only if the contract is a known one and the deadline no later
- * than that.
+ * Returns a policy for the official client (`client.registerPolicy(...)`) that chooses how a purchase is paid if the
+ * service offers both ways. `delivery`: the service keeps the signed payment and settles it after the answer passed; no
+ * money leaves the wallet before. `escrow`: the escrow contract holds the money until then, and the buyer can take it
+ * back after half an hour; chosen only if the contract is a known one and its deadline no later.
  *
- * It must be a policy, since the client drops offers of the flow `escrow` before it calls its selector if there are
- * others.
+ * A selector of the official client would not do: if there are other offers, the client drops those of the scheme
+ * `auth-capture` before it calls the selector.
  */
 export function payBy(prefer: "delivery" | "escrow", now: () => number = Date.now): OfferPolicy {
   return (_version, offers) => {

@@ -4,25 +4,28 @@ import { isUsdc, unreadIn } from "./concerns.ts";
 import { read402 } from "./demands.ts";
 import { readBounded, retryAfter, ServiceFault } from "./http.ts";
 
-/** How long, and how often, an open outcome is asked for. */
+/** Limits for waiting until the outcome of a sent payment is known. */
 export interface Patience {
-  /** Time from the first sending of the payment. Default 300,000. */
+  /** Time limit, from the first sending of the payment. Default 300,000. */
   within_ms: number;
-  /** Time for one answer, with a slow seller, the check and the settlement. Default 150,000. */
+  /**
+   * Time limit of one request, in which the seller answers, the answer is checked and the payment settles. Default
+   * 150,000.
+   */
   answer_ms: number;
   /**
-   * Pause before asking again; it doubles each time, up to sixteen times as long, and `Retry-After` is honoured.
-   * Default 1000.
+   * First pause between two requests; it doubles each time, up to sixteen times as long. A longer `Retry-After` is
+   * respected. Default 1000.
    */
   wait_ms: number;
-  /** Most times that the payment is sent. Default 8. */
+  /** Largest number of times that the payment is sent. Default 8. */
   sends: number;
 }
 
 const PATIENCE: Patience = { within_ms: 300_000, answer_ms: 150_000, wait_ms: 1000, sends: 8 };
 
 /**
- * The request as it was sent with its payment. Sending these bytes again asks for the same order, and pays only once.
+ * A request as it was sent, with its payment. Sending it again refers to the same order, so it pays only once.
  */
 export interface PaidRequest {
   url: string;
@@ -31,7 +34,7 @@ export interface PaidRequest {
   body: Uint8Array<ArrayBuffer> | null;
 }
 
-/** A payment was sent, and its outcome is not known yet. Sending `paid` again as it is charges nothing twice. */
+/** A payment was sent, and its outcome is not known yet. Sending `paid` again unchanged charges nothing twice. */
 export class BuyUnknown extends Error {
   constructor(
     readonly order: string | null,
@@ -44,7 +47,10 @@ export class BuyUnknown extends Error {
   }
 }
 
-/** States in which no more money moves, so that the order's answer can be fetched. Unknown states count as open. */
+/**
+ * States of an order in which its money does not move again, so that its answer can be fetched. Unknown states are
+ * open.
+ */
 const FINAL = new Set([
   "settled",
   "released",
@@ -58,7 +64,7 @@ const FINAL = new Set([
 
 const PAYMENT_HEADERS = ["payment-signature", "x-payment"];
 const MAX_ORDER_BYTES = 256 * 1024;
-/** Longest answer of a seller that the service takes, bytes. */
+/** Longest answer of a seller that the service accepts, bytes. */
 const MAX_ANSWER_BYTES = 16 * 1024 * 1024;
 const TERMS_WITHIN_MS = 5000;
 const MAX_WAIT_TIMES = 16;
@@ -71,9 +77,9 @@ const problem = (status: number, title: string, detail: string): Response =>
     headers: { "content-type": "application/problem+json", "cache-control": "no-store" },
   });
 
-/** The fetch below a wallet: refuses prices above the cap, and follows a payment that was sent to its outcome. */
+/** Provides the fetch for a wallet. It refuses prices above the cap, and follows a sent payment to its outcome. */
 export class Carrier {
-  /** Id of the order, once the service has named it. */
+  /** Id of the order; null until the service has returned it. */
   order: string | null = null;
   /** Was a payment sent? */
   hasPaid = false;
@@ -89,7 +95,7 @@ export class Carrier {
   }
 
   readonly fetch = async (input: string | URL | Request, init?: RequestInit): Promise<Response> => {
-    // A wallet that tries again by itself would sign a second payment while the first may still be charged.
+    // A wallet that retries would sign a second payment while the first may still be charged.
     if (this.#unknown) throw this.#unknown;
     const request = new Request(input, init);
     const sent: PaidRequest = {
@@ -98,12 +104,12 @@ export class Carrier {
       headers: [...request.headers],
       body: request.body === null ? null : new Uint8Array(await request.arrayBuffer()),
     };
-    if (PAYMENT_HEADERS.some((name) => request.headers.has(name))) return this.#carry(sent, request.signal);
+    if (PAYMENT_HEADERS.some((name) => request.headers.has(name))) return this.#follow(sent, request.signal);
     const response = await this.#send(sent, request.signal);
     return response.status === 402 ? this.#withinCap(response) : response;
   };
 
-  /** Checks the price quoted for the call, which may differ from the check's estimate, against the cap. */
+  /** Compares the quoted price, which may differ from the check's estimate, with the cap. */
   async #withinCap(response: Response): Promise<Response> {
     const { offers, unread } = await read402(response, TERMS_WITHIN_MS);
     const fits = (offer: Offer): boolean => {
@@ -114,7 +120,11 @@ export class Carrier {
     if (unread === null && offers.length > 0 && offers.every(fits)) return response;
     response.body?.cancel().catch(() => {});
     const asks = offers.map(({ amount, asset }) => `${amount} of ${asset}`).join(", ");
-    return problem(403, "Over the cap", `it asks ${asks || "nothing that can be read"}; the cap is ${this.cap_micro}`);
+    return problem(
+      403,
+      "Over the cap",
+      `the 402 asks ${asks || "nothing that can be read"}; the cap is ${this.cap_micro}`,
+    );
   }
 
   #send({ url, method, headers, body }: PaidRequest, signal: AbortSignal): Promise<Response> {
@@ -122,8 +132,8 @@ export class Carrier {
     return globalThis.fetch(url, { method, headers, body, redirect: "manual", signal: timed });
   }
 
-  /** Sends a payment until its outcome is known. Nothing is signed here, so nothing can be paid twice. */
-  async #carry(paid: PaidRequest, signal: AbortSignal): Promise<Response> {
+  /** Sends a payment until its outcome is known. Nothing is signed here, so nothing is paid twice. */
+  async #follow(paid: PaidRequest, signal: AbortSignal): Promise<Response> {
     this.hasPaid = true;
     const { sends, within_ms, wait_ms } = this.#patience;
     const until = performance.now() + within_ms;
@@ -132,11 +142,11 @@ export class Carrier {
     for (let n = 0; n < sends && performance.now() < until && !signal.aborted; n++) {
       let wait = wait_ms * Math.min(2 ** n, MAX_WAIT_TIMES);
       try {
-        const response = await this.#whole(await this.#send(paid, signal));
+        const response = await this.#readWhole(await this.#send(paid, signal));
         if (!isOpen(response)) return response;
         wait = Math.max(wait, (retryAfter(response.headers) ?? 0) * 1000);
-        if (response.status === 202) state = await this.#settled(response, until);
-        // The order has ended: the payment is sent once more at once, which fetches the answer.
+        if (response.status === 202) state = await this.#awaitOrder(response, until);
+        // If the order has ended, sending the payment again fetches the answer, without a pause.
         if (state !== null && FINAL.has(state)) continue;
       } catch (error) {
         cause = error;
@@ -147,20 +157,20 @@ export class Carrier {
     throw this.#unknown;
   }
 
-  /** Reads an answer to its end, since one that breaks off is as lost as none. */
-  async #whole(response: Response): Promise<Response> {
+  /** Reads the body of a response to its end. @throws if it breaks off */
+  async #readWhole(response: Response): Promise<Response> {
     const { status, statusText } = response;
     const body = (await readBounded(response.body, MAX_ANSWER_BYTES)) as Uint8Array<ArrayBuffer>;
     const headers = new Headers(response.headers);
-    // These headers describe the bytes on the wire; the body here is decoded.
+    // These headers describe the encoded body; the body here is decoded.
     for (const name of ["content-encoding", "content-length"]) headers.delete(name);
     if (status === 0) throw new ServiceFault("redirected", "the service answered with a redirect");
     const isBodyless = status === 204 || status === 205 || status === 304;
     return new Response(isBodyless ? null : body, { status, statusText, headers });
   }
 
-  /** Reads the order that a 202 names until it has ended or time is up. @returns its newest state */
-  async #settled(response: Response, until: number): Promise<string | null> {
+  /** Reads the order of a 202 until it has ended or time is up. @returns its newest state, or null */
+  async #awaitOrder(response: Response, until: number): Promise<string | null> {
     const begun = (await response.json()) as { order_id?: unknown; state?: unknown };
     if (typeof begun.order_id !== "string" || !/^[\w-]{1,100}$/.test(begun.order_id)) return null;
     this.order = begun.order_id;
@@ -173,7 +183,7 @@ export class Carrier {
         const read = (body as { state?: unknown } | null)?.state;
         if (typeof read === "string") state = read;
       } catch (error) {
-        // The service does not know this order, so only the payment itself is left to ask with.
+        // The service does not know the order's id. The payment is sent again instead.
         if (error instanceof ServiceFault && error.status === 404) return null;
       }
     }
@@ -182,9 +192,9 @@ export class Carrier {
 }
 
 /**
- * Is the outcome still open? A 202 means that; after a 429 or 503 the request was not looked at; a 5xx that is no
- * problem document comes from a proxy in between. A 502 of the service itself means that nothing was delivered and
- * nobody charged.
+ * Is the outcome still open? It is after a 202; after a 429 or 503, with which the service refuses a request unread;
+ * after a 500 or 504; and after a 502 that is no problem document, since a proxy sent it. A 502 with a problem document
+ * is the service's answer that nothing was delivered and nothing charged.
  */
 function isOpen({ status, headers }: Response): boolean {
   if (status === 202) return headers.get("payment-response") === null;

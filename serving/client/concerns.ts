@@ -18,18 +18,23 @@ export type Reason =
   | "too_many_payees"
   | "not_asked";
 
-/** A reason against a payment, or a part that could not be compared with the record. */
+/** A reason against a payment, or something about it that could not be checked. */
 export interface Concern {
   reason: Reason;
   /** The flag, defect, band, amount, network, asset, scheme or number of seconds. */
   what: string;
+  /** Description, for a person. */
   says: string;
+  /** Does the policy refuse the payment for this? If not, it is only a warning. */
   refuses: boolean;
 }
 
 const LETTERS = "ABCDF";
 
-/** The reasons against a payment, letter and listing first. @param now_ms time at which it would be signed, unix ms */
+/**
+ * Returns the reasons against a payment: flags, letter and defects, then the offers.
+ * @param now_ms time at which the payment would be signed, unix ms
+ */
 export function concernsOf(answer: CheckAnswer, offers: readonly Offer[], policy: Policy, now_ms: number): Concern[] {
   return [
     ...flagConcerns(answer, policy),
@@ -50,7 +55,7 @@ function bandConcerns({ band, why }: CheckAnswer, { atLeast, unrated }: Policy):
   const of = (reason: Reason, refuses: boolean): Concern[] => [{ reason, what: band, says: why, refuses }];
   if (band === "UNRATED") return of("unrated", unrated === "refuse");
   if (band === "F") return of("failing", true);
-  // An unknown letter is not good enough.
+  // A letter that this version does not know is refused.
   const at = band.length === 1 ? LETTERS.indexOf(band) : -1;
   return at < 0 || at > LETTERS.indexOf(atLeast) ? of("below_minimum", true) : [];
 }
@@ -76,14 +81,14 @@ function offerConcerns(answer: CheckAnswer, offer: Offer, policy: Policy, now_ms
 
 function schemeConcern(offer: Offer, policy: Policy): Concern | null {
   if (offer.scheme === null || isWholeScheme(offer)) return null;
-  const says = `more is signed for ${offer.scheme} than network, asset, amount, payee and time`;
+  const says = `a signature for ${offer.scheme} covers more than network, asset, amount, payee and time`;
   return { reason: "scheme", what: offer.scheme, says, refuses: policy.otherScheme === "refuse" };
 }
 
 function networkConcern({ network }: Offer, advertised: Advertised | null, policy: Policy): Concern | null {
   const named = advertised?.networks ?? [];
   if (network === null || named.length === 0 || named.some((one) => sameNetwork(one, network))) return null;
-  const says = `the payment is on ${network}; its newest 402 names ${named.slice(0, 8).join(", ")}`;
+  const says = `the payment is on ${network}; the newest 402 names ${named.slice(0, 8).join(", ")}`;
   return { reason: "network", what: network, says, refuses: policy.otherNetwork === "refuse" };
 }
 
@@ -91,8 +96,8 @@ function assetConcern({ asset, network }: Offer, advertised: Advertised | null, 
   if (asset === null) return null;
   if (advertised ? isSameAsset(asset, network, advertised) : isDollar(asset, network)) return null;
   const says = advertised
-    ? `the payment is in ${asset}; its newest 402 names ${advertised.asset}`
-    : `the payment is in ${asset}, which is no dollar that is known on ${network}`;
+    ? `the payment is in ${asset}; the newest 402 names ${advertised.asset}`
+    : `the payment is in ${asset}, which is no known dollar token on ${network}`;
   return { reason: "asset", what: asset, says, refuses: policy.otherAsset === "refuse" };
 }
 
@@ -107,15 +112,15 @@ const isDollar = (asset: string, network: string | null): boolean =>
 function validityConcern({ validFor_s, validUntil_s }: Offer, policy: Policy, now_ms: number): Concern | null {
   const seconds = validUntil_s == null ? (validFor_s ?? 0) : Math.ceil(validUntil_s - now_ms / 1000);
   if (seconds <= policy.maxValidity_s) return null;
-  const says = `the signature would be good for ${seconds} s; ${policy.maxValidity_s} s are allowed`;
+  const says = `the signature would be valid for ${seconds} s; at most ${policy.maxValidity_s} s are allowed`;
   return { reason: "validity", what: String(seconds), says, refuses: true };
 }
 
-/** A Solana network may be written with its whole genesis hash or with the first 32 characters of it. */
+/** Shortens a Solana network, which is written with its whole genesis hash or with the first 32 characters of it. */
 const networkKey = (id: string): string => (id.startsWith("solana:") ? id.slice(0, 39) : id);
 const sameNetwork = (a: string, b: string): boolean => networkKey(a) === networkKey(b);
 
-/** Is this USDC? It has six decimals wherever we know its contract. */
+/** Is this asset USDC on one of the networks? USDC has six decimals on every network of the table. */
 export function isUsdc(asset: string, networks: readonly string[]): boolean {
   if (asset === "USDC") return true;
   return networks.some((network) => {
@@ -127,24 +132,24 @@ export function isUsdc(asset: string, networks: readonly string[]): boolean {
 function priceConcern(answer: CheckAnswer, offer: Offer, advertised: Advertised, policy: Policy): Concern | null {
   const { amount, asset, network } = offer;
   if (amount === null || asset === null || answer.flags?.includes("dynamic_price")) return null;
-  // Amounts of tokens of unknown worth are not compared: the wallet has its own limits for them.
+  // Amounts of two different tokens cannot be compared; the wallet's own limits apply to them.
   if (!isSameAsset(asset, network, advertised)) return null;
   const was = microOf(advertised.amount);
   if (was === null || amount <= was) return null;
   const refuses = amount * 1000n > was * BigInt(Math.round(policy.priceRise * 1000));
-  const says = `the payment is ${amount} millionths; its newest 402 asked ${advertised.amount}`;
+  const says = `the payment is ${amount} millionths; the newest 402 asked ${advertised.amount}`;
   return { reason: "price", what: String(amount), says, refuses };
 }
 
-/** A money string in millionths (interface, "money"); null for any other text. */
+/** Parses a money string, such as `0.050000`, into millionths (interface, "money"); null for any other text. */
 export function microOf(money: string): bigint | null {
   const found = /^(\d{1,30})\.(\d{1,6})$/.exec(money);
   return found ? BigInt(found[1]!) * 1_000_000n + BigInt(found[2]!.padEnd(6, "0")) : null;
 }
 
 /**
- * Members of an offer that are not known, so that it is not known what would be signed: those that its reader marked,
- * or that are null.
+ * Returns the members of an offer that could not be read, so that nobody knows what would be signed: those that its
+ * reader marked, else those that are null.
  */
 export function unreadIn({ unread, ...offer }: Offer): readonly OfferMember[] {
   const members = ["network", "asset", "amount", "payTo"] as const;

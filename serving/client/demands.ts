@@ -3,25 +3,24 @@ import { type Demanded, joinDemands, type Offer, readDemand } from "../../pipeli
 import { demandOf, findInError, findInResult } from "../../pipelines/record/terms/tools.ts";
 import { readBounded } from "./http.ts";
 
-/** A payment that is about to be signed. */
+/** A demand for payment, which a wallet is about to sign. */
 export interface Demand {
-  /** Where the request went, not what the 402 names. A tool of an MCP server is `url#tool`. */
+  /** Url to which the request was sent, not the url that the 402 names. A tool of an MCP server is `url#tool`. */
   url: string;
   method?: string | undefined;
-  /** The offer that is taken; or all that may be taken, while that is not known. */
+  /** The offer that the wallet accepts; or, before it has chosen, all offers that it may accept. */
   offers: readonly Offer[];
 }
 
 const MAX_BODY_BYTES = 1024 * 1024;
 /**
- * Longest answer over MCP: it may be what was paid for, so it may be as long as any answer that the service takes,
- * bytes.
+ * Longest answer over MCP, bytes. The answer may be the paid one, so the limit is that of paid answers at the service.
  */
 const MAX_MESSAGE_BYTES = 16 * 1024 * 1024;
-/** Most values of such an answer, as for any paid answer. */
+/** Largest number of JSON values in an answer over MCP. */
 const MAX_MESSAGE_VALUES = 1_000_000;
 
-/** Reads a body for a limited time; null where it did not come whole. */
+/** Reads a body for a limited time; null if it was not complete by then. */
 async function within(body: ReadableStream<Uint8Array> | null, within_ms: number): Promise<Uint8Array | null> {
   let timer: ReturnType<typeof setTimeout> | undefined;
   try {
@@ -37,8 +36,9 @@ async function within(body: ReadableStream<Uint8Array> | null, within_ms: number
 }
 
 /**
- * All offers of a 402, wherever they are. A copy of the response is read, so the response can still be read.
- * @param within_ms time for the body, which a seller may send slowly
+ * Reads all offers of a 402, in its headers and its body. It reads a copy of the response, so the caller can still read
+ * the response.
+ * @param within_ms time limit for the body, which a seller may send slowly
  */
 export async function read402(response: Response, within_ms: number): Promise<Demanded> {
   const body = await within(response.clone().body, within_ms);
@@ -46,8 +46,8 @@ export async function read402(response: Response, within_ms: number): Promise<De
 }
 
 /**
- * Is this a message to an MCP server (streamable HTTP)? Such a server demands payment with status 200, in the JSON-RPC
- * answer, and mppx pays it. Recognised by the headers, as mppx does, since the body may be a stream.
+ * Is this a message to an MCP server (streamable HTTP)? Such a server demands payment in the JSON-RPC answer, with
+ * status 200, and mppx pays it. The headers decide, as in mppx, since the body may be a stream.
  */
 export function isMcpRequest(method: string, headers: Headers): boolean {
   if (method === "GET" || method === "HEAD") return false;
@@ -55,7 +55,7 @@ export function isMcpRequest(method: string, headers: Headers): boolean {
   return headers.has("mcp-method") || (accept.includes("application/json") && accept.includes("text/event-stream"));
 }
 
-/** The tool that a JSON-RPC request calls, if its body is a text. */
+/** Returns the tool that a JSON-RPC request calls; null if the body is no text or names none. */
 export function toolIn(body: unknown): string | null {
   if (typeof body !== "string" || body.length > MAX_BODY_BYTES) return null;
   const message = parseJson(body) as { params?: { name?: unknown } } | null | undefined;
@@ -63,9 +63,9 @@ export function toolIn(body: unknown): string | null {
   return typeof name === "string" ? name : null;
 }
 
-const UNREAD: Demanded = { offers: [], unread: "the answer over MCP holds more than is read" };
+const UNREAD: Demanded = { offers: [], unread: "the answer over MCP is too long to read" };
 
-/** The demand of one JSON-RPC message, or of a batch. */
+/** Returns the demand in one JSON-RPC message, or in a batch. */
 function inMessage(text: string): Demanded {
   if (!isBounded(text, MAX_MESSAGE_VALUES)) return UNREAD;
   const parsed = parseJson(text, MAX_MESSAGE_VALUES);
@@ -78,8 +78,8 @@ function inMessage(text: string): Demanded {
 }
 
 /**
- * Data of the first event of a stream that has data (WHATWG HTML section 9.2.6), which is all that mppx reads; null
- * where there is none. An event that is cut off at the end counts, since mppx passes it on.
+ * Returns the data of the first event with data in an event stream (WHATWG HTML section 9.2.6), since mppx reads no
+ * further; null if there is none. An event that is cut off at the end counts, since mppx passes it on.
  */
 async function firstEvent(body: ReadableStream<Uint8Array> | null): Promise<string | null> {
   if (body === null) return null;
@@ -110,8 +110,8 @@ async function firstEvent(body: ReadableStream<Uint8Array> | null): Promise<stri
 }
 
 /**
- * The demand in the answer to a message over MCP. There is no time limit of its own, since a tool may take its time:
- * the caller's applies. Of a stream of events the first one with data is read.
+ * Reads the demand in the answer to a message over MCP. It has no time limit, since a tool may run for long: the
+ * caller's limit applies. Of an event stream it reads the first event with data.
  */
 export async function readMcpAnswer(response: Response): Promise<Demanded> {
   const type = (response.headers.get("content-type") ?? "").toLowerCase();

@@ -8,20 +8,20 @@ import { type FaultCode, ServiceFault } from "./http.ts";
 import { DEFAULT_POLICY, type Policy, policyOf } from "./policy.ts";
 
 /**
- * May this payment be signed? `refused` is a judgement on the seller. `not_asked` is not: the service could not be
- * asked, and `allow` then follows the policy's `notAsked`.
+ * Decision of a guard on one payment. `refused` is a judgement on the seller. `not_asked` is none: there is no valid
+ * answer of the service, and `allow` then follows the policy's `notAsked`.
  */
 export interface Decision {
   allow: boolean;
   outcome: "allowed" | "refused" | "not_asked";
-  /** Reason of the first concern that refuses; null where none does. */
+  /** Reason of the first concern that refuses the payment; null if none does. */
   reason: Reason | null;
-  /** For a person. */
+  /** The reason, for a person. */
   says: string;
   concerns: Concern[];
-  /** The signed answer, worth keeping with the payment. Null where there is none. */
+  /** The signed answer, to be stored with the payment; null if there is none. */
   answer: CheckAnswer | null;
-  /** Why the service was not asked, or its answer not believed. */
+  /** Why there is no valid answer of the service; null if there is one, or if it was not asked. */
   fault: FaultCode | null;
 }
 
@@ -35,12 +35,12 @@ export class PaymentRefused extends Error {
   }
 }
 
-/** Most addresses of one 402 that the service is asked about. */
+/** Largest number of addresses in one 402. Each is one request to the service. */
 const MAX_PAYEES = 4;
 
 /**
- * Makes a guard, which asks the service before each payment and decides. If it does not know everything that would be
- * signed for an offer, it refuses without asking.
+ * Returns a guard, which asks the service before each payment and decides. It refuses without asking if it cannot read
+ * everything that would be signed for an offer.
  * @param policy the differences from {@link DEFAULT_POLICY}
  * @param now the wallet's clock, unix ms
  */
@@ -52,7 +52,7 @@ export function guard(
   const all = policyOf(policy);
   return async (demand) => {
     const unread = demand.offers.find((offer) => unreadIn(offer).length > 0);
-    if (unread) return unreadable(`an offer of which this cannot be read: ${unreadIn(unread).join(", ")}`);
+    if (unread) return unreadable(`an offer has members that cannot be read: ${unreadIn(unread).join(", ")}`);
     const payees = payeesOf(demand.offers);
     if (payees.length > MAX_PAYEES) return tooMany(payees.length);
     const method = demand.method === "GET" || demand.method === "POST" ? demand.method : undefined;
@@ -77,7 +77,7 @@ interface PayeeOffers {
   offers: Offer[];
 }
 
-/** Groups the offers by payee. Those whose address the service does not take are in one group without address. */
+/** Groups the offers by payee. Offers whose address the service does not accept are one group without an address. */
 function payeesOf(offers: readonly Offer[]): PayeeOffers[] {
   const payees = new Map<string, PayeeOffers>();
   for (const offer of offers) {
@@ -91,8 +91,8 @@ function payeesOf(offers: readonly Offer[]): PayeeOffers[] {
 }
 
 /**
- * Decides on an answer and the offers of a demand by a policy. A pure function.
- * @param now_ms time of the signature, unix ms; default the time of the answer
+ * Decides by a policy on an answer and the offers of a demand. A pure function.
+ * @param now_ms time at which the payment would be signed, unix ms; default: the time of the answer
  */
 export function decide(
   answer: CheckAnswer,
@@ -107,7 +107,12 @@ export function decide(
   return { allow: true, outcome: "allowed", reason: null, says: answer.why, ...common };
 }
 
-const alone = (outcome: Decision["outcome"], allow: boolean, concern: Concern, fault: FaultCode | null): Decision => ({
+const decisionOf = (
+  outcome: Decision["outcome"],
+  allow: boolean,
+  concern: Concern,
+  fault: FaultCode | null,
+): Decision => ({
   ...{ allow, outcome, fault, answer: null },
   ...{ reason: allow ? null : concern.reason, says: concern.says, concerns: [concern] },
 });
@@ -115,16 +120,16 @@ const alone = (outcome: Decision["outcome"], allow: boolean, concern: Concern, f
 function notAsked({ code, says }: ServiceFault, policy: Policy): Decision {
   const refuses = policy.notAsked === "refuse";
   const concern: Concern = { reason: "not_asked", what: code, says: `not checked (${code}): ${says}`, refuses };
-  return alone("not_asked", !refuses, concern, code);
+  return decisionOf("not_asked", !refuses, concern, code);
 }
 
 function tooMany(count: number): Decision {
-  const says = `the 402 names ${count} payout addresses: more than ${MAX_PAYEES} are not asked about`;
-  return alone("refused", false, { reason: "too_many_payees", what: String(count), says, refuses: true }, null);
+  const says = `the 402 names ${count} payout addresses, more than the ${MAX_PAYEES} that are checked`;
+  return decisionOf("refused", false, { reason: "too_many_payees", what: String(count), says, refuses: true }, null);
 }
 
-/** A refusal of terms that cannot be read. @param why what they hold, in words */
+/** Returns a refusal of terms that cannot be read. @param why the reason, for a person */
 export const unreadable = (why: string): Decision => {
-  const says = `whom a payment would pay, and how much, is not known: ${why}`;
-  return alone("refused", false, { reason: "unreadable_terms", what: why, says, refuses: true }, null);
+  const says = `payee and amount of the payment are not known: ${why}`;
+  return decisionOf("refused", false, { reason: "unreadable_terms", what: why, says, refuses: true }, null);
 };

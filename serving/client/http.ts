@@ -1,9 +1,9 @@
 /**
- * Why the service could not be asked, or its answer not be believed. None of these is about a seller.
- * timeout, unreachable: no answer came. redirected: the service never redirects. too_large, bad_answer: the answer is
- * not what was asked for. limited: 429. unavailable: 5xx. problem: the service refused the question, with a reason.
- * bad_signature: no key of the service signed this. stale: signed too long ago. other_answer: signed, but for another
- * question.
+ * Why there is no valid answer of the service. None of these is about a seller. timeout, unreachable: no answer was
+ * received. redirected: the answer is a redirect, which the service never sends. too_large, bad_answer: the answer is
+ * too long, or has another form. limited: status 429. unavailable: status 5xx. problem: the service refused the
+ * request, with a reason. bad_signature: no valid key of the service signed the answer. stale: it was signed too long
+ * ago. unproven: its card is not proven to be in the log. other_answer: it is signed, but answers another question.
  */
 export type FaultCode =
   | "timeout"
@@ -19,9 +19,9 @@ export type FaultCode =
   | "unproven"
   | "other_answer";
 
-/** The service could not be asked, or its answer is not believed. */
+/** There is no valid answer of the service. */
 export class ServiceFault extends Error {
-  /** @param retryAfter_s from the answer's Retry-After, where it has one */
+  /** @param retryAfter_s from the answer's Retry-After; null if it has none */
   constructor(
     readonly code: FaultCode,
     readonly says: string,
@@ -37,13 +37,13 @@ export class ServiceFault extends Error {
 export type Fetch = (input: string | URL | Request, init?: RequestInit) => Promise<Response>;
 
 export interface Limits {
-  /** Time for the whole exchange with its body. */
+  /** Time limit of the request, the response body included. */
   timeout_ms: number;
-  /** Longest body, after decoding. */
+  /** Longest response body, after decoding. */
   max_bytes: number;
 }
 
-/** Reads a body, holding at most `max_bytes`. @throws ServiceFault too_large */
+/** Reads a body of at most `max_bytes`. @throws ServiceFault too_large */
 export async function readBounded(body: ReadableStream<Uint8Array> | null, max_bytes: number): Promise<Uint8Array> {
   if (body === null) return new Uint8Array();
   const parts: Uint8Array[] = [];
@@ -54,7 +54,7 @@ export async function readBounded(body: ReadableStream<Uint8Array> | null, max_b
     if (done) break;
     size += value.length;
     if (size > max_bytes) {
-      // Not awaited, since a peer that goes on sending must not hold up the caller.
+      // Not awaited: a peer that keeps sending must not delay the caller.
       reader.cancel().catch(() => {});
       throw new ServiceFault("too_large", `more than ${max_bytes} bytes`);
     }
@@ -78,7 +78,7 @@ export interface JsonAnswer {
 const MAX_RETRY_AFTER_S = 86_400;
 
 /**
- * Seconds from `Retry-After` (RFC 9110 section 10.2.3, the form in seconds), at most a day; null where there is none.
+ * Reads `Retry-After` in its form in seconds (RFC 9110 section 10.2.3), at most a day; null if there is none.
  */
 export function retryAfter(headers: Headers): number | null {
   const text = headers.get("retry-after") ?? "";
@@ -95,18 +95,18 @@ function refusal({ status, headers, body }: JsonAnswer): ServiceFault {
   return new ServiceFault(code, detailOf(body) ?? `status ${status}`, status, retryAfter(headers));
 }
 
-function brokenBy(error: unknown): ServiceFault {
+function toFault(error: unknown): ServiceFault {
   if (error instanceof ServiceFault) return error;
   const { name, message } = error as { name?: string; message?: string };
   if (name === "TimeoutError" || name === "AbortError") {
-    return new ServiceFault("timeout", "no whole answer in time", null, null, { cause: error });
+    return new ServiceFault("timeout", "no complete answer within the time limit", null, null, { cause: error });
   }
   return new ServiceFault("unreachable", message ?? "no answer", null, null, { cause: error });
 }
 
 /**
- * One exchange with the service, with the answer as JSON. Redirects are not followed. They are detected by hand, since
- * not every runtime of workers knows `redirect: "error"`.
+ * Sends one request and returns the JSON answer. Redirects are not followed; they are detected here, since some worker
+ * runtimes do not support `redirect: "error"`.
  * @throws ServiceFault for everything except a 2xx with JSON
  */
 export async function askJson(fetch: Fetch, url: string, init: RequestInit, limits: Limits): Promise<JsonAnswer> {
@@ -121,16 +121,16 @@ export async function askJson(fetch: Fetch, url: string, init: RequestInit, limi
       throw new ServiceFault("redirected", `the service answered with a redirect (${status})`, status);
     }
     const bytes = await withSignal(readBounded(response.body, limits.max_bytes), signal);
-    const answer = { status, headers: response.headers, body: parsed(bytes) };
+    const answer = { status, headers: response.headers, body: parseBody(bytes) };
     if (!response.ok) throw refusal(answer);
-    if (answer.body === undefined) throw new ServiceFault("bad_answer", "the answer is no JSON", status);
+    if (answer.body === undefined) throw new ServiceFault("bad_answer", "the answer is not JSON", status);
     return answer;
   } catch (error) {
-    throw brokenBy(error);
+    throw toFault(error);
   }
 }
 
-/** Rejects when the signal aborts, even if a fetch that was passed in ignores signals. */
+/** Rejects when the signal aborts, even if the caller's fetch ignores signals. */
 function withSignal<T>(work: Promise<T>, signal: AbortSignal): Promise<T> {
   return new Promise((resolve, reject) => {
     const stop = () => reject(signal.reason);
@@ -140,7 +140,7 @@ function withSignal<T>(work: Promise<T>, signal: AbortSignal): Promise<T> {
   });
 }
 
-function parsed(bytes: Uint8Array): unknown {
+function parseBody(bytes: Uint8Array): unknown {
   try {
     return JSON.parse(new TextDecoder("utf-8", { fatal: true }).decode(bytes));
   } catch {

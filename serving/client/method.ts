@@ -9,8 +9,8 @@ const ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ";
 const CHARS = 26;
 
 /**
- * Capability id (docs/design/records.md, Identity), made with WebCrypto: cap_ and the first 130 bits of sha256 over the
- * RFC 8785 text of ["1", method, url, tool], in Crockford's base32.
+ * Computes a capability id (docs/design/records.md, Identity) with WebCrypto: cap_ and the first 130 bits of sha256
+ * over the RFC 8785 text of ["1", method, url, tool], in Crockford's base32.
  */
 export async function capabilityId(method: string, url: string, tool = ""): Promise<string> {
   const text = new TextEncoder().encode(canonicalText(["1", method, url, tool]));
@@ -20,7 +20,7 @@ export async function capabilityId(method: string, url: string, tool = ""): Prom
   return `cap_${letters.join("")}`;
 }
 
-/** The tool that a url names in its fragment; "" where it names none. */
+/** Returns the tool that a url names in its fragment; "" if it names none. */
 function toolOf(url: string): string {
   const hash = parseUrl(url)?.hash.slice(1) ?? "";
   try {
@@ -31,10 +31,10 @@ function toolOf(url: string): string {
 }
 
 /**
- * Is this answer for that method? An answer does not name its method, but the endpoint's id is made from it, so a
- * signed answer about GET cannot be used as one about POST. An answer about an unknown url has no id, and one that was
- * asked for by id needs no method. A tool of an MCP server is called by POST; if the question does not name the tool,
- * its id cannot be computed, and any id that is none of the url's plain methods is accepted.
+ * Is this answer about that HTTP method? An answer does not name its method, but the endpoint's id is computed from it,
+ * so a signed answer about GET does not pass as one about POST. An answer about an unknown url has no id, and a
+ * question by id needs no method: both pass. A tool of an MCP server is called by POST; if the question does not name
+ * the tool, its id cannot be computed, and any id passes that is not the url's id under a plain method.
  */
 export async function isOfMethod(answer: CheckAnswer, method: string): Promise<boolean> {
   const { matched, asked, url, capabilityId: id } = answer;

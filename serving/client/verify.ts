@@ -7,7 +7,7 @@ export type { Jwks, Verdict, VerifyFault };
 
 const no = (reason: VerifyFault): Verdict => ({ ok: false, reason });
 
-/** The time at which an object states that it was signed. */
+/** Returns the signing time that an object states; null if it states none. */
 function signedAt(object: unknown, member: string): string | null {
   const at = (object as Record<string, unknown> | null)?.[member];
   return typeof at === "string" ? at : null;
@@ -19,8 +19,9 @@ async function verifyAs(jwks: Jwks, object: unknown, purpose: Purpose, member: s
 }
 
 /**
- * Is the signature of a check answer valid, made with an answers key that was valid at the time of the answer? Works
- * offline with a saved keys document. Never throws for what a stranger sent. It does not check how old the answer is.
+ * Verifies the signature of a check answer: an answers key must have made it that was valid at the time of the answer.
+ * Works offline with a saved keys document. It does not check how old the answer is. It returns a verdict for any input
+ * and does not throw.
  */
 export const verifyCheck = (jwks: Jwks, answer: unknown): Promise<Verdict> =>
   verifyAs(jwks, answer, "answers", "answered_at");
@@ -46,13 +47,13 @@ export const verifyManifest = (jwks: Jwks, manifest: unknown): Promise<Verdict> 
 const KEYS_PATH = "/.well-known/svc-keys.json";
 const MAX_KEYS_BYTES = 256 * 1024;
 /**
- * Least pause between two readings because of an unknown key id, so that a stranger who sends such ids does not cause
- * many.
+ * Shortest pause between two fetches of the keys for an unknown key id, so that a stranger who sends such ids cannot
+ * cause many requests.
  */
 const REREAD_MS = 60_000;
-/** The keys are read again after this time, so a retired key is known as such by then. */
+/** The keys are fetched again after this time, so that a key that was retired is known within it. */
 const HOLD_MS = 3_600_000;
-/** Verdicts that may change with a newer keys document. */
+/** Faults that a newer keys document may resolve. */
 const MAY_BE_OLD: readonly VerifyFault[] = ["unknown_key", "wrong_purpose", "not_yet_valid"];
 
 export interface KeySource {
@@ -60,13 +61,13 @@ export interface KeySource {
   fetch: Fetch;
   timeout_ms: number;
   now: () => number;
-  /** Keys that are known already. Then nothing is read, and nobody on the way can replace them. */
+  /** Keys that the caller already has. Then none are fetched, so nobody on the network can replace them. */
   pinned?: Jwks | undefined;
 }
 
 /**
- * The published keys: read when they are first needed and then once an hour, and for an unknown key id at most once a
- * minute. While they cannot be read, the last ones stay in use.
+ * The published keys of a service. They are fetched on first use and then once an hour, and for an unknown key id at
+ * most once a minute. While a fetch fails, the last keys stay in use.
  */
 export class KeySet {
   #held: Jwks | null = null;
@@ -76,7 +77,7 @@ export class KeySet {
 
   constructor(private readonly source: KeySource) {}
 
-  /** @throws ServiceFault where there are no keys yet and none can be read */
+  /** Returns the keys. @throws ServiceFault if none were fetched yet and the fetch fails */
   async keys(): Promise<Jwks> {
     if (this.source.pinned) return this.source.pinned;
     const { now } = this.source;
@@ -87,20 +88,20 @@ export class KeySet {
     return this.#read().catch(() => this.#held!);
   }
 
-  /** Verifies an object of the service; if the keys do not include its key, with newer keys. */
+  /** Verifies a signed object; if its key is unknown, again with newer keys. */
   async verify(object: unknown, expected: Expectation): Promise<Verdict> {
     const first = await verifyObject(await this.keys(), object, expected);
     if (first.ok || !MAY_BE_OLD.includes(first.reason) || !(await this.#readAgain())) return first;
     return verifyObject(await this.keys(), object, expected);
   }
 
-  /** Is one of these signatures over `bytes` made by a key with that purpose that was valid then? */
+  /** Did a key with the expected purpose, valid at the expected time, make one of the signatures? */
   async verifyBytes(bytes: Uint8Array, signatures: readonly Uint8Array[], expected: Expectation): Promise<boolean> {
     if (await anySigned(await this.keys(), bytes, signatures, expected)) return true;
     return (await this.#readAgain()) && anySigned(await this.keys(), bytes, signatures, expected);
   }
 
-  /** Reads newer keys, at most once a minute. @returns were they read? */
+  /** Fetches the keys again, at most once a minute. @returns false if nothing was fetched */
   async #readAgain(): Promise<boolean> {
     if (this.source.pinned || this.#within(this.#triedAt, REREAD_MS)) return false;
     try {
@@ -111,7 +112,7 @@ export class KeySet {
     }
   }
 
-  /** If the clock went back, the time is not within. */
+  /** Did less than `ms` pass since `since`? False if the clock was set back. */
   #within(since: number, ms: number): boolean {
     const age = this.source.now() - since;
     return age >= 0 && age < ms;
@@ -136,7 +137,7 @@ export class KeySet {
   }
 }
 
-/** Most keys of one purpose that are tried: the current one, and some more. */
+/** Largest number of keys of one purpose that are tried; the newest are tried. */
 const MAX_TRIED = 8;
 
 async function anySigned(jwks: Jwks, bytes: Uint8Array, signatures: readonly Uint8Array[], expected: Expectation) {

@@ -4,23 +4,23 @@ import { postOf, type Service } from "./ask.ts";
 import { readBounded } from "./http.ts";
 import { type KeySet, verifyCard } from "./verify.ts";
 
-/** Time for creating a watcher: the service posts its challenge to the receiver before it answers. */
-const MAKING_MS = 20_000;
+/** Time limit for creating a watcher. The service posts its challenge to the receiver before it answers. */
+const CREATE_TIMEOUT_MS = 20_000;
 
 /**
- * Creates a watcher (POST /v1/watchers). The receiver must be listening, since it is challenged before this resolves.
- * Keep `token`: it is given only once.
+ * Creates a watcher (POST /v1/watchers). The receiver at `url` must be listening, since the service posts it a
+ * challenge before this resolves. Store `token`: no other answer contains it.
  * @param watch 1 to 100 urls or capability ids
- * @throws ServiceFault `problem` when the receiver did not echo, and as any question may
+ * @throws ServiceFault `problem` if the receiver did not echo the challenge; other codes as for any request
  */
 export async function createWatcher(service: Service, url: string, watch: readonly string[]): Promise<WatcherMade> {
-  const { body } = await service.ask("/v1/watchers", postOf({ url, watch }), { timeout_ms: MAKING_MS });
+  const { body } = await service.ask("/v1/watchers", postOf({ url, watch }), { timeout_ms: CREATE_TIMEOUT_MS });
   return body as WatcherMade;
 }
 
 const MAX_WATCHER_BYTES = 1024 * 1024;
 
-/** Reads a watcher. @throws ServiceFault */
+/** Reads a watcher (GET /v1/watchers/{id}). @throws ServiceFault */
 export async function readWatcher(service: Service, watcherId: string, token: string): Promise<WatcherAnswer> {
   const path = `/v1/watchers/${encodeURIComponent(watcherId)}`;
   const init = { headers: { authorization: `Bearer ${token}` } };
@@ -32,7 +32,7 @@ export async function stopWatcher(service: Service, token: string): Promise<void
   await service.ask("/v1/watchers/stop", { method: "POST", headers: { authorization: `Bearer ${token}` } });
 }
 
-/** A notice. Its signature and that of its card were verified. */
+/** A notice that the card of a watched endpoint changed. Its signature and that of its card are verified. */
 export interface Notice {
   type: "card.changed";
   watcher_id: string;
@@ -41,7 +41,7 @@ export interface Notice {
   asked: string;
   /** Number of the notice for this watcher and endpoint, from 1, without gaps. */
   seq: number;
-  /** Further values may be added. */
+  /** A later version may add values. */
   change: NoticeChange | (string & {});
   from: Standing | null;
   to: Standing;
@@ -51,20 +51,20 @@ export interface Notice {
 }
 
 /**
- * Ids of notices that were received. `begin` returns `new` once for each id, `busy` until `end` is called for it, and
- * `done` after that; after a failure the id is forgotten, since the notice will come again. A repeated notice is
- * refused as old after `tolerance_s`, so memory is enough for one process; several processes need a store that they
- * share.
+ * The ids of received notices, so that each notice is handled once. `begin` returns `new` once for each id, then `busy`
+ * until `end` is called for it, then `done`. `end` with `done` false forgets the id, since the service will send the
+ * notice again. Repetitions are refused as old after `tolerance_s`, so one process needs only memory; several processes
+ * need a store that they share.
  */
 export interface Seen {
   begin(id: string): Promise<"new" | "busy" | "done"> | "new" | "busy" | "done";
   end(id: string, done: boolean): Promise<void> | void;
 }
 
-/** Many times the notices that one domain is sent in ten minutes. */
+/** Many times more than the service sends to one domain in ten minutes. */
 const MAX_SEEN = 10_000;
 
-/** {@link Seen} in memory, for the newest 10,000 ids. */
+/** Returns a {@link Seen} in memory for the newest 10,000 ids. */
 export function seenInMemory(): Seen {
   const held = new Map<string, "busy" | "done">();
   return {
@@ -85,12 +85,15 @@ export function seenInMemory(): Seen {
 export interface ReceiverOptions {
   /** The service that sends the notices. */
   service: Pick<Service, "keys" | "now">;
-  /** Handles a notice. If it throws, the answer is 500, and the notice comes again. It has 15 seconds. */
+  /** Handles a notice, within 15 seconds. If it throws, the response is 500, and the service sends the notice again. */
   onNotice: (notice: Notice) => Promise<void> | void;
-  /** Is this watcher ours? Notices of others are answered 410, which stops them. Default: all are ours. */
+  /**
+   * Is this a watcher of the caller? A notice of any other gets a 410, which stops that watcher. Default: always true.
+   */
   isOurs?: (watcherId: string) => Promise<boolean> | boolean;
+  /** Default: {@link seenInMemory}. */
   seen?: Seen;
-  /** Largest difference between our clock and the timestamp of an attempt. Default 300. */
+  /** Largest allowed difference between the clock here and the timestamp of a notice. Default 300. */
   tolerance_s?: number;
 }
 
@@ -105,54 +108,55 @@ interface Message {
   timestamp_s: number;
   bytes: Uint8Array<ArrayBuffer>;
   signatures: Uint8Array[];
-  // biome-ignore lint/suspicious/noExplicitAny: what came, read member by member once it is known to be signed
+  // biome-ignore lint/suspicious/noExplicitAny: JSON of the request, whose members are read only after its signature is verified
   body: any;
 }
 
 /**
- * The receiving side of watchers (Standard Webhooks), for any server with `Request` and `Response`. It echoes
- * challenges that the answers key signed. It passes on notices that the cards key signed, whose card that key signed
- * too, and which agree with their card. Each notice is passed on once; a repetition within the tolerance is
- * acknowledged and not passed on, a later one is refused as old.
+ * Returns a handler for the notices of watchers (Standard Webhooks), for any server with `Request` and `Response`. It
+ * echoes challenges that an answers key signed. It calls `onNotice` for each notice that a cards key signed, whose card
+ * a cards key signed too, and which agrees with its card. It calls it once for each notice: a repetition within the
+ * tolerance is acknowledged, a later one is refused as old.
  */
 export function noticeReceiver(options: ReceiverOptions): (request: Request) => Promise<Response> {
   const { service, tolerance_s = 300, seen = seenInMemory() } = options;
   return async (request) => {
-    if (request.method !== "POST") return reply(405, "notices are posted");
+    if (request.method !== "POST") return reply(405, "only POST is accepted");
     const message = await readMessage(request).catch(() => null);
-    if (message === null) return reply(400, "not understood");
-    if (!(Math.abs(service.now() / 1000 - message.timestamp_s) <= tolerance_s)) return reply(400, "too old");
+    if (message === null) return reply(400, "the request is not a signed notice");
+    if (!(Math.abs(service.now() / 1000 - message.timestamp_s) <= tolerance_s))
+      return reply(400, "too old, or in the future");
     if (message.body?.type === "watcher.challenge") return echo(service.keys, message);
-    if (!(await isSigned(service.keys, message, "cards"))) return reply(401, "not signed by the key of the cards");
-    // Notices of other kinds are acknowledged, so that they do not hold up those behind them.
+    if (!(await isSigned(service.keys, message, "cards"))) return reply(401, "no valid signature of a cards key");
+    // Notices of unknown types are acknowledged, since the service sends no later notice before that.
     if (message.body?.type !== "card.changed") return reply(204, "");
-    return take(message, { ...options, seen });
+    return handle(message, { ...options, seen });
   };
 }
 
-async function take({ id, body }: Message, { service, onNotice, isOurs, seen }: ReceiverOptions & { seen: Seen }) {
-  if (!(await isAboutItsCard(service.keys, body))) return reply(401, "the card does not bear the notice out");
-  if (isOurs && !(await isOurs(body.watcher_id))) return reply(410, "no watcher of ours");
+async function handle({ id, body }: Message, { service, onNotice, isOurs, seen }: ReceiverOptions & { seen: Seen }) {
+  if (!(await isAboutItsCard(service.keys, body))) return reply(401, "the notice does not agree with its card");
+  if (isOurs && !(await isOurs(body.watcher_id))) return reply(410, "this watcher is not ours");
   const state = await seen.begin(id);
   if (state === "done") return reply(204, "");
-  if (state === "busy") return reply(503, "still at it");
+  if (state === "busy") return reply(503, "this notice is being handled");
   try {
     await onNotice(body as Notice);
   } catch {
     await seen.end(id, false);
-    return reply(500, "not taken");
+    return reply(500, "the notice could not be handled");
   }
   await seen.end(id, true);
   return reply(204, "");
 }
 
 async function echo(keys: KeySet, message: Message): Promise<Response> {
-  if (typeof message.body.challenge !== "string") return reply(400, "not understood");
-  if (!(await isSigned(keys, message, "answers"))) return reply(401, "not signed by the key of the answers");
+  if (typeof message.body.challenge !== "string") return reply(400, "the challenge is not a text");
+  if (!(await isSigned(keys, message, "answers"))) return reply(401, "no valid signature of an answers key");
   return reply(200, message.body.challenge);
 }
 
-/** @throws on anything that is no message */
+/** Reads headers and body of a signed notice. @throws Error for any other request */
 async function readMessage(request: Request): Promise<Message> {
   const header = (name: string): string => request.headers.get(name) ?? "";
   const [id, timestamp] = [header("webhook-id"), header("webhook-timestamp")];
@@ -174,7 +178,7 @@ async function readMessage(request: Request): Promise<Message> {
 const isSigned = (keys: KeySet, { timestamp_s, bytes, signatures }: Message, purpose: "cards" | "answers") =>
   keys.verifyBytes(bytes, signatures, { purpose, at: new Date(timestamp_s * 1000) });
 
-/** Is the notice's card signed by the service, and does the notice agree with it? */
+/** Is the notice's card signed by the service, and does the notice agree with the card? */
 async function isAboutItsCard(keys: KeySet, { card, capability_id, to }: Notice): Promise<boolean> {
   const verdict = await verifyCard(await keys.keys(), card);
   if (!verdict.ok || card.capability_id !== capability_id) return false;

@@ -147,7 +147,7 @@ const isPlainGet = ({ id, method, path, query, bearer }: Operation, { clientFile
 
 /**
  * Makes /llms.txt (llmstxt.org): a summary of the service in Markdown for language models. It links only to addresses
- * that can be fetched as they stand.
+ * without parameters that a client must fill in.
  */
 export function llmsText(operations: readonly Operation[], service: Service): string {
   const { baseUrl, docs } = service;

@@ -38,7 +38,7 @@ export class Limiter {
   take(client: string, cost = 1): LimitResult {
     const { quota } = this.limit;
     const tokens = this.#tokensOf(client);
-    // Rounding of fractional refills must not refuse a client that waited as long as it was told.
+    // Rounding of fractional refills must not refuse a client that waited as long as Retry-After requires.
     const ok = tokens >= 1 - 1e-6;
     const left = ok ? tokens - cost : tokens;
     this.#keep(client, left);

@@ -5,13 +5,16 @@ import { BodyParams, ReceiptParams, ReceiptProof } from "../schemas/evidence.ts"
 import { proofOf } from "../work/receipts.ts";
 import { type Operation, replyJson } from "./operation.ts";
 
-/** A proof is made anew for each newer checkpoint, and an older one holds too. */
+/** A proof against an older checkpoint stays valid, so it may be cached. */
 const CACHE = "public, max-age=60";
 
-/** Seconds after which a receipt that is not in the log yet is asked for again: a turn of the publisher. */
+/** Retry-After for a receipt that is not in the log yet, seconds: one turn of the publisher. */
 const RETRY_S = "10";
 
-/** GET /v1/web/evidence/receipts/{sha256}: what docs/verify-evidence.mjs needs beside the answer and the keys. */
+/**
+ * GET /v1/web/evidence/receipts/{sha256}: the proof that docs/verify-evidence.mjs needs besides the answer and the
+ * keys.
+ */
 const receiptProof: Operation = {
   id: "receiptProof",
   ofRecord: true,
@@ -36,7 +39,7 @@ const receiptProof: Operation = {
   },
 };
 
-/** GET /v1/web/evidence/bodies/{id}: the bytes that were fetched, for whoever was given their address. */
+/** GET /v1/web/evidence/bodies/{id}: the fetched bytes, for anybody who knows the address. */
 const evidenceBody: Operation = {
   id: "evidenceBody",
   path: "/v1/web/evidence/bodies/:id",
@@ -57,7 +60,7 @@ const evidenceBody: Operation = {
       cache: "private, no-store",
       headers: {
         ...limitHeaders,
-        // Bytes that a stranger chose are sent for download, and never shown as a page of ours.
+        // A stranger chose these bytes, so a browser must download them and not show them as a page of this service.
         "content-disposition": "attachment",
         "referrer-policy": "no-referrer",
         "repr-digest": `sha-256=:${sha256(body).toString("base64")}:`,
@@ -66,5 +69,5 @@ const evidenceBody: Operation = {
   },
 };
 
-/** What stands behind an answer of POST /v1/web/evidence. */
+/** Operations that return the proof and the bytes behind an answer of POST /v1/web/evidence. */
 export const EVIDENCE: readonly Operation[] = [receiptProof, evidenceBody];

@@ -6,7 +6,7 @@ import { FORM_HEADERS } from "../pages/layout.ts";
 import { ExposureReport, ExposureRequest, MAX_DEPENDENCIES } from "../schemas/exposure.ts";
 import type { Operation } from "./operation.ts";
 
-/** Longest body, or form: every url as long as it may be, and an address and a number beside each. */
+/** Longest body or form: every url of the largest length, each with an address and a number. */
 const MAX_BODY = MAX_DEPENDENCIES * 2_560;
 
 /** POST /v1/exposure (docs/exposure.md). */
@@ -37,7 +37,7 @@ export const exposure: Operation = {
   },
 };
 
-/** Headers of two limits: a list of policies, and of where each one stands. */
+/** Joins the RateLimit headers of two limits into lists. */
 function both(one: Record<string, string>, other: Record<string, string>): Record<string, string> {
   const names = new Set([...Object.keys(one), ...Object.keys(other)]);
   return Object.fromEntries([...names].map((name) => [name, [one[name], other[name]].filter(Boolean).join(", ")]));
@@ -57,7 +57,7 @@ const form: Operation = {
   },
 };
 
-/** What is wrong, with the lines of the field in the place of pointers. */
+/** Returns the faults of a problem, with line numbers of the text field in place of pointers. */
 function wrongOf(problem: Problem, { lines }: ReadLines): string[] {
   const errors = problem.extra.errors ?? [];
   if (errors.length === 0) return [problem.message];

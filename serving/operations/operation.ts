@@ -5,7 +5,7 @@ import type { Limiter } from "../http/limits.ts";
 import { PROBLEMS, type ProblemCode } from "../http/problem.ts";
 import { etagOfText, JSON_TYPE, reply } from "../http/reply.ts";
 
-/** One request, as far as an operation sees it. */
+/** One request, as an operation gets it. */
 export interface Call {
   service: Service;
   request: { method: string; headers: Headers; body: ReadableStream<Uint8Array> | null };
@@ -16,20 +16,23 @@ export interface Call {
   client: string;
   /** RateLimit headers of this answer. */
   limitHeaders: Record<string, string>;
-  /** Refuses while this process is behind, unless it asks itself, without a socket. @throws Problem unavailable */
+  /**
+   * Refuses the request while this process is overloaded, unless the process itself sent it. @throws Problem
+   * unavailable
+   */
   shed: () => void;
-  /** The whole table, for the operations that describe it. */
+  /** All operations, for those that describe the API. */
   operations: readonly Operation[];
 }
 
-/** What an operation costs; of a dynamic price `amount` is the least, and the 402 names the whole. */
+/** Price of an operation. For a dynamic price `amount` is the lowest; the 402 of a request names the exact price. */
 export interface Price {
   mode: "fixed" | "dynamic";
   /** Money, in USDC. */
   amount: string;
-  /** Payment terms as the 402 carries them. */
+  /** Payment terms as in the 402. */
   accepts: (service: Service) => readonly object[];
-  /** Day from which these terms hold, YYYY-MM-DD. */
+  /** First day of these terms, YYYY-MM-DD. */
   since: string;
 }
 
@@ -44,21 +47,21 @@ export const TAGS = {
 export type Tag = keyof typeof TAGS;
 
 /**
- * One row of the table that drives the routes; descriptions of the API are made of the same rows. An operation is a GET,
- * which answers HEAD too, unless it says that it is a POST. One with an `answer` stands in `/openapi.json` and on the API's
- * page; what has none is a page for people or an object of the log.
+ * One row of the table from which routes and descriptions of the API are made. An operation without a method is a GET,
+ * which answers HEAD too. An operation with an `answer` is described in `/openapi.json` and on the API's page; one
+ * without is a page for people or an object of the log.
  */
 export interface Operation {
   id: string;
   method?: "POST";
-  /** What a POST takes. */
+  /** Body of a POST. */
   body?: z.ZodType;
   /** Pattern of h3: `:name` is one segment, `**` the rest. */
   path: string;
   summary: string;
   query?: z.ZodType;
   params?: z.ZodType;
-  /** What an answer holds; of NDJSON one line of it. */
+  /** Form of an answer; for NDJSON of one line. */
   answer?: z.ZodType;
   type: string;
   /** Status of a good answer (default 200). */
@@ -66,11 +69,11 @@ export interface Operation {
   /** Cache-Control of a good answer (default: `no-store`). */
   cache?: string;
   tag?: Tag;
-  /** What it refuses with, beside what {@link errorsOf} knows of every row of its kind. */
+  /** Its problems, besides those that {@link errorsOf} derives from the row. */
   errors?: readonly ProblemCode[];
   /** null or absent: free. */
   price?: Price | null;
-  /** Headers that it takes and gives, beside what follows from its row. */
+  /** Its request and response headers, besides those that are derived from the row. */
   takes?: readonly RequestHeader[];
   gives?: readonly ResponseHeader[];
   /** Needs the token of a watcher as a bearer credential. */
@@ -78,58 +81,59 @@ export interface Operation {
   /** Needs a credential that a wallet signed. */
   wallet?: true;
   /**
-   * Says what the record holds: not answered before the record was read, since nothing of it would be said as if it
-   * were so.
+   * Its answers depend on the record. It is refused until the record was read, since its answers would be wrong before.
    */
   ofRecord?: true;
-  /** It is a tool of /mcp too, which takes `query` or `body` and gives `answer`. */
+  /** Its tool in /mcp, with `query` or `body` as input and `answer` as output. */
   tool?: {
     name: string;
     title: string;
     /** For a model that chooses among tools (default: the summary). */
     description?: string;
-    /** `input` was not looked at yet. @throws Problem, also by rejecting */
+    /** Runs the tool. @param input not validated yet @throws Problem, also as a rejection */
     run(service: Service, input: unknown, client: string): object | Promise<object>;
   };
   /**
-   * It is answered also by a process that is behind with its work, as every row that has a price is: health, what buyers ask
-   * of their orders, pages that somebody is paid to read, and what decides for itself what it can still give.
+   * It is answered also by an overloaded process, as all paid operations are: health, orders for their buyers, planted
+   * pages, and operations that shed load themselves.
    */
   always?: true;
   /** Errors are shown as a page. */
   page?: boolean;
-  /** Whether it is described and listed (default: always). It is routed all the same. */
+  /** Is it described and listed (default: always)? It is routed in any case. */
   offered?(service: Service): boolean;
   limiter: (service: Service) => Limiter | null;
   run(call: Call): Response | Promise<Response>;
 }
 
-/** Is it refused while this process is behind with its work? */
+/** Is the operation refused while this process is overloaded? */
 export const isShed = ({ price, always }: Pick<Operation, "price" | "always">): boolean => !price && always !== true;
 
-/** Cache of what may be a minute old. */
+/** Cache-Control of answers that may be a minute old. */
 export const MINUTE = "public, max-age=60";
 
-/** A JSON text under an etag of its content, or a 304. */
+/** Returns a JSON text with an etag of its content, or a 304. */
 export const replyJson = (
   { request, limitHeaders }: Pick<Call, "request" | "limitHeaders">,
   text: string,
   cache: string,
 ): Response => reply(request, text, { type: JSON_TYPE, cache, etag: etagOfText(text), headers: limitHeaders });
 
-/** A row that stands in the description: one whose answer has a schema. */
+/** An operation that is described, since its answer has a schema. */
 export type Described = Operation & { answer: z.ZodType };
 
 export const isDescribed = (operation: Operation): operation is Described => operation.answer !== undefined;
 
 export const methodOf = ({ method }: Pick<Operation, "method">): "GET" | "POST" => method ?? "GET";
 
-/** Path with its parameters as RFC 6570 writes them: `/v1/trust/:id` -> `/v1/trust/{id}`. */
+/** Returns the path as an RFC 6570 template: `/v1/trust/:id` -> `/v1/trust/{id}`. */
 export const templateOf = ({ path }: Pick<Operation, "path">): string => path.replace(/:(\w+)/g, "{$1}");
 
 export const tagOf = ({ tag }: Pick<Operation, "tag">): Tag => tag ?? "service";
 
-/** Everything an operation may refuse with: what follows from its row, and what the row adds, in the order of the table. */
+/**
+ * Returns all problems of an operation, those derived from its row and those that the row names, in the table's order.
+ */
 export function errorsOf(operation: Operation, service: Service): ProblemCode[] {
   const { query, params, body, ofRecord, errors = [] } = operation;
   const codes = new Set<ProblemCode>(errors);
@@ -142,5 +146,5 @@ export function errorsOf(operation: Operation, service: Service): ProblemCode[] 
   return (Object.keys(PROBLEMS) as ProblemCode[]).filter((code) => codes.has(code));
 }
 
-/** `max-age` of a Cache-Control, seconds; 0 for what may not be kept, or only after asking again. */
+/** Returns `max-age` of a Cache-Control, seconds; 0 if the answer may not be cached, or only with revalidation. */
 export const maxAgeOf = (cache: string | undefined): number => Number(/max-age=(\d+)/.exec(cache ?? "")?.[1] ?? 0);

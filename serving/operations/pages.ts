@@ -16,7 +16,7 @@ import { type CheckFacts, CheckQuery } from "../schemas/check.ts";
 import { CapId, ONE_TEXT } from "../schemas/common.ts";
 import type { Call, Operation } from "./operation.ts";
 
-/** A text under an etag of its content, or a 304; unless said otherwise a page of what the record holds now. */
+/** Returns a text with an etag of its content, or a 304. Default: an HTML page that depends on the record. */
 const shown = (
   { request, limitHeaders }: Call,
   text: string,
@@ -24,10 +24,10 @@ const shown = (
   { type, cache }: Pick<Representation, "type" | "cache"> = { type: HTML_TYPE, cache: "public, max-age=10" },
 ) => reply(request, text, { type, cache, etag: etagOfText(text), headers: { ...headers, ...limitHeaders } });
 
-/** Cache of what changes with a release, and of pictures that other sites show. */
+/** Cache-Control of texts that change only with a release, and of badges, which other sites embed. */
 const FIVE_MINUTES = "public, max-age=300";
 
-/** What the market's form asks; an empty field asks nothing, since a browser sends every field of a form. */
+/** Query of the market's form. An empty field counts as missing, since a browser sends every field of a form. */
 const HomeQuery = z.object({
   page: z
     .string(ONE_TEXT)
@@ -109,10 +109,10 @@ const status: Operation = {
 
 const EndpointParams = z.object({ id: CapId });
 
-/** Failed calls that a page shows, and what it may read for them that is not held. */
+/** Limits of the failed calls on a page: their number, and what may be read for them if it is not cached. */
 const SHOWN_FAILURES = { limit: 5, maxFiles: 16, maxBytes: 8 * 1024 * 1024 };
 
-/** The newest failed calls; null where the evidence cannot be read: the page stands without them. */
+/** Returns the newest failed calls; null if the evidence cannot be read, and the page is shown without them. */
 async function newestFailures(
   { follower, paidRows, baseUrl, logger }: Service,
   cap: string,
@@ -174,7 +174,7 @@ const docs: Operation = {
   },
 };
 
-/** A url as somebody pasted it: without a scheme it is meant as people mean it. */
+/** Completes a pasted url: without a scheme it gets https. */
 const pasted = (url: string): string =>
   /^[a-z][a-z0-9+.-]*:\/\//i.test(url) || url.startsWith("cap_") ? url : `https://${url}`;
 
@@ -214,7 +214,7 @@ const BadgeParams = z.object({ id: CapId });
 
 const SVG_TYPE = "image/svg+xml; charset=utf-8";
 
-/** A picture and nothing more, also where somebody opens it as a document; other sites may show it. */
+/** Headers of a picture: it runs no script even if it is opened as a document, and other sites may embed it. */
 const PICTURE_HEADERS = {
   "content-security-policy": "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; sandbox",
   "cross-origin-resource-policy": "cross-origin",
@@ -222,7 +222,7 @@ const PICTURE_HEADERS = {
 
 const UNKNOWN = { band: "UNRATED", tier: null } as const;
 
-/** GET /badge/{id}.svg: what a check of this id answers, as a picture. An id that the record never met is unrated too. */
+/** GET /badge/{id}.svg: the letter that a check of this id answers, as a picture. An unknown id is unrated. */
 export const badge: Operation = {
   id: "badge",
   ofRecord: true,
@@ -241,15 +241,15 @@ export const badge: Operation = {
 };
 
 /**
- * GET /p/{token}: a page for one reader, by which an endpoint that reads pages is held to the truth (docs/classes.md).
- * It follows from its token alone: nothing is looked up, and nothing says that it was fetched.
+ * GET /p/{token}: a page for one reader, against which the answer of an endpoint that reads pages is checked
+ * (docs/classes.md). It is computed from its token alone: nothing is looked up, and the request is not recorded.
  */
 export const planted: Operation = {
   id: "planted",
   path: "/p/:token",
   summary: "A page that an endpoint is asked to read",
   type: HTML_TYPE,
-  // Whoever was paid to read it must not be refused: a wrong answer would be our doing, and be held against him.
+  // A seller that was paid to read this page must not be refused: its wrong answer would be our fault.
   always: true,
   limiter: (service) => service.readLimiter,
   run({ service, request, params, limitHeaders }) {

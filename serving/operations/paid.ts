@@ -16,19 +16,19 @@ import type { Work } from "../work/work.ts";
 import type { Call, Operation } from "./operation.ts";
 import { sellingOf } from "./via.ts";
 
-/** Paid operations that are done here, in the order of the interface. */
+/** Work that this service sells, in the order of the interface. */
 export const WORKS: readonly Work[] = [docsExtract, companiesLookup, webEvidence, researchBrief];
 
 /** Price of each of our own operations, micro-units (interface, Limits). */
 const PRICE_MICRO = 20_000n;
-/** Seconds in which a payment must still hold: the longest work, and a settlement. */
+/** Seconds for which a payment must still be valid: the longest work and the settlement. */
 const HOLDS_S = 180;
 
 /**
- * A paid operation: without a payment the terms, as a 402, whatever the body is (but for one that names several things, which
- * is read for how many). With one the input is looked at, the work
- * is done, and only then the buyer is charged; work that fails costs nothing. The same payment again gives the same answer,
- * or the same problem; where that was a fault of ours, the work is tried again.
+ * Returns a paid operation. Without a payment it answers a 402 with the terms for any body; a body that names several
+ * items is read only for their number. With a payment it validates the input, does the work, and charges the buyer
+ * after that; failed work is not charged. A repeated payment gets the stored answer or problem; after a fault of ours
+ * the work is tried again.
  */
 const paid = (work: Work): Operation => {
   const { input, output } = outlinesOf(work.body, work.answer);
@@ -36,7 +36,7 @@ const paid = (work: Work): Operation => {
   return { ...rowOf(work), run: (call) => sold(call, work, described) };
 };
 
-/** Where nothing is sold, the operation is described as it would be. */
+/** Is the operation offered? If nothing is sold, it is described in any case. */
 const isOffered = (work: Work, { work: deps }: Service): boolean => !deps || (work.offered?.(deps) ?? true);
 
 const rowOf = (work: Work): Omit<Operation, "run"> => ({
@@ -71,7 +71,9 @@ const ERRORS = [
   "log_unavailable",
 ] as const;
 
-/** How many prices a body costs; what is no JSON costs one, as what is wrong with it is said once it is paid for. */
+/**
+ * Returns the number of prices that a body costs; 1 for a body that is not JSON, which is refused only once it is paid.
+ */
 function pricesOf(work: Work, bytes: Buffer): number {
   if (!work.pricesOf) return 1;
   let body: unknown;
@@ -83,7 +85,7 @@ function pricesOf(work: Work, bytes: Buffer): number {
   return work.pricesOf(body);
 }
 
-/** @param prices how many of them: as many as the body of the request names */
+/** Returns the sale of a request. @param prices number of prices that the body costs */
 function saleOf({ service, query }: Call, work: Work, described: Described, prices: number): Sale {
   const each = prices > 1 ? `. This body: ${prices} at ${formatMoney(PRICE_MICRO)} USDC each` : "";
   return {

@@ -11,7 +11,7 @@ import type { Operation } from "./operation.ts";
 import { PURCHASE, sellingOf, wantsPublish } from "./via.ts";
 
 const MAX_PLAN_BODY = 16_384;
-/** A body for the seller of as much as via takes, and what stands around it. */
+/** Longest body: one for the seller, as long as via accepts, and the members around it. */
 const MAX_EXECUTE_BODY = 131_072;
 
 async function planned(service: Service, input: unknown): Promise<PlanAnswer> {

@@ -25,10 +25,10 @@ import { cardOf, headlineOf, isListed, type ListedEntry, leafOf, unpackLeaf } fr
 import type { View } from "../tables/view.ts";
 import { type Call, MINUTE, type Operation, replyJson } from "./operation.ts";
 
-/** How long a check answer may be kept by anybody, seconds. */
+/** Time for which a check answer may be cached, seconds. */
 const MAX_AGE_S = 60;
 
-/** GET /v1/check. The bytes are signed once and stand for their minute; `Age` says how much of it is over. */
+/** GET /v1/check. The signed bytes are cached for a minute; the header `Age` is their age. */
 export const check: Operation = {
   id: "check",
   ofRecord: true,
@@ -49,7 +49,7 @@ export const check: Operation = {
       return JSON.parse((await checks.answer(validate(CheckQuery, input), client)).bytes.toString("utf8")) as object;
     },
   },
-  // What is kept for its minute costs nothing; the rest is shed.
+  // A cached answer costs nothing; all others are shed under overload.
   always: true,
   errors: ["unavailable"],
   limiter: (service) => service.checkLimiter,
@@ -74,7 +74,7 @@ function respond({ service, request, limitHeaders }: Call, answer: CachedAnswer)
   });
 }
 
-/** GET /v1/trust/{id}. @throws Problem unknown_capability when the record has never met this id. */
+/** Returns the answer of GET /v1/trust/{id}. @throws Problem unknown_capability if the id is not in the record */
 function trustOf(view: View, cap: string): TrustResponse {
   const entry = view.entry(cap);
   if (!entry && !view.has(cap)) throw new Problem("unknown_capability", `${cap} is not in the record`);
@@ -88,7 +88,7 @@ function trustOf(view: View, cap: string): TrustResponse {
   };
 }
 
-/** Where a feed begins and ends: positions of the log, the end exclusive. */
+/** First and last position of a feed in the log, the end exclusive. */
 interface FeedSpan {
   from: number;
   to: number;
@@ -96,13 +96,14 @@ interface FeedSpan {
 
 const cursorOf = (origin: string, position: number): string => `${logId(origin)}:${position}`;
 
-/** Seconds after which a replica that lags has most likely read on. */
+/** Retry-After, seconds. A replica that lags has probably caught up by then. */
 const RETRY_S = 2;
 
 /**
- * The span of one request: from its cursor, or the beginning, to the size of the tree now.
- * @throws Problem bad_cursor when it belongs to another log; not_ready when it lies beyond what this replica has read:
- * another one gave it out, or the log was taken back. An empty answer would look as if nothing were new, for ever.
+ * Returns the span of one request: from its cursor, or the beginning, to the current size of the tree.
+ * @throws Problem bad_cursor for a cursor of another log; not_ready for a cursor beyond the tree of this replica, which
+ * a newer replica returned, or which is older than a rollback of the log. An empty answer would hide the rollback for
+ * ever.
  */
 function spanOf(cursor: string | undefined, head: { origin: string; size: number }): FeedSpan {
   if (cursor === undefined) return { from: 0, to: head.size };
@@ -122,15 +123,15 @@ function spanOf(cursor: string | undefined, head: { origin: string; size: number
   return { from, to: head.size };
 }
 
-/** Grade leaves of the span, one a line, as they stand in the log: proven, and read as fast as the client takes them. */
+/** Yields the proven grade leaves of the span, one a line, unchanged, as fast as the client reads them. */
 async function* gradeLines({ reader }: Snapshot, { from, to }: FeedSpan): AsyncGenerator<string> {
   for await (const { bytes, leaf } of reader.leaves(from, to)) if (leaf.kind === "grade") yield bytes.toString("utf8");
 }
 
-/** Names the bytes of one span: leaves never change, so neither does what is between two positions. */
+/** Returns the etag of a span. Leaves never change, so the bytes between two positions never do. */
 const feedTag = (origin: string, { from, to }: FeedSpan): string => `${logId(origin)}-${from}-${to}`;
 
-/** `Link` to what comes after this answer: the first position not yet seen. */
+/** Returns the `Link` to the rest of the feed, from the first position after this answer. */
 const nextLink = (baseUrl: string, origin: string, { to }: FeedSpan): string =>
   `<${baseUrl}/v1/trust/feed?cursor=${cursorOf(origin, to)}>; rel="next"`;
 
@@ -142,7 +143,7 @@ function snapshotOf({ service }: Call): Snapshot {
   });
 }
 
-/** A stream of lines in the coding that the client takes best. */
+/** Returns a stream of lines in the content coding that the client prefers. */
 function ndjson(
   { service, request, client, limitHeaders }: Call,
   lines: AsyncIterable<string> | Iterable<string>,
@@ -162,8 +163,8 @@ function ndjson(
 }
 
 /**
- * One line of the market index: an endpoint and the card that a check shows. Members are in the order of RFC 8785, so
- * that the text is the line that the published shards hold.
+ * Returns one line of the market index: an endpoint and the card that a check shows. Members are in the order of RFC
+ * 8785, so that the text equals the line in the published shards.
  */
 function indexLine(entry: ListedEntry): IndexLine {
   const headline = headlineOf(entry);
@@ -187,7 +188,7 @@ function indexLine(entry: ListedEntry): IndexLine {
   };
 }
 
-/** Every listed endpoint of the view, one JSON text a line. Begun on one view, it ends on it. */
+/** Yields every listed endpoint of the view, one JSON text a line. It stays on this view until its end. */
 function* indexLines(view: View): Generator<string> {
   for (const entry of view.entries.values()) if (isListed(entry)) yield JSON.stringify(indexLine(entry));
 }
@@ -253,7 +254,7 @@ const byId: Operation = {
   },
 };
 
-/** What one answer may read that is not held: two months of a small market's days. */
+/** Limits of what one answer may read if it is not cached: two months of a small market. */
 const READ = { maxFiles: 64, maxBytes: 64 * 1024 * 1024 };
 
 /** GET /v1/trust/{id}/failures (docs/evidence.md). */
@@ -322,7 +323,7 @@ const bundle: Operation = {
 
 export const TRUST: readonly Operation[] = [byId, failures, bundle, market, feed];
 
-/** Longest body: 2,000 characters of words, each escaped, and the rest of a dispute beside them. */
+/** Longest body: 2,000 characters of text, each escaped, and the other members of a dispute. */
 const MAX_DISPUTE = 32_768;
 
 /** POST /v1/trust/{id}/disputes: a seller's dispute, signed by its payTo (docs/corrections.md). */

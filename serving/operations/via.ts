@@ -21,10 +21,10 @@ import { CapId } from "../schemas/common.ts";
 import { BuyerOrders, BuyerPath, BuyerQuery, OrderId, type OrderShown, SignedOrder } from "../schemas/orders.ts";
 import type { Call, Operation, Price } from "./operation.ts";
 
-/** Longest body that is passed on to a seller: it stands in the order's record. */
+/** Longest body that is passed on to a seller. It is stored with the order. */
 const MAX_BODY = 131_072;
 
-/** @throws Problem unavailable where nothing is sold */
+/** Returns what sells calls. @throws Problem unavailable if nothing is sold */
 export function sellingOf({ payOnDelivery, unsold }: Service): PayOnDelivery {
   if (payOnDelivery) return payOnDelivery;
   throw new Problem("unavailable", unsold ?? NOTHING_SOLD);
@@ -41,7 +41,7 @@ export const wantsPublish = (headers: Headers): boolean => {
   });
 };
 
-/** What the buyer itself expects of the answer, or null. @throws Problem */
+/** Parses the buyer's own expectation of the answer, or null. @throws Problem */
 function expectationIn(headers: Headers): BuyersExpectation | null {
   const text = headers.get(EXPECT_HEADER);
   if (text === null) return null;
@@ -72,9 +72,9 @@ async function viaCall(
   const selling = sellingOf(service);
   const cap = validate(ViaPath, params).capability_id;
   const { headers } = request;
-  // A HEAD asks what a GET would say and buys nothing.
+  // A HEAD gets the headers of a GET and buys nothing.
   const payment = request.method === "HEAD" ? null : paymentOf(headers);
-  // Asking what a call costs is free: it waits where those who pay need what is left.
+  // Under overload, free requests for a price are refused in favour of requests with a payment.
   if (!payment) shed();
   const publish = wantsPublish(headers);
   const expect = expectationIn(headers);
@@ -84,7 +84,7 @@ async function viaCall(
 
 const ViaPath = z.object({ capability_id: CapId });
 
-/** Terms as they are described: the least that a call through us costs. */
+/** Price in the description of the API: the lowest price of a call through this service. */
 const PRICE: Price = {
   mode: "dynamic",
   amount: "0.002000",
@@ -92,7 +92,7 @@ const PRICE: Price = {
   since: "2026-11-23",
 };
 
-/** What every purchase of a call has in common. */
+/** Members that all operations which sell calls have in common. */
 export const PURCHASE = {
   answer: z.unknown().meta({
     title: "SellerAnswer",
@@ -146,7 +146,7 @@ const unread = (): never => {
   throw new Problem("log_unavailable", "orders cannot be read now", { headers: { "retry-after": "5" } });
 };
 
-/** Half of a surrogate pair, which a stranger's text may hold and which has no canonical bytes. */
+/** Half of a surrogate pair, which a stranger's text may contain and which has no RFC 8785 form. */
 const LONE = /\p{Surrogate}/gu;
 
 const wellFormed = (shown: OrderShown): OrderShown =>
@@ -190,8 +190,8 @@ const MAX_CREDENTIAL = 1_000;
 const VALID = { ms: 300_000, words: "5 minutes" };
 
 /**
- * What a wallet signs (EIP-191, personal_sign) to read its orders. It names the service, so that it opens nothing anywhere
- * else, and a moment, so that it does not for ever.
+ * Returns the text that a wallet signs (EIP-191, personal_sign) to read its orders. It names the service and a time, so
+ * that the signature is valid at no other service, and only for some minutes.
  * @param address lower case @param at RFC 3339 with milliseconds, UTC
  */
 export const ordersText = (service: string, address: string, at: string): string =>
@@ -213,9 +213,9 @@ function credentialOf(headers: Headers): z.infer<typeof Credential> {
 }
 
 /**
- * Holds when the request carries `Authorization: Wallet <credential>` that this address signed for this service within five
- * minutes of now. Keys of wallets only: a contract's signature (ERC-1271) would need a chain.
- * @throws Problem not_the_wallet, in words
+ * Checks that the request has `Authorization: Wallet <credential>`, signed by this address for this service within five
+ * minutes of now. Signatures of contracts (ERC-1271) are refused, since they need a chain.
+ * @throws Problem not_the_wallet with the reason
  */
 async function provesWallet(headers: Headers, address: string, service: string, now: Date): Promise<void> {
   const credential = credentialOf(headers);
@@ -229,7 +229,7 @@ async function provesWallet(headers: Headers, address: string, service: string, 
   }
 }
 
-/** GET /v1/buyers/{address}/orders (docs/pay-on-delivery.md): orders are a buyer's own business, so its wallet signs. */
+/** GET /v1/buyers/{address}/orders (docs/pay-on-delivery.md). Orders are private, so the buyer's wallet must sign. */
 export const buyerOrders: Operation = {
   id: "buyerOrders",
   path: "/v1/buyers/:address/orders",
@@ -247,7 +247,7 @@ export const buyerOrders: Operation = {
     const { orders } = sellingOf(service).sales.buying;
     const { address } = validate(BuyerPath, params);
     const { cursor, limit } = validate(BuyerQuery, queryOf(query));
-    // Wallets sign in real time, whatever time the record is in.
+    // Wallets sign in real time, also if the record's time is simulated.
     await provesWallet(request.headers, address, service.baseUrl, systemClock.now());
     await orders.catchUp().catch(unread);
     const all = orders.table.ofPayer(address);

@@ -14,12 +14,12 @@ const COLOURS: Readonly<Record<Band, string>> = {
   UNRATED: "#55606a",
 };
 
-/** Badges that were drawn: at most one for each letter and tier. */
+/** Cache of rendered badges: at most one for each letter and tier. */
 const badges = new Map<string, string>();
 
 /**
- * The badge of an endpoint as SVG: the letter as text with its tier, or `unrated` on grey. Its title and label have the
- * same text, so nothing is told by colour alone.
+ * Renders the badge of an endpoint as SVG: the letter as text with its tier, or `unrated` on grey. Title and label have
+ * that text too, so that nothing depends on the colour alone.
  */
 export function badgeSvg({ band, tier }: Pick<CheckFacts, "band" | "tier">): string {
   const measured = band !== "UNRATED" && tier !== null ? ` (${tierWords(tier)})` : "";
@@ -35,8 +35,8 @@ export function badgeSvg({ band, tier }: Pick<CheckFacts, "band" | "tier">): str
 const badgePath = (cap: string): string => `/badge/${cap}.svg`;
 
 /**
- * The part of the page with the code for showing the badge. Its alternative text names no letter, since a copy would
- * outlive the letter.
+ * Renders the part of the page with the HTML for embedding the badge. Its alternative text names no letter, since a
+ * copied one would not be updated.
  */
 export function badgePart(cap: string, base: string): unknown {
   const [badge, page] = [`${base}${badgePath(cap)}`, `${base}/endpoint/${cap}`];

@@ -140,7 +140,8 @@ function latencyChart(days: readonly HistoryDay[], x: TimeScale, { id, title, of
 }
 
 /**
- * Draws two rows of bars: paid calls above free probes. Failed calls are hollow, so that colour alone tells nothing.
+ * Draws two rows of bars: paid calls above free probes. Failed calls are hollow, so that nothing depends on the colour
+ * alone.
  */
 function callsChart(days: readonly HistoryDay[], x: TimeScale): unknown {
   const sum = (of: (day: HistoryDay) => number): number => days.reduce((total, day) => total + of(day), 0);

@@ -45,11 +45,11 @@ function answerPart(answer: ListingAnswer): unknown {
 <dt>Would a stock client sign?</dt><dd><strong>${VERDICTS[stock.verdict]}</strong></dd></dl></div></section>`;
 }
 
-/** A sentence of ours, with the text between backticks as code. */
+/** Renders one of our own sentences, with the text between backticks as code. */
 const withCode = (text: string): unknown =>
   text.split("`").map((part, i) => (i % 2 ? html`<code>${part}</code>` : part));
 
-/** Begins a sentence with a capital letter, unless it begins with a member's name. */
+/** Capitalises the first letter of a sentence, unless it begins with a member's name. */
 const capitalizeSentence = (says: string): string =>
   /^[a-z]+\b/.test(says) ? `${says[0]!.toUpperCase()}${says.slice(1)}` : says;
 
@@ -93,7 +93,7 @@ origin names this url, so there was nothing to compare the 402 with. <a href="/d
   return html`<section aria-labelledby="listing" class="rule"><h2 id="listing">Your listing and the record</h2>${own}${record}</section>`;
 }
 
-/** The page with the form, and the result of a look if there is one. */
+/** Renders the page with the form, and with the result of a probe if there is one. */
 export function checkListingPage(shown: CheckListingPage): string {
   const { answer } = shown;
   const body = html`<h1>Check my listing</h1>

@@ -1,7 +1,7 @@
 /**
  * The only style sheet. Its colours are those of a touchstone: slate, and the ochre streak that gold leaves on it.
- * Colours tell nothing that text does not tell; contrast is at least 4.5 to 1 in both schemes (test/browser computes it
- * from the rendered page).
+ * Nothing depends on a colour alone, and contrast is at least 4.5 to 1 in both schemes (test/browser computes it from
+ * the rendered page).
  */
 const COLOURS = `
 :root{color-scheme:light dark;--bg:#fafaf8;--fg:#1a2126;--soft:#55606a;--line:#d8dcdd;--panel:#f1f2f0;--field:#fff;

@@ -13,9 +13,9 @@ export interface Doc {
 }
 
 /**
- * Reads the documentation of a folder, once: `name.md` becomes a page `name`; a script (`.mjs`, `.py`, `.go`) is served as
- * plain text under its whole name. Other files are not served, so no path of a request reaches the file system.
- * @param filled puts into a page what only the running service knows
+ * Reads the documentation of a folder, once: `name.md` becomes a page `name`; a script (`.mjs`, `.py`, `.go`) is served
+ * as plain text under its whole name. Other files are not served, so no path of a request reaches the file system.
+ * @param filled fills in facts of the running service
  */
 export function readDocs(dir: string, filled = (markdown: string): string => markdown): ReadonlyMap<string, Doc> {
   const docs = new Map<string, Doc>();
@@ -45,7 +45,7 @@ function documentOf(markdown: string, filled: (markdown: string) => string): Doc
   };
 }
 
-/** Pages by their readers, in the order in which they are read; pages that are not named here are listed last. */
+/** Pages grouped by audience, in reading order; pages that are not named here are listed last. */
 const GROUPS: readonly (readonly [string, readonly string[]])[] = [
   [
     "Before you pay",
@@ -95,7 +95,7 @@ const docGroup = (words: string, i: number, items: readonly unknown[]): unknown 
     ? ""
     : html`<section aria-labelledby="group-${i}" class="rule"><h2 id="group-${i}">${words}</h2><dl class="pages">${items}</dl></section>`;
 
-/** The list of all pages of the documentation, each with its first sentence. */
+/** Renders the list of all pages of the documentation, each with its first sentence. */
 export function docsIndexPage(docs: ReadonlyMap<string, Doc>): string {
   const named = new Set(GROUPS.flatMap(([, names]) => names));
   const rest = [...docs.keys()].filter((name) => !named.has(name));

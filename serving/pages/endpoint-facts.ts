@@ -14,11 +14,11 @@ const code = (text: string | null | undefined): unknown => (text ? html`<code>${
 const list = (items: readonly unknown[]): unknown =>
   html`<ul class="says">${items.map((item) => html`<li>${item}</li>`)}</ul>`;
 
-/** A row with a list of names; where the list is empty, `none` in its place, and without that nothing. */
+/** Renders a row with a list of names; for an empty list it shows `none`, or nothing if `none` is not given. */
 const namesRow = (title: string, names: readonly string[] | undefined, none?: string): unknown =>
   names?.length || none !== undefined ? html`<dt>${title}</dt><dd>${names?.length ? names.join(", ") : none}</dd>` : "";
 
-/** Networks that its newest 402 offers and that its listing names, each or why there is none. */
+/** Renders the networks of the newest 402 and those of the listing, each with the reason if there are none. */
 function networksPart(row: VolatileRow | undefined, entry: Entry | undefined): unknown {
   const offered = row?.asked_for_payment ? "its newest 402 names none" : "not known: no 402 of it was seen";
   const listed = entry?.listing ? "its listing names none" : "it is not listed";
@@ -63,7 +63,7 @@ const afterWords = (s: number): string => (s === 0 ? "with the answer" : `${s} s
 
 const day = (s: number): string => dayOf(new Date(s * 1000));
 
-/** Who else pays this payee, in words. The last day shown is the one before `until`. */
+/** Describes who else pays this payee. The last day shown is the one before `until`. */
 function buyersWords(one: NonNullable<PaymentFacts["buyers"]>): unknown {
   const { network, asset, pay_to, payers, transfers, total, largest_share, effective_payers, ours } = one;
   const spread =
@@ -80,8 +80,8 @@ function buyersWords(one: NonNullable<PaymentFacts["buyers"]>): unknown {
 }
 
 /**
- * Facts of payments that no grade reads: who settles and how fast, what the seller signs, and who else pays it; nothing
- * where there are none.
+ * Renders facts about payments that no grade uses: who settles and how fast, what the seller signs, and who else pays
+ * it; nothing if there are none.
  */
 export function paymentsPart(view: View, cap: string): unknown {
   const facts = readPaymentFacts(view.row(cap)?.payments);
@@ -146,7 +146,7 @@ ${listing?.description ? html`<dt>Description</dt><dd>${listing.description} <sp
 <dt>Checkable level</dt><dd>${LEVELS[levelOf(entry)]}</dd><dt>Endpoint id</dt><dd>${code(cap)}</dd></dl></section>`;
 }
 
-/** The flags of the grade, each with its sentence; nothing where there are none. */
+/** Renders the flags of the grade, each with its sentence; nothing if there are none. */
 export const flagsPart = ({ flags = [] }: CheckFacts): unknown =>
   flags.length === 0
     ? ""

@@ -122,7 +122,7 @@ const tablesPart = ({
 <div class="scroll" tabindex="0" role="region" aria-label="By dependency"><table class="offers"><caption>In the order in which you gave them.</caption><thead><tr><th scope="col">Url</th><th scope="col">Letter</th>
 <th scope="col">Standing</th><th scope="col" class="n">Price</th><th scope="col" class="n">Calls</th><th scope="col" class="n">Spend</th><th scope="col">Why</th></tr></thead><tbody>${lines.map(lineRow)}</tbody></table></div></section>`;
 
-/** The page with the form, and the report if there is one. */
+/** Renders the page with the form, and with the report if there is one. */
 export function exposurePage(shown: ExposurePage): string {
   const { report, simulated } = shown;
   const body = html`<h1>Exposure</h1>

@@ -34,14 +34,15 @@ import {
   verdictOf,
 } from "./words.ts";
 
-/** The part of a row that depends on the entry alone, and its line in the table of figures. */
+/** The rendered part of a row that depends only on the entry, and its row in the table of figures. */
 interface DrawnRow {
   row: string;
   figures: string;
 }
 
 /**
- * Rows that were drawn. Entries never change, so a drawn row stays right. Some pages of them; the oldest are dropped.
+ * Cache of rendered rows, a few pages of them; the oldest are dropped. Entries never change, so a rendered row stays
+ * valid.
  */
 const drawnRows = new BoundedMap<ListedEntry, DrawnRow>(2_000);
 
@@ -127,12 +128,12 @@ const chip = (asked: MarketQuery, band: Band, n: number): unknown => {
 const option = (value: string, words: string, chosen: boolean): unknown =>
   html`<option value="${value}"${chosen ? raw(" selected") : ""}>${words}</option>`;
 
-/** Most classes that the form and the leaderboard show: those with the most endpoints. */
+/** Largest number of classes in the form and on the leaderboard: those with the most endpoints. */
 const MAX_CLASSES = 30;
 
 function classField(view: View, kind: string | null): unknown {
   const classes = [...classesOf(view).keys()].slice(0, MAX_CLASSES);
-  // The class that was asked for is offered too, so that it stays chosen.
+  // The form also offers the requested class, so that it stays selected.
   const offered = kind === null || classes.includes(kind) ? classes : [...classes, kind];
   return html`<label>Class<select name="class">${option("", "any", kind === null)}${offered.map((one) => option(one, classWords(one), kind === one))}</select></label>`;
 }
@@ -173,7 +174,7 @@ schema conformance, latency and price stability, from 0 to 1, stretched towards 
 <tbody>${raw(entries.map((entry) => drawRow(entry).figures).join("\n"))}</tbody></table></div></details>`;
 }
 
-/** The market's page: the form and one page of the endpoints that match. */
+/** Renders the market's page: the form and one page of the matching endpoints. */
 export async function homePage(view: View, asked: MarketQuery, simulated: boolean): Promise<string> {
   const letters = lettersOf(view);
   const all = [...letters.values()].reduce((sum, n) => sum + n, 0);
@@ -217,7 +218,7 @@ ${observed?.lastSeen ? html`<dt>Last probed</dt><dd>${formatTime(Date.parse(obse
 ${defects.length > 0 ? html`<ul class="says">${defects.map(({ says }) => html`<li>${says}</li>`)}</ul>` : ""}</div></section>`;
 }
 
-/** The page with what the record holds about a url. */
+/** Renders the page about one url. */
 export function checkPage(shown: CheckPage): string {
   const { url, facts, wrong, simulated } = shown;
   const body = html`<h1>Check before you pay</h1>${checkBox(url, wrong)}
@@ -255,8 +256,8 @@ ${leaders.length > 0 ? table : html`<p>Nothing of this class holds a letter yet.
 }
 
 /**
- * The leaderboard: the best endpoints with a letter of each class. Endpoints without a letter are not ranked: nothing
- * is known of them.
+ * Renders the leaderboard: the best endpoints with a letter of each class. Endpoints without a letter are not ranked,
+ * since nothing is known about them.
  */
 export function leaderboardPage(view: View, simulated: boolean): string {
   const found = [...leadersOf(view, LEADERS_PER_CLASS)].slice(0, MAX_CLASSES);

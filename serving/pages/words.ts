@@ -9,7 +9,7 @@ export const bandWords = (band: Band): string => (band === "UNRATED" ? "unrated"
 /** A class in words; `any` is the class of endpoints that no checker knows. */
 export const classWords = (kind: string): string => (kind === "any" ? "everything else" : kind.replaceAll("_", " "));
 
-/** A letter on its colour. The letter is text, so the colour tells nothing more. */
+/** Renders a letter on its colour. The letter is text, so nothing depends on the colour alone. */
 export const grade = (band: Band, big = false): unknown =>
   html`<span class="grade ${band}${big ? " big" : ""}">${bandWords(band)}</span>`;
 
@@ -64,7 +64,7 @@ const ASSETS: Record<string, string> = {
 export const assetWords = (asset: string | null | undefined): string =>
   asset ? (ASSETS[asset.toLowerCase()] ?? asset) : "an unnamed asset";
 
-/** Host and path of an endpoint, which are its name on every page; what the seller writes about itself is not. */
+/** Returns host and path of an endpoint, its name on every page. A name that the seller chose is never used. */
 export const addressWords = (url: string): string => url.replace(/^https?:\/\//, "").replace(/\/$/, "");
 
 /**

@@ -66,7 +66,7 @@ export class ProvenTree {
     if (!this.keeper.tryToKeep()) return null;
     const done = await mirrorOnce({
       ...{ source, clock, publicStore: this.store, stateStore: this.stateStore, keys },
-      // Unless told otherwise an old log is still served: its answers show how old the record is.
+      // Without a limit on its age an old record is still served: answers show how old it is.
       maxAgeSeconds: maxAge ?? 0,
       say: (text) => logger.info(text),
     });

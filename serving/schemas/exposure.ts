@@ -13,7 +13,7 @@ export const MAX_CALLS = 1_000_000_000;
 /** RFC 8785 cannot print a lone surrogate, so an answer that repeats it could not be signed. */
 const LONE_SURROGATE = /\p{Surrogate}/u;
 
-const sayBadUrl = (url: string): string | null => {
+const describeBadUrl = (url: string): string | null => {
   if (isId("cap", url)) return null;
   if (LONE_SURROGATE.test(url)) return "must be whole Unicode text";
   try {
@@ -27,7 +27,7 @@ const sayBadUrl = (url: string): string | null => {
 };
 
 const Url = CheckQuery.shape.url.superRefine((url, context) => {
-  const says = sayBadUrl(url);
+  const says = describeBadUrl(url);
   if (says !== null) context.addIssue({ code: "custom", message: says });
 });
 

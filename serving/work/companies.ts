@@ -86,7 +86,7 @@ const companyShown = (company: Company, made: OpenRegister["made"]): MatchFound[
 });
 
 /** Describes a reason of a match. */
-function says(reason: Reason, { company, score }: Match): string {
+function describeReason(reason: Reason, { company, score }: Match): string {
   const where = company.jurisdiction ? ` in ${company.jurisdiction.slice(0, 2)}` : "";
   const words: Record<Reason, string> = {
     lei: "exact LEI",
@@ -102,7 +102,7 @@ function says(reason: Reason, { company, score }: Match): string {
 
 const matchesShown = (matches: readonly Match[], made: OpenRegister["made"]): MatchFound[] =>
   matches.map((match) => ({
-    reasons: match.reasons.map((reason) => ({ reason, says: says(reason, match) })),
+    reasons: match.reasons.map((reason) => ({ reason, says: describeReason(reason, match) })),
     score: Math.round(match.score * 10_000) / 10_000,
     company: companyShown(match.company, made),
   }));

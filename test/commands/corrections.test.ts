@@ -117,7 +117,7 @@ describe("touchstone reinstate", () => {
     expect(lines.join("")).toContain(`Taken back: ${id}`);
     expect(await codeOf(reinstate(config, id, { says: "again" }))).toBe(EXIT.already);
     await withdraw({ record: [probe.eventId], json: false });
-    expect(lines.join("")).toContain("Withdrawn: 1 of the 1 records");
+    expect(lines.join("")).toContain("Withdrawn: 1 of 1 records");
     expect((await inLog()).map((one) => one.type)).toEqual(["correction", "correction", "reinstated", "correction"]);
   });
 });

@@ -98,7 +98,7 @@ describe("touchstone exposure", () => {
     expect(lines[2]).toMatch(/^UNRATED +took_the_money +0\.250000 +1\.000000 +0xabab\.\.abab +https:\/\/thief/);
     expect(lines[4]).toMatch(/^UNRATED +not_in_record +- +- +- +https:\/\/nobody/);
     expect(text).toContain("a month, in dollars: 11.000000\n  where the record shows a failure: 1.000000\n");
-    expect(text).toContain("in other assets, added to nothing: ?[31mEURO (1)\n");
+    expect(text).toContain("in other assets, not in these sums: ?[31mEURO (1)\n");
     // What a stranger wrote never reaches the terminal as a command.
     expect(text).not.toContain("\u001b");
   });
@@ -136,15 +136,15 @@ describe("touchstone exposure", () => {
     written = "";
     const others = await PublicRecord.open();
     const [code, says] = await fault([GOOD.url], { keys: await fileOf(others.jwks) });
-    expect([code, says]).toEqual([EXIT.tampered, "the report's signature does not hold (unknown_key)"]);
+    expect([code, says]).toEqual([EXIT.tampered, "the signature of the report is not valid (unknown_key)"]);
     await others.close();
   });
 
   test.each<[string, unknown, RegExp]>([
-    ["a file that breaks off", '["https://a', /is no JSON$/],
+    ["a file that breaks off", '["https://a', /is not JSON$/],
     ["an object without dependencies", { urls: [] }, /neither a list/],
-    ["no dependency", "# none\n", /names no dependency$/],
-    ["201 of them", Array(201).fill(GOOD.url), /at most 200 at once$/],
+    ["no dependency", "# none\n", /contains no dependency$/],
+    ["201 of them", Array(201).fill(GOOD.url), /at most 200 are allowed$/],
     [
       "a bad item, with its pointer",
       [GOOD.url, { url: GOOD.url, calls_per_month: -1 }],
@@ -166,14 +166,14 @@ describe("touchstone exposure", () => {
     });
     expect(await fault([THIEF.url], { base: url })).toEqual([
       EXIT.tampered,
-      "the report's signature does not hold (bad_signature)",
+      "the signature of the report is not valid (bad_signature)",
     ]);
     answer = signed;
-    expect((await fault([GOOD.url], { base: url }))[1]).toMatch(/of other dependencies/);
+    expect((await fault([GOOD.url], { base: url }))[1]).toMatch(/not about these dependencies/);
     answer = '{"lines": []}';
-    expect(await fault([GOOD.url], { base: url })).toEqual([EXIT.tampered, "the answer is no exposure report"]);
+    expect(await fault([GOOD.url], { base: url })).toEqual([EXIT.tampered, "the answer is not an exposure report"]);
     answer = "<html>";
-    expect(await fault([GOOD.url], { base: url })).toEqual([EXIT.tampered, "the answer is no JSON"]);
+    expect(await fault([GOOD.url], { base: url })).toEqual([EXIT.tampered, "the answer is not JSON"]);
     answer = "x".repeat(8 * 1024 * 1024 + 1);
     expect((await fault([GOOD.url], { base: url }))[0]).toBe(EXIT.unreachable);
     server.close();

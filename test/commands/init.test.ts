@@ -136,7 +136,7 @@ describe("touchstone init", () => {
   test("nodes of one host are no two voices: one is believed, and that is said", async () => {
     const rpc = ["https://a.example/k1", "https://a.example/k2"];
     const { out } = await run("init", ...asOptions({ ...RIGHT, rpc }));
-    expect(out).toContain("believed when one node reports it");
+    expect(out).toContain("counts if one node reports it");
     expect(loadConfig(file(), {}).networks).toMatchObject([{ agree: 1 }]);
   });
 
@@ -148,9 +148,9 @@ describe("touchstone init", () => {
     ];
     const typed = `${answers.join("\n")}\n`;
     const { out } = await ended("script", ["-qec", command.map((word) => `'${word}'`).join(" "), "/dev/null"], typed);
-    expect(out).not.toContain("Address under which others");
+    expect(out).not.toContain("Host name or url at which others");
     expect(out).toContain("expected an EVM network such as eip155:8453");
-    expect(out).toContain("  yes or no");
+    expect(out).toContain("  answer yes or no");
     expect(JSON.parse(readFileSync(file(), "utf8"))).toEqual({
       ...{ base_url: "https://record.example", catalogues: [], sell: { network: "eip155:8453" } },
       networks: [{ id: "eip155:8453", rpc_urls: ["https://a.example", "https://b.example"], agree: 2 }],

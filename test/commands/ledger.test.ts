@@ -68,7 +68,7 @@ test("the books name every account, wallet and loss, for machines and for people
   await ledgerCommand(settings(), {});
   const text = String(printed.mock.calls[0]![0]);
   printed.mockRestore();
-  expect(text).toContain("0.010000 not made good by 0xthief, 1 orders (fault: seller)");
+  expect(text).toContain("0.010000 not paid back by 0xthief, 1 orders (fault: seller)");
   expect(text).toContain("the chain was not asked");
 });
 

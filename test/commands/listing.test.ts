@@ -174,6 +174,9 @@ test("the command ends with the code, from a shell", async () => {
   const child = await new Promise<{ code: unknown; out: string; err: string }>((done) => {
     execFile(process.execPath, args, { cwd: ROOT }, (error, out, err) => done({ code: error?.code, out, err }));
   });
-  expect(child).toMatchObject({ code: EXIT.unpayable, err: expect.stringContaining("findings for which it is not") });
+  expect(child).toMatchObject({
+    code: EXIT.unpayable,
+    err: expect.stringContaining("clients will not pay this endpoint"),
+  });
   expect(child.out).toMatch(/^::error title=bad_amount/m);
 });

@@ -93,7 +93,7 @@ test("a second run makes no other wallets and says so; what was used is made up 
   expect(first.blind).not.toContain(third.blind[0]);
   expect(folder.read().blind).toHaveLength(4);
   const lines = await printed(() => newWallets(apart, { blind: 3 }));
-  expect(lines).toContain("3 blind wallets that were never used were there: none made.");
+  expect(lines).toContain("3 unused blind wallets existed, none made.");
 });
 
 test("what is empty is told apart from what is there, and how much it needs", async () => {

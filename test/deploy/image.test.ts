@@ -151,7 +151,7 @@ test("the demo is not there, and who asks for it is told so, before anything is 
   const own = join(dir, "none");
   const asked = begin(["start", "--market", "--once"], { TOUCHSTONE_DATA_DIR: own });
   expect(await asked.ended).toBe(EXIT.usage);
-  expect(asked.said()).toMatch(/^touchstone: the demo's market is not here .* start without --market, or a role/);
+  expect(asked.said()).toMatch(/^touchstone: the demo's market is not installed .* start without --market, or a role/);
   expect(existsSync(own)).toBe(false);
 }, 900_000);
 

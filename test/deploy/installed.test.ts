@@ -116,7 +116,7 @@ test("it needs no tool of development, and says what a clone alone has", async (
   expect((await run("--help")).out).toContain("touchstone [options] [command]");
   const demo = await run("start", "--market");
   expect(demo.code).toBe(EXIT.usage);
-  expect(demo.err).toContain("the demo's market is not here");
+  expect(demo.err).toContain("the demo's market is not installed");
   expect(existsSync(join(dir, "data"))).toBe(false);
 });
 

@@ -95,7 +95,7 @@ function keepNewest(seen: Map<string, PageRow>, row: PageRow): void {
   if (known === undefined || (row.updatedAt ?? 0) >= (known.updatedAt ?? 0)) seen.set(row.key, row);
 }
 
-const says = (result: EgressResult): string =>
+const describeEgressResult = (result: EgressResult): string =>
   result.outcome === "answered" ? `status ${result.status}` : `${result.outcome}: ${result.says}`;
 
 /** May the request succeed if it is repeated? */
@@ -194,7 +194,7 @@ export class Catalogues {
     const result = await this.#fetch(catalogue, state.offset, clock, signal);
     if ("cut" in result) return { ...result, describeResult: `${at}: ${result.describeResult}` };
     if (result.outcome !== "answered" || result.status !== 200)
-      return { cut: false, describeResult: `${at}: ${says(result)}` };
+      return { cut: false, describeResult: `${at}: ${describeEgressResult(result)}` };
     state.bytes += result.body.length;
     state.allBytes += result.body.length;
     if (state.bytes > MAX_BYTES) return { cut: false, describeResult: `more than ${MAX_BYTES} bytes` };
@@ -230,7 +230,11 @@ export class Catalogues {
       const asked = retryAfterMs(result.headers?.["retry-after"], clock.now().getTime());
       const wait = Math.max(asked ?? 0, RETRY_PAUSES_MS[tries] ?? 0);
       if (tries >= RETRY_PAUSES_MS.length || wait > MAX_WAIT_MS) {
-        return { cut: true, describeResult: says(result), ...(asked === null ? {} : { askedMs: asked }) };
+        return {
+          cut: true,
+          describeResult: describeEgressResult(result),
+          ...(asked === null ? {} : { askedMs: asked }),
+        };
       }
       if (!(await sleepUnlessStopped(clock, wait, signal))) return STOPPED;
     }

@@ -22,8 +22,8 @@ const ENDED_BY_OUTCOME = {
  * sample of correctness, so a row is left out only for one of two reasons:
  * - `ours`: a control call failed too; or no answer came and the chain could not be read (the seller's facilitator needs
  *   the same chain); or our payment could not have been settled (payment.ts, checkOwnFault); or no money moved and our own
- *   event loop stood still at the deadline, so the answer may have been waiting for us. (Where money moved, the
- *   proof is shown again, which tells an honest seller from a thief.) A control input of a mapping of ours (asking.ts) is
+ *   event loop stood still when the deadline came, so the answer may have been waiting for us. (If money moved, the
+ *   proof is presented again: an honest seller then delivers.) A control input of a mapping of ours (asking.ts) is
  *   never a sample, however it ends: that is recorded before the payment is sent. A missing answer for any other reason is
  *   a 0, even when no byte of ours left (`sent: false`): the first request was answered seconds ago from the same address,
  *   the control call vouches for our network, and a seller that were excused for closing its port on the second connection

@@ -3,7 +3,7 @@ import { sql } from "../../../infra/lake/sql.ts";
 import { lakePositions } from "../../2-ingest/load.ts";
 import { type ListingFact, listingFacts } from "../../2-ingest/volatile.ts";
 import { type GradeOptions, gradeRun } from "../../3-grade/grade.ts";
-import type { RelatedParty } from "../../3-grade/related.ts";
+import type { NonDeliveringSeller } from "../../3-grade/related.ts";
 import type { RunLine } from "../../record/card.ts";
 import { rfc3339 } from "../../record/time.ts";
 import type { Positions } from "../../record/volatile.ts";
@@ -14,7 +14,7 @@ export interface GradeResult {
   /** Null when no endpoint was dirty or due. */
   run: Awaited<ReturnType<typeof gradeRun>> | null;
   /** Endpoints of this lake that took money, ascending. */
-  thieves: readonly RelatedParty[];
+  nonDelivering: readonly NonDeliveringSeller[];
   positions: Positions;
 }
 
@@ -23,7 +23,7 @@ export interface LookOptions {
   /** Called with every line, also with those that are left out. */
   onLine: (line: Pick<RunLine, "cap" | "due_at">) => void;
   /** The published table of payees and domains that flags of related parties are made from. */
-  related: readonly RelatedParty[];
+  related: readonly NonDeliveringSeller[];
 }
 
 /**
@@ -34,7 +34,7 @@ export function gradeLake(
   lake: Lake,
   now: Date,
   due: readonly string[] | null,
-  { changesNothing: saysNothing, onLine, related }: LookOptions,
+  { changesNothing, onLine, related }: LookOptions,
 ): Promise<GradeResult> {
   const at = rfc3339(now);
   return lake.transaction(async (tx) => {
@@ -44,12 +44,12 @@ export function gradeLake(
     const positions = await lakePositions(tx);
     const leaveOut: GradeOptions["leaveOut"] = (line) => {
       onLine(line);
-      return !spokenOf.has(line.cap) && saysNothing(at, line);
+      return !spokenOf.has(line.cap) && changesNothing(at, line);
     };
     const run = caps.length > 0 ? await gradeRun(tx, { now, caps, leaveOut, related }) : null;
     const facts = await listingFacts(tx, due === null ? "all" : "changed");
     await tx.run(sql("queries/news:graded"));
-    const thieves = run?.thieves ?? (await tx.all<RelatedParty>(sql("grade/related:thieves")));
-    return { facts, run, thieves, positions };
+    const nonDelivering = run?.nonDelivering ?? (await tx.all<NonDeliveringSeller>(sql("grade/related:thieves")));
+    return { facts, run, nonDelivering, positions };
   });
 }

@@ -8,7 +8,7 @@ import type { Store } from "../../../infra/store/store.ts";
 import type { Logger, Metrics } from "../../../infra/telemetry.ts";
 import type { Ingest } from "../../2-ingest/ingest.ts";
 import { PARAMS_SHA256 } from "../../3-grade/params.ts";
-import type { RelatedParty } from "../../3-grade/related.ts";
+import type { NonDeliveringSeller } from "../../3-grade/related.ts";
 import { DueDays } from "../../4-publish/due.ts";
 import type { PublishedRecord } from "../../4-publish/followed.ts";
 import {
@@ -67,12 +67,15 @@ export class PartitionsRevoked extends Failure {
   }
 }
 
-const keyOf = ({ cap, pay_to, domain }: RelatedParty): string => JSON.stringify([cap, pay_to, domain]);
+const keyOf = ({ cap, pay_to, domain }: NonDeliveringSeller): string => JSON.stringify([cap, pay_to, domain]);
 
 /** Rows in which two tables of related parties differ. */
-function changedRows(before: readonly RelatedParty[], after: readonly RelatedParty[]): RelatedParty[] {
+function changedRows(
+  before: readonly NonDeliveringSeller[],
+  after: readonly NonDeliveringSeller[],
+): NonDeliveringSeller[] {
   const [had, has] = [new Set(before.map(keyOf)), new Set(after.map(keyOf))];
-  return [...before.filter((party) => !has.has(keyOf(party))), ...after.filter((party) => !had.has(keyOf(party)))];
+  return [...before.filter((seller) => !has.has(keyOf(seller))), ...after.filter((seller) => !had.has(keyOf(seller)))];
 }
 
 /**
@@ -83,7 +86,7 @@ export class Owner {
   /** Times at which cards change without new records, from the runs of this process; null before the first run. */
   #dueAt: MomentIndex | null = null;
   /** The published table of related parties with which the last run was graded. */
-  #table: readonly RelatedParty[] = [];
+  #table: readonly NonDeliveringSeller[] = [];
   /** Endpoint -> UTC day and time of its newest line in a run, until the endpoint is graded again. */
   readonly #lines = new Map<string, { day: string; at: string }>();
 
@@ -218,7 +221,7 @@ export class Owner {
    */
   async #writeRun(
     now: Date,
-    { facts, run, positions, thieves }: GradeResult,
+    { facts, run, positions, nonDelivering }: GradeResult,
     kin_sha256: string,
     refuseRevoked: () => void,
   ): Promise<number | null> {
@@ -230,11 +233,17 @@ export class Owner {
     const extra = newDraftsOf(followed.fold, drafts) as RunDrafts;
     const lines = run?.lines ?? [];
     const at = rfc3339(now);
-    const changes = relatedPartyDrafts(followed.fold, { now: at, positions, thieves }, log.partitions);
+    const changes = relatedPartyDrafts(followed.fold, { now: at, positions, thieves: nonDelivering }, log.partitions);
     refuseRevoked();
     if (lines.length + extra.length + changes.length === 0) return null;
     const read = { v: 2 as const, log: log.id, now: at, params_sha256: PARAMS_SHA256, positions, kin_sha256 };
-    const n = await writeRun(privateStore, { ...read, thieves, changed: lines.length }, lines, -1, extra);
+    const n = await writeRun(
+      privateStore,
+      { ...read, thieves: nonDelivering, changed: lines.length },
+      lines,
+      -1,
+      extra,
+    );
     this.#refusals.addRun(n);
     for (const { cap } of lines) this.#lines.set(cap, { day: dayOf(now), at });
     return n;
@@ -251,7 +260,11 @@ export class Owner {
   }
 
   /** Endpoints that are due by time or by a change of the table of related parties, or null for all of them. */
-  async #dueEndpoints(now: Date, held: ReadonlySet<number>, table: readonly RelatedParty[]): Promise<string[] | null> {
+  async #dueEndpoints(
+    now: Date,
+    held: ReadonlySet<number>,
+    table: readonly NonDeliveringSeller[],
+  ): Promise<string[] | null> {
     const { followed, log, lake } = this.parts;
     const today = dayOf(now);
     const waited = this.#unpublished(today);

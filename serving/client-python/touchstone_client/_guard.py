@@ -46,7 +46,7 @@ class Policy:
     not_asked: Word = _USUAL["notAsked"]
     flags: Sequence[str] = field(default=tuple(_USUAL["flags"]))
     defects: Sequence[str] = field(default=tuple(_USUAL["defects"]))
-    #: How many times what its newest 402 asked a payment may be.
+    #: How many times what the newest 402 asked a payment may be.
     price_rise: float = _USUAL["priceRise"]
     other_network: Word = _USUAL["otherNetwork"]
     other_asset: Word = _USUAL["otherAsset"]
@@ -139,26 +139,26 @@ def _of_offer(answer: Mapping[str, Any], offer: Offer, policy: Policy, now_s: fl
     advertised = cast("Mapping[str, Any] | None", observed.get("advertised")) if observed else None
     network, asset, amount, scheme = offer.network, offer.asset, offer.amount, offer.scheme
     if scheme is not None and not is_whole_scheme(offer):
-        says = f"more is signed for {scheme} than network, asset, amount, payee and time"
+        says = f"a signature for {scheme} covers more than network, asset, amount, payee and time"
         yield Concern("scheme", scheme, says, policy.other_scheme == "refuse")
     named = [str(one) for one in advertised["networks"]] if advertised else []
     if network is not None and named and network_key(network) not in [network_key(one) for one in named]:
-        says = f"the payment is on {network}; its newest 402 names {', '.join(named[:8])}"
+        says = f"the payment is on {network}; the newest 402 names {', '.join(named[:8])}"
         yield Concern("network", network, says, policy.other_network == "refuse")
     if asset is not None:
         is_same = _same_asset(asset, network, advertised) if advertised else network is not None and is_dollar(asset, network)
         if not is_same:
-            says = f"the payment is in {asset}; {'its newest 402 names ' + str(advertised['asset']) if advertised else 'which is no dollar that is known there'}"
+            says = f"the payment is in {asset}; {'the newest 402 names ' + str(advertised['asset']) if advertised else 'which is no known dollar token there'}"
             yield Concern("asset", asset, says, policy.other_asset == "refuse")
     seconds = (offer.valid_for_s or 0) if offer.valid_until_s is None else math.ceil(offer.valid_until_s - now_s)
     if seconds > policy.max_validity_s:
-        says = f"the signature would be good for {seconds} s; {policy.max_validity_s} s are allowed"
+        says = f"the signature would be valid for {seconds} s; at most {policy.max_validity_s} s are allowed"
         yield Concern("validity", str(seconds), says, True)
     is_dynamic = "dynamic_price" in _flags(answer)
     if advertised and amount is not None and asset is not None and not is_dynamic and _same_asset(asset, network, advertised):
         was = _micro(advertised["amount"])
         if was is not None and amount > was:
-            says = f"the payment is {amount} millionths; its newest 402 asked {advertised['amount']}"
+            says = f"the payment is {amount} millionths; the newest 402 asked {advertised['amount']}"
             refuses = amount * 1000 > was * math.floor(policy.price_rise * 1000 + 0.5)
             yield Concern("price", str(amount), says, refuses)
 
@@ -183,12 +183,12 @@ def decide(
 
 def unreadable(why: str) -> Decision:
     """Terms that a guard cannot read are none that it can speak for."""
-    says = f"whom a payment would pay, and how much, is not known: {why}"
+    says = f"payee and amount of the payment are not known: {why}"
     return Decision(False, "refused", "unreadable_terms", says, (Concern("unreadable_terms", why, says, True),))
 
 
 def _too_many(count: int) -> Decision:
-    says = f"the 402 names {count} payout addresses: more than {MAX_PAYEES} are not asked about"
+    says = f"the 402 names {count} payout addresses, more than the {MAX_PAYEES} that are checked"
     return Decision(False, "refused", "too_many_payees", says, (Concern("too_many_payees", str(count), says, True),))
 
 
@@ -204,7 +204,7 @@ class Guard:
         """:param url: where the request went, not what the 402 says of itself"""
         for offer in offers:
             if unread_in(offer):
-                return unreadable(f"an offer of which this cannot be read: {', '.join(unread_in(offer))}")
+                return unreadable(f"an offer has members that cannot be read: {', '.join(unread_in(offer))}")
         payees: dict[str, tuple[str | None, list[Offer]]] = {}
         for offer in offers:
             pay_to = offer.pay_to if offer.pay_to is not None and PAY_TO.fullmatch(offer.pay_to) else None

@@ -100,14 +100,14 @@ def http_get(url: str, timeout_s: float, max_bytes: int) -> HttpAnswer:
                 connection.sock.shutdown(socket.SHUT_RDWR)
             except OSError:
                 pass
-        raise ServiceFault("timeout", "no whole answer in time")
+        raise ServiceFault("timeout", "no complete answer within the time limit")
     result = came[0]
     if isinstance(result, HttpAnswer):
         return result
     if isinstance(result, ServiceFault):
         raise result
     if isinstance(result, TimeoutError):
-        raise ServiceFault("timeout", "no whole answer in time") from result
+        raise ServiceFault("timeout", "no complete answer within the time limit") from result
     raise ServiceFault("unreachable", str(result) or type(result).__name__) from result
 
 
@@ -115,16 +115,16 @@ def _base_of(text: str) -> str:
     parts = urlsplit(text)
     is_here = parts.scheme == "http" and _LOOPBACK.fullmatch(parts.hostname or "") is not None
     if not (parts.scheme == "https" and parts.hostname) and not is_here:
-        raise ValueError(f"the service is asked over https: {text}")
+        raise ValueError(f"the address of the service must be https: {text}")
     if parts.username or parts.password or parts.query or parts.fragment:
-        raise ValueError(f"not the address of a service: {text}")
+        raise ValueError(f"the address of the service must have no user, password, query or fragment: {text}")
     return f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/')}"
 
 
 def _url_to_ask(url: str) -> str:
     """Without user and password, and without a query that is too long: origin and path are answered too."""
     if not re.fullmatch(r"https?://[^\x00-\x20\x7f\\]+", url):
-        raise ServiceFault("problem", "not an http or https url that is read alike everywhere")
+        raise ServiceFault("problem", "not an http or https url, or one that parsers read differently")
     parts = urlsplit(url)
     netloc = parts.netloc.rpartition("@")[2]
     clean = parts._replace(netloc=netloc)
@@ -206,14 +206,14 @@ class Service:
         at = self.now()
         answer = self._believed(self._json(f"/v1/check?{name}"))
         if not isinstance(answer.get("defects"), list) or not all(isinstance(answer.get(one), str) for one in ("band", "why")):
-            raise ServiceFault("bad_answer", "signed, but no check answer")
+            raise ServiceFault("bad_answer", "the signed object is not a check answer")
         payee = answer.get("payee")
         address = cast("dict[str, object]", payee).get("address") if isinstance(payee, dict) else None
         is_about = pay_to is None or (isinstance(address, str) and address_key(address) == address_key(pay_to))
         if answer.get("asked") != asked or not is_about:
-            raise ServiceFault("other_answer", f"signed, but about {str(answer.get('asked'))[:200]}")
+            raise ServiceFault("other_answer", f"the signed answer is about {str(answer.get('asked'))[:200]}")
         if method is not None and not is_of_method(answer, method):
-            raise ServiceFault("other_answer", f"signed, but about another method than {method}")
+            raise ServiceFault("other_answer", f"the signed answer is about another method than {method}")
         with self._lock:
             self._held.pop(name, None)
             while len(self._held) >= self._max_held:
@@ -242,7 +242,7 @@ class Service:
         query = urlencode({"q": q, **{name: value for name, value in asked.items() if value is not None}})
         answer = self._json(f"/v1/search?{query}", MAX_SEARCH_BYTES)
         if not isinstance(answer, dict) or not isinstance(cast("dict[str, object]", answer).get("capabilities"), list):
-            raise ServiceFault("bad_answer", "no answer to a search")
+            raise ServiceFault("bad_answer", "the answer is not a search answer")
         return cast("dict[str, Any]", answer)
 
     def _json(self, path: str, max_bytes: int = MAX_CHECK_BYTES) -> object:
@@ -255,7 +255,7 @@ class Service:
             body = None
         if 200 <= answer.status < 300:
             if body is None:
-                raise ServiceFault("bad_answer", "the answer is no JSON", answer.status)
+                raise ServiceFault("bad_answer", "the answer is not JSON", answer.status)
             return body
         detail = cast("dict[str, object]", body).get("detail") if isinstance(body, dict) else None
         says = detail[:500] if isinstance(detail, str) else f"status {answer.status}"
@@ -267,12 +267,12 @@ class Service:
         if fault in ("unknown_key", "wrong_purpose", "not_yet_valid") and self._read_again():
             fault = verify(self._keys, signed, "answers", "answered_at")
         if fault is not None:
-            raise ServiceFault("bad_signature", f"the answer is not believed: {fault}")
+            raise ServiceFault("bad_signature", f"the signature of the answer is not valid: {fault}")
         answer = cast("dict[str, Any]", signed)
         at = parse_time(answer["answered_at"])
         age_s = abs(self.now() - at) if at is not None else float("inf")
         if age_s > self._max_age_s:
-            raise ServiceFault("stale", f"signed at {answer['answered_at']}, {age_s:.0f} s from our clock")
+            raise ServiceFault("stale", f"the answer was signed at {answer['answered_at']}, {age_s:.0f} s from the time here")
         return answer
 
     def _keys_now(self) -> object:

@@ -80,7 +80,7 @@ def guard_client(
         return None if decision.allow else AbortResult(reason=decision.says)
 
     def judged(at: str | None, offer: Offer) -> Decision:
-        return guard(at, [offer], method) if at else unreadable("the 402 does not say of which url it is")
+        return guard(at, [offer], method) if at else unreadable("neither the client nor the 402 names the url")
 
     async def hook(context: Any) -> Any:
         at, offer = prepared(context)

@@ -184,8 +184,11 @@ const figuresIn = (words: Words): string =>
     .sort()
     .join(" ");
 
-/** Reports whether two sentences say the same: nearly the same words, the same figures, and a negation in both or neither. */
-export const saysTheSame = (a: string, b: string): boolean =>
+/**
+ * Reports whether two sentences say the same: nearly the same words, the same figures, and a negation in both or
+ * neither.
+ */
+export const isSameStatement = (a: string, b: string): boolean =>
   sameOf({ text: a, words: wordCounts(a) }, { text: b, words: wordCounts(b) });
 
 type Counted = Pick<Candidate, "text" | "words">;

@@ -1,5 +1,5 @@
 import { BoundedThread } from "../../../infra/bounded-thread.ts";
-import { type Difference, differenceOf, type Ranked, saysTheSame } from "./rank.ts";
+import { type Difference, differenceOf, isSameStatement, type Ranked } from "./rank.ts";
 import { type RankingText, sentencesIn, wholeSentences } from "./sentences.ts";
 
 /** A text that a brief may quote. */
@@ -121,7 +121,7 @@ export function verified({ claims, differences }: Draft, evidence: readonly Evid
       continue;
     }
     const stated = statedIn(text, first.text)!;
-    const others = quotes.filter((quote) => quote !== first && saysTheSame(quote.text, first.text));
+    const others = quotes.filter((quote) => quote !== first && isSameStatement(quote.text, first.text));
     if (!kept.has(stated)) kept.set(stated, { text: stated, quotations: distinct([first, ...others]) });
   }
   const found: Difference<VerifiedQuote>[] = [];

@@ -191,7 +191,7 @@ export async function readScans(document, numbers, { limits, isAll }) {
   let longest = 0;
   for (const number of numbers) {
     const before = usedMicros();
-    if (before + longest > most) return { texts, recognised: said(texts, confidence), isCut: true };
+    if (before + longest > most) return { texts, recognised: recognition(texts, confidence), isCut: true };
     const page = await document.getPage(number);
     const pictures = await picturesOf(page, names);
     page.cleanup();
@@ -207,8 +207,8 @@ export async function readScans(document, numbers, { limits, isAll }) {
     texts.set(number, found.text);
     confidence += found.confidence;
   }
-  return { texts, recognised: said(texts, confidence), isCut: false };
+  return { texts, recognised: recognition(texts, confidence), isCut: false };
 }
 
-const said = ({ size }, confidence) =>
+const recognition = ({ size }, confidence) =>
   size === 0 ? null : { language: "eng", pages: size, confidence: Math.round(confidence / size) };

@@ -43,9 +43,9 @@ function tableOf(table, relations) {
   const rows = elementsOf(table, "a:tr").map((row, i) => {
     const tag = hasHead && i === 0 ? "th" : "td";
     const cells = elementsOf(row, "a:tc").map((cell) => {
-      const said = (name) => cell.getAttribute(name) ?? "";
-      if (/^(?:1|true)$/.test(said("hMerge")) || /^(?:1|true)$/.test(said("vMerge"))) return "";
-      const spans = `colspan="${Number(said("gridSpan")) || 1}" rowspan="${Number(said("rowSpan")) || 1}"`;
+      const attribute = (name) => cell.getAttribute(name) ?? "";
+      if (/^(?:1|true)$/.test(attribute("hMerge")) || /^(?:1|true)$/.test(attribute("vMerge"))) return "";
+      const spans = `colspan="${Number(attribute("gridSpan")) || 1}" rowspan="${Number(attribute("rowSpan")) || 1}"`;
       return `<${tag} ${spans}>${paragraphsOf(cell, relations).join("<br>")}</${tag}>`;
     });
     return `<tr>${cells.join("")}</tr>`;

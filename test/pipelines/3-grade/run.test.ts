@@ -42,7 +42,7 @@ describe("a run", () => {
     expect(all.read.caps).toBe(12);
     const few = await run(["cap3", "cap7", "cap7"]);
     expect(few.lines).toEqual([ofCap(all.lines, "cap3"), ofCap(all.lines, "cap7")]);
-    expect(few.thieves).toEqual(all.thieves);
+    expect(few.nonDelivering).toEqual(all.nonDelivering);
     expect(few.read.caps).toBe(2);
     expect(few.read.rows).toBeLessThanOrEqual(240);
     const tables = await lake.conn.run("SELECT table_name FROM information_schema.tables ORDER BY 1");
@@ -87,7 +87,7 @@ describe("a run", () => {
     expect(seen).toEqual(["a", "b", "c"]);
     expect(some.lines).toEqual([ofCap(all.lines, "b")]);
     expect(some.read).toEqual({ ...all.read, leftOut: 2 });
-    expect(some.thieves).toEqual(all.thieves);
+    expect(some.nonDelivering).toEqual(all.nonDelivering);
   });
 
   it("does not grade our own endpoints, and signs an empty card for one without a row", async () => {
@@ -133,19 +133,19 @@ describe("a run", () => {
 
     const found = await run(["thief"]);
     const thief = { cap: "thief", pay_to: "0xaa", domain: "shop.example" };
-    expect(found.thieves).toEqual([thief]);
+    expect(found.nonDelivering).toEqual([thief]);
     expect(flagsOf(found.lines[0]!)).toContain("took_the_money");
     expect(flagsOf(found.lines[0]!)).not.toContain("payee_took_the_money");
-    expect(early.thieves).toEqual([]);
+    expect(early.nonDelivering).toEqual([]);
 
     const after = await run(["domain", "payee"]);
-    expect(after.thieves).toEqual([thief]);
+    expect(after.nonDelivering).toEqual([thief]);
     const line = canonicalText({ cap: "thief", domain: "shop.example", pay_to: "0xaa" });
     expect(new RelatedParties([thief]).sha256).toBe(createHash("sha256").update(`${line}\n`).digest("hex"));
     const before = await gradeRun(lake.conn, { now: NOW, caps: ["domain", "payee"], related: [] });
     expect(before.lines.flatMap(flagsOf)).not.toContain("payee_took_the_money");
     expect(before.lines.flatMap(flagsOf)).not.toContain("domain_took_the_money");
-    expect(before.thieves).toEqual([thief]);
+    expect(before.nonDelivering).toEqual([thief]);
     expect(flagsOf(ofCap(after.lines, "payee"))).toContain("payee_took_the_money");
     expect(flagsOf(ofCap(after.lines, "payee"))).not.toContain("domain_took_the_money");
     expect(flagsOf(ofCap(after.lines, "domain"))).toContain("domain_took_the_money");
@@ -153,7 +153,7 @@ describe("a run", () => {
     // A correction takes the theft back.
     await lake.conn.run("INSERT INTO withdrawn SELECT obs_id FROM samples WHERE cap = 'thief' AND NOT delivered");
     const cleared = await run(["thief"]);
-    expect(cleared.thieves).toEqual([]);
+    expect(cleared.nonDelivering).toEqual([]);
   });
 
   it("forgets a theft that left the window, though its endpoint is not due", async () => {

@@ -6,7 +6,7 @@ import { decompress } from "zstd-napi";
 import { canonicalText, sha256hex } from "../../../infra/canonical.ts";
 import { openDirectoryStore } from "../../../infra/store/directory.ts";
 import { createLogger } from "../../../infra/telemetry.ts";
-import { NO_RELATED_PARTIES, type RelatedParty } from "../../../pipelines/3-grade/related.ts";
+import { NO_RELATED_PARTIES, type NonDeliveringSeller } from "../../../pipelines/3-grade/related.ts";
 import { relatedPartyDrafts } from "../../../pipelines/4-publish/known.ts";
 import { sealGroups } from "../../../pipelines/4-publish/leaves.ts";
 import { createClose } from "../../../pipelines/5-archive/evidence.ts";
@@ -18,14 +18,18 @@ import { capOf } from "./world.ts";
 const PARTITIONS = 4;
 const [EARLY, NOON, LATE] = ["2026-11-21T11:00:00.000Z", "2026-11-21T12:00:00.000Z", "2026-11-21T13:00:00.000Z"];
 
-const thief = (name: string, payTo: string | null = `0x${name}`): RelatedParty => {
+const thief = (name: string, payTo: string | null = `0x${name}`): NonDeliveringSeller => {
   return { cap: capOf(name), pay_to: payTo, domain: `${name}.example` };
 };
 const THIEVES = Array.from({ length: 8 }, (_, i) => thief(`thief-${i}`));
-const partitionIn = ({ cap }: RelatedParty): number => partitionOf(cap, PARTITIONS);
+const partitionIn = ({ cap }: NonDeliveringSeller): number => partitionOf(cap, PARTITIONS);
 
 /** A run that has read these partitions. */
-const run = (thieves: readonly RelatedParty[] | undefined, now = NOON, read: readonly number[] = [0, 1, 2, 3]) => ({
+const run = (
+  thieves: readonly NonDeliveringSeller[] | undefined,
+  now = NOON,
+  read: readonly number[] = [0, 1, 2, 3],
+) => ({
   ...{ now, thieves },
   positions: { "observations.paid": Object.fromEntries(read.map((partition) => [String(partition), 5])) },
 });
@@ -39,8 +43,8 @@ async function publish(fold: PublishedFold, said: ReturnType<typeof run>): Promi
   return entries.length;
 }
 
-const byCap = (a: RelatedParty, b: RelatedParty): number => (a.cap < b.cap ? -1 : 1);
-const hashOf = (thieves: readonly RelatedParty[]): string =>
+const byCap = (a: NonDeliveringSeller, b: NonDeliveringSeller): number => (a.cap < b.cap ? -1 : 1);
+const hashOf = (thieves: readonly NonDeliveringSeller[]): string =>
   sha256hex(
     [...thieves]
       .sort(byCap)

@@ -47,15 +47,15 @@ test.each<[string, DayPlan, Partial<PublishedPlan>, string[]]>([
     {},
     ["the calls of cap_"],
   ],
-  ["an endpoint dropped", changed((all) => all.shift()), {}, ["does not cover", "it covers 1"]],
+  ["an endpoint dropped", changed((all) => all.shift()), {}, ["covered endpoints differ", "it covers 1"]],
   [
     "an endpoint let in",
     changed((all) => Object.assign(all[2]!, { covered: true })),
     {},
-    ["does not cover", "it covers 3", "calls of cap_"],
+    ["covered endpoints differ", "it covers 3", "calls of cap_"],
   ],
-  ["another salt opened", plan, { salt: "04".repeat(32) }, ["opened salt", "calls of", "calls of", "calls of"]],
-  ["another salt committed", plan, { salt_hash: "00" }, ["its salt is not", "opened salt"]],
+  ["another salt opened", plan, { salt: "04".repeat(32) }, ["published salt", "calls of", "calls of", "calls of"]],
+  ["another salt committed", plan, { salt_hash: "00" }, ["its salt differs", "published salt"]],
 ])("%s", (_name, made, change, says) => {
   const wrong = checkPlan(made, { ...committed, ...change });
   expect(wrong).toHaveLength(says.length);

@@ -129,7 +129,7 @@ test("the table is for people: bounded, with the reasons in words and where to l
   expect(text).toContain("at most 0.050000 a call; on a day 2.000000 a host, 3.000000 a domain, 4.000000 a payee");
   expect(text).toContain("0.200000 of a day's caps is kept for endpoints never paid");
   expect(text).toContain(`0.060000 to cheap.example\n          0.060000 to the payee ${PAY_TO}`);
-  expect(text).toContain("1 dearer than a call may be");
+  expect(text).toContain("1 more expensive than the cap per call");
   expect(text).toContain("and 3 more: --all, or --json");
   expect(text).toMatch(
     /covered +UNRATED +0\.020000 +[BC] +\d+ +0\.\d+ +2026-11-\d\d +GET https:\/\/cheap\.example\/paid/,
@@ -166,7 +166,7 @@ test("an earlier day comes from the kept report and that day's plan, as it would
   );
   expect(next(turned.endpoints[0]!)).not.toBeNull();
   expect(turned).toMatchObject({ day, at: report.at, spent: { by_host: null, by_domain: null, by_payee: null } });
-  expect(budgetLines(turned, 10).join("\n")).toContain("who was paid on this day shows once the service is stopped");
+  expect(budgetLines(turned, 10).join("\n")).toContain("who was paid on this day is shown once the service is stopped");
 });
 
 test("a day without a payment or a plan has none, and one that the report does not sum up is not answered", async () => {

@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { differenceOf, rank as rankTexts, saysTheSame } from "../../../serving/work/brief/rank.ts";
+import { differenceOf, isSameStatement, rank as rankTexts } from "../../../serving/work/brief/rank.ts";
 import { sentencesOf, wholeSentences } from "../../../serving/work/brief/sentences.ts";
 import { statedIn, verified, verifiedQuote } from "../../../serving/work/brief/summariser.ts";
 import { soughtIn, termsOf } from "../../../serving/work/brief/terms.ts";
@@ -212,9 +212,9 @@ describe("two sentences", () => {
   ])("%s / %s", (a, b, about) => expect(differenceOf(a, b)).toBe(about));
 
   test("say the same only with the same figures, and both or neither negated", () => {
-    expect(saysTheSame("A buyer may ask for a refund.", "Any buyer may ask for a refund.")).toBe(true);
-    expect(saysTheSame("A buyer pays 30 USD for the refund.", "A buyer pays 31 USD for the refund.")).toBe(false);
-    expect(saysTheSame("A buyer may ask for a refund.", "No buyer may ask for a refund.")).toBe(false);
+    expect(isSameStatement("A buyer may ask for a refund.", "Any buyer may ask for a refund.")).toBe(true);
+    expect(isSameStatement("A buyer pays 30 USD for the refund.", "A buyer pays 31 USD for the refund.")).toBe(false);
+    expect(isSameStatement("A buyer may ask for a refund.", "No buyer may ask for a refund.")).toBe(false);
   });
 });
 

@@ -1,5 +1,5 @@
 import { expect, it } from "vitest";
-import { type KeyState, RefusalReader } from "../../../infra/store/unlisted.ts";
+import { type KeyState, RefusalReader } from "../../../infra/store/refusal-reader.ts";
 
 const KEY = "tile/0/x001/234";
 const RANDOM = /^tile\/0\/x001\/[0-9a-f]{32}$/;
@@ -8,7 +8,7 @@ const RANDOM = /^tile\/0\/x001\/[0-9a-f]{32}$/;
 function storeOf(...said: KeyState[]) {
   const asked: string[] = [];
   const ask = async (key: string): Promise<KeyState> => said[asked.push(key) - 1]!;
-  return { asked, unlisted: new RefusalReader({ ask, known: "checkpoint" }) };
+  return { asked, reader: new RefusalReader({ ask, known: "checkpoint" }) };
 }
 
 it.each<[string, boolean, KeyState[]]>([
@@ -21,24 +21,24 @@ it.each<[string, boolean, KeyState[]]>([
   ["the refusal passed", false, ["refused", "there", "there"]],
   ["a firewall joined in", false, ["refused", "there", "other"]],
 ])("%s", async (_what, hidden, said) => {
-  const { unlisted, asked } = storeOf(...said);
-  expect(await unlisted.isMissing(KEY)).toBe(hidden);
+  const { reader, asked } = storeOf(...said);
+  expect(await reader.isMissing(KEY)).toBe(hidden);
   expect(asked[0]).toMatch(RANDOM);
   expect(asked.slice(1)).toEqual(["checkpoint", KEY].slice(0, asked.length - 1));
 });
 
 it("never takes the known object for missing, and asks nothing for it", async () => {
-  const { unlisted, asked } = storeOf("refused", "there", "refused");
-  expect(await unlisted.isMissing("checkpoint")).toBe(false);
+  const { reader, asked } = storeOf("refused", "there", "refused");
+  expect(await reader.isMissing("checkpoint")).toBe(false);
   expect(asked).toEqual([]);
 });
 
 it("asks for a key that cannot exist once a folder, and whether the store can be read each time", async () => {
-  const { unlisted, asked } = storeOf("refused", "there", "refused", "refused", "there", "refused");
-  expect(await unlisted.isMissing(KEY)).toBe(true);
-  expect(await unlisted.isMissing("tile/1/000")).toBe(false);
+  const { reader, asked } = storeOf("refused", "there", "refused", "refused", "there", "refused");
+  expect(await reader.isMissing(KEY)).toBe(true);
+  expect(await reader.isMissing("tile/1/000")).toBe(false);
   expect(asked.slice(3)).toEqual(["checkpoint"]);
   // Another folder may be under another rule of the policy.
-  expect(await unlisted.isMissing("hint/keys.json")).toBe(false);
+  expect(await reader.isMissing("hint/keys.json")).toBe(false);
   expect(asked[4]).toMatch(/^hint\/[0-9a-f]{32}$/);
 });

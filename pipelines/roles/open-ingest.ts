@@ -8,11 +8,11 @@ import { INGEST_TABLES, LAKE_FORM } from "../2-ingest/load.ts";
 import { archivedMarker } from "../5-archive/follow.ts";
 import { archiveTrust, readArchiveFold } from "../5-archive/place.ts";
 import type { ArchiveFold } from "../published/fold.ts";
-import { folders } from "./data-folder.ts";
+import { dataFolders } from "./data-folder.ts";
 import type { Parts } from "./parts.ts";
 
 /** An open lake, and the ingest that loads it. */
-export interface Ingesting {
+export interface OpenIngest {
   lake: Lake;
   ingest: Ingest;
   close(): Promise<void>;
@@ -31,7 +31,7 @@ export async function dropOtherLake(
   config: Pick<Config, "data_dir" | "lake">,
   newer: boolean,
 ): Promise<LakeForm | null> {
-  const path = folders(config.data_dir).lake;
+  const path = dataFolders(config.data_dir).lake;
   if (!existsSync(path)) return null;
   try {
     await (await openLake(path, lakeSettingsOf(config.lake))).close();
@@ -47,7 +47,7 @@ export async function dropOtherLake(
  * Opens what ingest, redrive, rebuild and gap need, for every partition and a process that has the keys. Reads nothing
  * yet.
  */
-export function openIngest(parts: Parts, clock: Clock): Promise<Ingesting> {
+export function openIngest(parts: Parts, clock: Clock): Promise<OpenIngest> {
   const trust = archiveTrust(originOf(parts.config.base_url), parts.keys);
   return openIngestOf({ ...parts, clock }, () => readArchiveFold(parts.publicStore, trust));
 }
@@ -68,8 +68,8 @@ export async function openIngestOf(
   }: Pick<Parts, "config" | "log" | "privateStore" | "clock" | "logger" | "metrics">,
   archived: () => Promise<ArchiveFold>,
   partitions?: readonly number[],
-): Promise<Ingesting> {
-  const lake = await openLake(folders(config.data_dir).lake, lakeSettingsOf(config.lake));
+): Promise<OpenIngest> {
+  const lake = await openLake(dataFolders(config.data_dir).lake, lakeSettingsOf(config.lake));
   const ownHosts = [new URL(config.base_url).host];
   const given = { ownHosts, moved: archivedMarker(archived), ...(partitions && { partitions }) };
   const ingest = createIngest({ log, privateStore, lake, clock, logger, metrics, ...given });

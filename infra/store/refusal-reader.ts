@@ -7,7 +7,7 @@ import { type Store, StoreRefused } from "./store.ts";
  */
 export type KeyState = "there" | "missing" | "refused" | "other";
 
-export interface UnlistedParts {
+export interface RefusalReaderParts {
   /** Asks for one key, without its bytes. */
   ask: (key: string) => Promise<KeyState>;
   /**
@@ -29,7 +29,7 @@ export class RefusalReader {
   /** Folders in which a key that cannot exist was refused. */
   readonly #folders = new Set<string>();
 
-  constructor(private readonly parts: UnlistedParts) {}
+  constructor(private readonly parts: RefusalReaderParts) {}
 
   /** Called after a key was refused: returns true when the object does not exist. @throws the errors of `ask` */
   async isMissing(key: string): Promise<boolean> {
@@ -59,12 +59,12 @@ export function withMissingAsNull(store: Store, known: string): Store {
       throw error;
     }
   };
-  const unlisted = new RefusalReader({ ask, known });
+  const refusals = new RefusalReader({ ask, known });
   const nullIfMissing = async <T>(key: string, asked: Promise<T | null>): Promise<T | null> => {
     try {
       return await asked;
     } catch (error) {
-      if (error instanceof StoreRefused && (await unlisted.isMissing(key))) return null;
+      if (error instanceof StoreRefused && (await refusals.isMissing(key))) return null;
       throw error;
     }
   };

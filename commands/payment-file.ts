@@ -1,0 +1,92 @@
+import { existsSync, readFileSync, rmSync } from "node:fs";
+import { resolve } from "node:path";
+import { z } from "zod";
+import { sha256hex } from "../infra/canonical.ts";
+import { Failure } from "../infra/errors.ts";
+import { createPrivate } from "../infra/keys/files.ts";
+import type { PaidRequest } from "../serving/client/index.ts";
+
+/**
+ * File with a signed payment, which exists until the outcome of the purchase is known. Sending the payment again refers
+ * to the same order, so it is charged at most once. It can pay only the service that it names, at most the agreed
+ * price.
+ */
+const PaymentFile = z.strictObject({
+  schema: z.literal("touchstone.payment.v1"),
+  /** Url or id of the endpoint, as the user gave it. */
+  endpoint: z.string(),
+  /** Address of the service. */
+  service: z.string(),
+  payer: z.object({ address: z.string(), says: z.string() }),
+  /** File to which the answer is written; null: it is printed. */
+  save: z.string().nullable(),
+  /** The request with its payment; the body in base64. */
+  paid: z.strictObject({
+    url: z.string(),
+    method: z.string(),
+    headers: z.array(z.tuple([z.string(), z.string()])),
+    body: z.string().nullable(),
+  }),
+});
+export type PaymentFile = z.infer<typeof PaymentFile>;
+
+/** Headers that hold a payment (x402 version 2 and 1). */
+const PAYMENT_HEADERS = ["payment-signature", "x-payment"];
+
+/** Returns the name of the file: beside the answer's file, or in the current folder with the payment's hash. */
+const fileOf = (save: string | undefined, payment: string): string =>
+  save === undefined ? `payment_${sha256hex(payment).slice(0, 16)}.json` : `${save}.payment.json`;
+
+/** Returns the payment file beside an answer's file, if it exists; null if not. */
+export const existingPaymentFile = (save: string): string | null => {
+  const file = fileOf(save, "");
+  return existsSync(file) ? file : null;
+};
+
+/**
+ * Returns a fetch that writes a request with a payment to a file (mode 0600, durable) before it sends the request.
+ * After a crash `touchstone resume` sends it again from the file.
+ * @param onSaved called with the name of the file
+ * @throws Failure `already` if the file exists; then nothing is sent
+ */
+export const savingPayments =
+  (
+    fetch: typeof globalThis.fetch,
+    of: Pick<PaymentFile, "endpoint" | "service" | "payer">,
+    save: string | undefined,
+    onSaved: (file: string) => void,
+  ): typeof globalThis.fetch =>
+  async (input, init) => {
+    const request = new Request(input, init);
+    const payment = PAYMENT_HEADERS.map((name) => request.headers.get(name)).find((value) => value !== null);
+    if (payment === undefined || payment === null) return fetch(request);
+    const body = request.body === null ? null : Buffer.from(await request.clone().arrayBuffer()).toString("base64");
+    const { url, method, headers } = request;
+    const paid = { url, method, headers: [...headers] as [string, string][], body };
+    const file = fileOf(save, payment);
+    const whole: PaymentFile = {
+      ...{ schema: "touchstone.payment.v1", ...of, save: save === undefined ? null : resolve(save), paid },
+    };
+    try {
+      createPrivate(file, `${JSON.stringify(whole, null, 2)}\n`);
+    } catch (error) {
+      if (!existsSync(file)) throw error;
+      throw new Failure("already", `${file} holds a payment whose outcome is not known: touchstone resume ${file}`);
+    }
+    onSaved(file);
+    return fetch(request);
+  };
+
+/** Reads a payment file. @throws Failure `unreadable` */
+export function readPaymentFile(file: string): { payment: PaymentFile; paid: PaidRequest } {
+  try {
+    const payment = PaymentFile.parse(JSON.parse(readFileSync(file, "utf8")));
+    const { body, ...request } = payment.paid;
+    return { payment, paid: { ...request, body: body === null ? null : new Uint8Array(Buffer.from(body, "base64")) } };
+  } catch (error) {
+    throw new Failure("unreadable", `${file} is not a payment file: ${(error as Error).message.slice(0, 300)}`);
+  }
+}
+
+/** Deletes the file of a payment whose outcome is known and saved. */
+export const deletePaymentFile = (file: string): void => rmSync(file, { force: true });
