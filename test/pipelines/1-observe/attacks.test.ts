@@ -345,7 +345,7 @@ describe("one bad row stops only itself", () => {
     // Longer than a record holds, and of a form that can be written in one way.
     rows[1]!.claim.body.claims.output_mime = "x".repeat(500);
     const written = await writer.write(rows, source, false, new FixedClock(`${DAY}T00:00:00.000Z`));
-    expect(written).toMatchObject({ appended: 2, unkept: [{ reason: "unkeepable", row: "/b" }] });
+    expect(written).toMatchObject({ appended: 2, rejected: [{ reason: "unkeepable", row: "/b" }] });
     expect(log.bodies("listing").map((one) => one.normalised_url)).toEqual([`${SELLER}/a`, `${SELLER}/c`]);
   });
 

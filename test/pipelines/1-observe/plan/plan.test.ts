@@ -347,7 +347,7 @@ describe("re-tests", () => {
     expect(retestWeight(state, 13, 1)).toEqual({ w: 0.25 });
     state = nextRetestState(state, 13, false);
     state = nextRetestState(nextRetestState(nextRetestState(state, 14, true), 15, true), 16, true);
-    expect(state).toEqual({ failing: false, passes: 0, since: 16 });
+    expect(state).toEqual({ failing: false, passes: 0, lastPaidBlock: 16 });
     expect(retestWeight(state, 17, 1)).toBeNull();
   });
 
