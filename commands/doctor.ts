@@ -3,7 +3,7 @@ import { type Config, ConfigError } from "../infra/config.ts";
 import { Failure } from "../infra/errors.ts";
 import { type Finding, runCheck, type Severity } from "../infra/finding.ts";
 import { paidNetworks, soldNetwork } from "../infra/rails/networks.ts";
-import { egressOf } from "../pipelines/roles/parts.ts";
+import { createConfiguredEgress } from "../pipelines/roles/parts.ts";
 import { withOpen } from "./files.ts";
 import { diskFindings, keyFindings, type Role } from "./findings/machine.ts";
 import { blindFindings, networkFindings, walletFindings } from "./findings/money.ts";
@@ -21,10 +21,8 @@ import type { OptionsOf } from "./table.ts";
 export async function examine(config: Config, role: Role): Promise<Finding[]> {
   const pays = role === "start" || role === "observe";
   const sells = role === "start" || role === "serve";
-  return withOpen(egressOf(config), async (egress) => {
-    const nodes = pays
-      ? runCheck("networks", "fix the settings networks or chain", () => networkFindings(config))
-      : null;
+  return withOpen(createConfiguredEgress(config), async (egress) => {
+    const nodes = pays ? runCheck("networks", "mend networks, or chain", () => networkFindings(config)) : null;
     // The balances are read from the same nodes, so they wait for the node checks: a node that does not answer costs
     // its time limit only once.
     const money = nodes?.then((found) =>

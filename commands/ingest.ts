@@ -1,6 +1,6 @@
 import type { Config } from "../infra/config.ts";
 import type { Ingest } from "../pipelines/2-ingest/ingest.ts";
-import { dropOtherLake } from "../pipelines/roles/open-ingest.ts";
+import { deleteLakeOfOtherForm } from "../pipelines/roles/ingesting.ts";
 import { withIngest } from "./opening.ts";
 import { ProgressLine } from "./printer.ts";
 import { type RoleOptions, repeat, report } from "./report.ts";
@@ -36,7 +36,7 @@ export async function rebuildLake(ingest: Pick<Ingest, "rebuild">, { json }: Rol
 
 /** `touchstone rebuild`: deletes the lake, of whatever format, and rebuilds it from the chain of commits. */
 export async function rebuild(config: Config, options: RoleOptions): Promise<void> {
-  await dropOtherLake(config, true);
+  await deleteLakeOfOtherForm(config, true);
   await withIngest(config, async ({ ingest: into }) =>
     report(options, { rows: await rebuildLake(into, options) }, "touchstone grade --once"),
   );

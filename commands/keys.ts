@@ -5,7 +5,7 @@ import { type KeyRecord, loadKeys, readRing, rotateKey } from "../infra/keys/key
 import { originOf, witnessName } from "../infra/tree/checkpoint.ts";
 import { COSIGNATURE, ED25519, formatVkey } from "../infra/tree/note.ts";
 import { DAY_MS } from "../pipelines/record/time.ts";
-import { dataFolders } from "../pipelines/roles/data-folder.ts";
+import { foldersOf } from "../pipelines/roles/data-folder.ts";
 import { makeKeysFor } from "../pipelines/roles/record-identity.ts";
 import { requireDataFolder } from "./files.ts";
 import { print } from "./printer.ts";
@@ -14,7 +14,7 @@ import type { OptionsOf } from "./table.ts";
 /** `touchstone keygen`: creates keys if there are none, and prints the keys. */
 export async function makeKeysCommand(config: Config, options: OptionsOf<"keygen">): Promise<void> {
   const made = await makeKeysFor(config, systemClock.now());
-  const dir = dataFolders(config.data_dir).keys;
+  const dir = foldersOf(config.data_dir).keys;
   const keys = loadKeys(dir);
   const kids = Object.fromEntries(PURPOSES.map((name) => [name, keys[name].kid]));
   print(options, { made, dir, kids }, [
@@ -30,7 +30,7 @@ const lineOf = ({ purpose, kid, valid_from, retired_at }: KeyRecord): string =>
 /** `touchstone keys list`: prints every current and retired key, with its validity. */
 export function listKeys(config: Config, options: OptionsOf<"keys list">): void {
   requireDataFolder(config);
-  const keys = readRing(dataFolders(config.data_dir).keys).keys.map((key) => ({ ...key, ...toOption(key, config) }));
+  const keys = readRing(foldersOf(config.data_dir).keys).keys.map((key) => ({ ...key, ...toOption(key, config) }));
   const lines = keys.flatMap((key) => [lineOf(key), ...(key.option ? [`           ${key.option}`] : [])]);
   print(options, { keys }, lines);
 }
@@ -60,7 +60,7 @@ export function rotateKeys(config: Config, given: string, options: OptionsOf<"ke
   if (!purpose) throw new ConfigError([`keys rotate: ${given} is not one of ${PURPOSES.join(", ")}`]);
   const days = options.overlapDays ?? OVERLAP_DAYS[purpose];
   const now = systemClock.now();
-  const ring = rotateKey(dataFolders(config.data_dir).keys, purpose, now, new Date(now.getTime() + days * DAY_MS));
+  const ring = rotateKey(foldersOf(config.data_dir).keys, purpose, now, new Date(now.getTime() + days * DAY_MS));
   const [old, made] = ring.keys.filter((key) => key.purpose === purpose).slice(-2);
   print(options, { purpose, made, old }, [
     lineOf(old!),

@@ -12,7 +12,7 @@ import { type Books, booksOf, type Difference, findDifferences, type Owed } from
 import { OrderTable } from "../pipelines/orders/order-table.ts";
 import { formatSum } from "../pipelines/record/money.ts";
 import { LOG_TOPICS } from "../pipelines/record/topics.ts";
-import { dataFolders } from "../pipelines/roles/data-folder.ts";
+import { foldersOf } from "../pipelines/roles/data-folder.ts";
 import { requireDataFolder, withOpen } from "./files.ts";
 import { print } from "./printer.ts";
 import type { OptionsOf } from "./table.ts";
@@ -60,7 +60,7 @@ export async function ledgerCommand(config: Config, options: OptionsOf<"ledger">
 
 /** Returns the address of a node of a network: from the settings, or the demo's chain; null without one. */
 function rpcOf(config: Config, network: string): string | null {
-  const world = join(dataFolders(config.data_dir).market, "world.json");
+  const world = join(foldersOf(config.data_dir).market, "world.json");
   const named = configuredNetworks(config).find(({ id }) => id === network)?.rpcUrls[0];
   if (named !== undefined || !existsSync(world)) return named ?? null;
   return (JSON.parse(readFileSync(world, "utf8")) as { rpcUrl: string }).rpcUrl;
@@ -72,7 +72,7 @@ function rpcOf(config: Config, network: string): string | null {
  * @throws LogRefused, LogDown, ChainDown
  */
 export async function ledgerOf(config: Config, rpcUrl?: string | null): Promise<LedgerReport> {
-  const dir = dataFolders(config.data_dir).log;
+  const dir = foldersOf(config.data_dir).log;
   const assets: LedgerReport["assets"] = [];
   // Opening a log that does not exist would create it. Without one there are no orders.
   if (config.log === null && !existsSync(dir)) return { schema: "svc.ledger.v1", assets };

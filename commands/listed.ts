@@ -2,7 +2,7 @@ import { canonicalText, sha256hex } from "../infra/canonical.ts";
 import { systemClock } from "../infra/clock.ts";
 import type { Config } from "../infra/config.ts";
 import { parseUrl } from "../infra/url.ts";
-import { draft } from "../pipelines/1-observe/recorder.ts";
+import { createDraft } from "../pipelines/1-observe/recorder.ts";
 import { NotInRecord } from "../pipelines/corrections/errors.ts";
 import type { LogHistoryReader } from "../pipelines/corrections/reading.ts";
 import { isId } from "../pipelines/record/ids.ts";
@@ -124,7 +124,7 @@ export const removeListing = (config: Config, endpoint: string, options: Options
         const body = { source, source_id, reason: options.says };
         // An endpoint that is listed again has another `since`: removing it then is another record.
         const slot = sha256hex(canonicalText({ ...body, since }));
-        return state === "listed" ? [draft({ type: "delisting", cap: one.capability_id, slot, at, body })] : [];
+        return state === "listed" ? [createDraft({ type: "delisting", cap: one.capability_id, slot, at, body })] : [];
       }),
     );
     if (drafts.length > 0) await recorderOf(parts).append(drafts);

@@ -8,8 +8,8 @@ import { Failure } from "../infra/errors.ts";
 import { ownLoop } from "../infra/loop-watch.ts";
 import { configuredNetworks, railOn } from "../infra/rails/networks.ts";
 import { parseUrl } from "../infra/url.ts";
-import { Control } from "../pipelines/1-observe/probe/exchange.ts";
-import { ownReader } from "../pipelines/1-observe/reading/reader.ts";
+import { ControlCalls } from "../pipelines/1-observe/probe/exchange.ts";
+import { processReader } from "../pipelines/1-observe/reading/reader.ts";
 import { BadUrl, normaliseUrl } from "../pipelines/record/url.ts";
 import { listingAnswer } from "../serving/answers/listing-look.ts";
 import { DEFAULT_POLICY } from "../serving/client/policy.ts";
@@ -73,8 +73,8 @@ async function probeFromHere(
   });
   return withOpen(egress, async () => {
     const rail = railOn(configuredNetworks(config));
-    const control = new Control(egress, config.control_urls);
-    const tools = { egress, rail, control, reader: ownReader, loop: ownLoop };
+    const control = new ControlCalls(egress, config.control_urls);
+    const tools = { egress, rail, control, reader: processReader, loop: ownLoop };
     return listingAnswer(tools, normaliseUrl(url), method ?? null, systemClock, () => null);
   });
 }

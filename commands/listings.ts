@@ -11,12 +11,12 @@ import { ownLoop } from "../infra/loop-watch.ts";
 import { configuredNetworks, railOn } from "../infra/rails/networks.ts";
 import type { RailCapabilities } from "../infra/rails/rails.ts";
 import { countReasons, type Rejected } from "../pipelines/1-observe/listings/claims.ts";
-import { decodeUtf8, type Listed, readText } from "../pipelines/1-observe/listings/documents.ts";
+import { decodeUtf8, type ParsedListing, readText } from "../pipelines/1-observe/listings/documents.ts";
 import { Intake, type IntakeReport } from "../pipelines/1-observe/listings/intake.ts";
 import { readDocument } from "../pipelines/1-observe/listings/sources.ts";
-import { Control } from "../pipelines/1-observe/probe/exchange.ts";
-import { type ProbeSeen, probeClaims, type UnplannedTools } from "../pipelines/1-observe/probe/unplanned.ts";
-import { ownReader, type Reader } from "../pipelines/1-observe/reading/reader.ts";
+import { ControlCalls } from "../pipelines/1-observe/probe/exchange.ts";
+import { type ProbeReport, probeClaims, type UnplannedDeps } from "../pipelines/1-observe/probe/unplanned.ts";
+import { processReader, type Reader } from "../pipelines/1-observe/reading/reader.ts";
 import { readEndpoint } from "../pipelines/corrections/endpoint-record.ts";
 import { NotInRecord } from "../pipelines/corrections/errors.ts";
 import type { LogHistoryReader } from "../pipelines/corrections/reading.ts";
@@ -28,8 +28,8 @@ import type { OptionsOf } from "./table.ts";
 
 type ListingsOptions = OptionsOf<"listings add">;
 
-/** Opens log, stores and egress, but not the lake, which one process owns; so a service may run meanwhile. */
-const withIntake = (config: Config, work: (tools: UnplannedTools) => Promise<void>): Promise<void> =>
+/** Opens log, stores and egress. The lake, which has one owner, is not opened, so a service may run meanwhile. */
+const withIntake = (config: Config, work: (tools: UnplannedDeps) => Promise<void>): Promise<void> =>
   withParts(config, (parts) =>
     withReading(parts, (reading) => {
       const { egress, metrics } = parts;
@@ -38,8 +38,8 @@ const withIntake = (config: Config, work: (tools: UnplannedTools) => Promise<voi
       const recorder = recorderOf(parts);
       const memory = listingsBeside(reading);
       const intake = new Intake({ egress, rail, recorder, metrics, memory, payTosOf: payTosBeside(reading) });
-      const control = new Control(egress, config.control_urls);
-      return work({ egress, rail, recorder, intake, control, reader: ownReader, loop: ownLoop });
+      const control = new ControlCalls(egress, config.control_urls);
+      return work({ egress, rail, recorder, intake, control, reader: processReader, loop: ownLoop });
     }),
   );
 
@@ -83,8 +83,8 @@ const factsOf = (imported: Imported, file: string | null) => ({
  * Imports listings from a file or an address, and writes the rejected rows to a file.
  * @throws Failure `unreadable`, `unreachable`
  */
-async function importListings(tools: UnplannedTools, config: Config, source: string, options: ListingsOptions) {
-  const imported = isUrl(source)
+async function importListings(tools: UnplannedDeps, config: Config, source: string, options: ListingsOptions) {
+  const handed = isUrl(source)
     ? await importUrl(tools.intake, tools.egress, source, systemClock)
     : await importFile(tools.intake, basename(source), await readNamed(source), systemClock);
   const { claims, rejected } = imported;
@@ -115,7 +115,7 @@ export const addListings = (config: Config, source: string, options: ListingsOpt
     }
   });
 
-export const lineOf = (seen: ProbeSeen): string =>
+export const lineOf = (seen: ProbeReport): string =>
   [
     seen.state.padEnd(11),
     seen.method.padEnd(6),
@@ -136,7 +136,7 @@ export const probeListings = (config: Config, source: string, options: ListingsO
   withIntake(config, async (tools) => {
     const { claims, facts } = await importListings(tools, config, source, options);
     const states: Record<string, number> = {};
-    const endpoints: ProbeSeen[] = [];
+    const endpoints: ProbeReport[] = [];
     await probeClaims(tools, claims, systemClock, config.observe.hosts_at_once, (seen) => {
       states[seen.state] = (states[seen.state] ?? 0) + 1;
       if (options.json) endpoints.push(seen);
@@ -158,14 +158,14 @@ interface Imported extends IntakeReport {
   source: string;
 }
 
-const isCatalogue = (url: string, listed: Listed): boolean =>
+const isCatalogue = (url: string, listed: ParsedListing): boolean =>
   /\/discovery\/resources\/?$/.test(new URL(url).pathname) || listed.paged === true;
 
 /**
  * Parses an operator's file by its format. Only an operator's file may be YAML, which is parsed in a process that can
  * be stopped; strangers' documents are never parsed as YAML.
  */
-async function readFile(name: string, text: string, reader: Reader): Promise<Listed> {
+async function readFile(name: string, text: string, reader: Reader): Promise<ParsedListing> {
   const listed = readText(text, Number.POSITIVE_INFINITY);
   if (listed.form !== "none") return listed;
   const yaml = await reader.ask("yaml", text);
@@ -183,7 +183,7 @@ export async function importFile(
   name: string,
   bytes: Uint8Array,
   clock: Clock,
-  reader: Reader = ownReader,
+  reader: Reader = processReader,
 ): Promise<Imported> {
   if (bytes.length > MAX_FILE) throw new Failure("unreadable", `${name} is longer than ${MAX_FILE} bytes: split it`);
   const text = decodeUtf8(bytes);
@@ -195,7 +195,7 @@ export async function importFile(
     source,
     ...(await intake.recordDocument(
       { ...listed, whole: false },
-      { name: source, byHand: true, signedRows: true },
+      { name: source, byOperator: true, signedRows: true },
       clock,
     )),
   };
@@ -211,11 +211,11 @@ export async function importUrl(
   egress: Egress,
   url: string,
   clock: Clock,
-  reader: Reader = ownReader,
+  reader: Reader = processReader,
 ): Promise<Imported> {
   const read = await readDocument(egress, url, reader);
   if ("fault" in read) throw new Failure(read.fault === "unreachable" ? "unreachable" : "unreadable", read.says);
-  const { listed, of } = read;
+  const { listed, source: of } = read;
   if (isCatalogue(url, listed)) {
     const catalogue = new URL(url);
     catalogue.search = "";

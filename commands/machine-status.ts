@@ -7,7 +7,7 @@ import type { Ingest } from "../pipelines/2-ingest/ingest.ts";
 import { measureLag } from "../pipelines/roles/lag.ts";
 import type { Parts } from "../pipelines/roles/parts.ts";
 import type { HealthReporter } from "../pipelines/roles/pipeline.ts";
-import { MACHINE_WORKS } from "../pipelines/roles/schedule.ts";
+import { MACHINE_WORK_KINDS } from "../pipelines/roles/schedule.ts";
 import { openStatus, type Status } from "../serving/status/listener.ts";
 import type { Pulse } from "../serving/status/pulse.ts";
 import { withOpen } from "./files.ts";
@@ -61,7 +61,7 @@ export function watchMachine(
   { log, ingest, metrics }: { log: Pick<Log, "bounds" | "partitions">; ingest: Ingest; metrics: Metrics },
   more: readonly string[] = [],
 ): HealthReporter {
-  pulse.setRequired(...MACHINE_WORKS, ...more);
+  pulse.setRequired(...MACHINE_WORK_KINDS, ...more);
   metrics.gauge("touchstone_publisher_active", 1);
   const all = Array.from({ length: log.partitions }, (_, partition) => partition);
   const ingested = async (): Promise<void> => {

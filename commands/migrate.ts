@@ -3,9 +3,9 @@ import type { Config } from "../infra/config.ts";
 import { LOG_FORMAT, logFileIn, migrateLogFile } from "../infra/log/log-file.ts";
 import { originOf, trustOf } from "../infra/tree/checkpoint.ts";
 import { readArchiveFold } from "../pipelines/5-archive/place.ts";
-import { dataFolders } from "../pipelines/roles/data-folder.ts";
-import { FORMS } from "../pipelines/roles/forms.ts";
-import { dropOtherLake, openIngestOf } from "../pipelines/roles/open-ingest.ts";
+import { foldersOf } from "../pipelines/roles/data-folder.ts";
+import { PRIVATE_FORMATS } from "../pipelines/roles/forms.ts";
+import { deleteLakeOfOtherForm, openIngestOf } from "../pipelines/roles/ingesting.ts";
 import { openOwnerParts } from "../pipelines/roles/parts.ts";
 import { requireDataFolder, withOpen } from "./files.ts";
 import { rebuildLake } from "./ingest.ts";
@@ -25,11 +25,11 @@ interface Migrated {
  * @throws LogRefused, Failure `record`, LakeForm when a newer version wrote the data; then nothing is changed
  */
 export async function migrate(config: Config, options: OptionsOf<"migrate">): Promise<void> {
-  if (options.table) return print(options, { forms: FORMS }, tableLines());
+  if (options.table) return print(options, { forms: PRIVATE_FORMATS }, tableLines());
   requireDataFolder(config);
   const done: Migrated[] = [];
   if (config.log === null) {
-    const from = migrateLogFile(logFileIn(dataFolders(config.data_dir).log));
+    const from = migrateLogFile(logFileIn(foldersOf(config.data_dir).log));
     const did =
       from === null
         ? "none here"
@@ -52,8 +52,8 @@ async function migrateLake(
   parts: Awaited<ReturnType<typeof openOwnerParts>>,
   options: OptionsOf<"migrate">,
 ): Promise<string> {
-  const old = await dropOtherLake(config, false);
-  if (old === null) return "unchanged";
+  const old = await deleteLakeOfOtherForm(config, false);
+  if (old === null) return "as it is";
   // In a cluster each owner and observer loads its share itself.
   if (config.log !== null) return "deleted: each role loads its share of the segments when it starts";
   const trust = trustOf(originOf(config.base_url), parts.ring, systemClock.now());
@@ -67,7 +67,7 @@ async function migrateLake(
 const tableLines = (): string[] =>
   columns([
     ["form", "where", "number", "older", "newer"],
-    ...FORMS.map(({ what, where, number, older, newer }) => [
+    ...PRIVATE_FORMATS.map(({ what, where, number, older, newer }) => [
       ...[what, where, `${number.member} ${number.now}`, older, newer],
     ]),
   ]);

@@ -9,9 +9,9 @@ import { dayOf, dayStart } from "../pipelines/record/time.ts";
 import { OBSERVERS } from "../pipelines/record/topics.ts";
 import type { Job } from "../pipelines/roles/jobs.ts";
 import { measureLag } from "../pipelines/roles/lag.ts";
-import { committedPlan, type ObservingParts, startObserving } from "../pipelines/roles/observing.ts";
+import { type ObservingParts, startObserving, waitForCommittedPlan } from "../pipelines/roles/observing.ts";
 import type { Parts } from "../pipelines/roles/parts.ts";
-import { MACHINE_WORKS, startMachine } from "../pipelines/roles/schedule.ts";
+import { MACHINE_WORK_KINDS, startMachine } from "../pipelines/roles/schedule.ts";
 import { openStatus, type Status } from "../serving/status/listener.ts";
 import { checkAtStart } from "./doctor.ts";
 import { onStopSignal, untilStopped } from "./exit.ts";
@@ -49,7 +49,7 @@ const observeAlone = (config: Config, options: RoleOptions): Promise<void> =>
 
 /** Runs all jobs of one machine except serving, until stopped. */
 const observeAlways = (config: Config, options: RoleOptions, { parts, roles }: Roles): Promise<void> =>
-  withStatus(config, parts, { role: "observe", works: MACHINE_WORKS, first: "grade" }, options, async (status) => {
+  withStatus(config, parts, { role: "observe", works: MACHINE_WORK_KINDS, first: "grade" }, options, async (status) => {
     const pulse = watchMachine(status.pulse, { ...parts, ...roles });
     const schedule = startMachine({ ...parts, ...roles, pulse, catalogues: config.catalogues });
     await untilStopped();
@@ -92,7 +92,7 @@ async function observeShareOnce(config: Config, { pipeline, observer }: Roles["r
   const now = systemClock.now();
   const stop = new AbortController();
   const restore = onStopSignal(() => stop.abort(new Error("stopped")));
-  const plan = await committedPlan(all, dayOf(now), stop.signal);
+  const plan = await waitForCommittedPlan(all, dayOf(now), stop.signal);
   const calls = await observer.observeShare(plan, dayStart(plan.day), now, Promise.resolve());
   await observer.awaitSettlements();
   restore();

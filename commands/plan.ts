@@ -3,7 +3,7 @@ import { systemClock } from "../infra/clock.ts";
 import type { Config } from "../infra/config.ts";
 import { Failure } from "../infra/errors.ts";
 import { originOf, trustOf } from "../infra/tree/checkpoint.ts";
-import { coveredRoot, dayBytes, drawCalls } from "../pipelines/1-observe/plan/plan.ts";
+import { computeCoveredRoot, deriveDayBytes, drawCalls } from "../pipelines/1-observe/plan/plan.ts";
 import { readPlan } from "../pipelines/4-publish/day-plan.ts";
 import { RecordReader, readCheckpoint } from "../pipelines/published/reader.ts";
 import type { DayPlan, PlannedCall } from "../pipelines/record/plan.ts";
@@ -43,9 +43,8 @@ function followsFromSalt(calls: readonly PlannedCall[], all: readonly PlannedCal
 export function checkPlan(plan: DayPlan, committed: PublishedPlan): string[] {
   const wrong: string[] = [];
   const covered = plan.lines.filter((line) => line.covered).map((line) => line.cap);
-  if (plan.salt_hash !== committed.salt_hash) wrong.push("its salt differs from the committed one");
-  if (coveredRoot(covered) !== committed.covered_root)
-    wrong.push("its covered endpoints differ from the committed ones");
+  if (plan.salt_hash !== committed.salt_hash) wrong.push("its salt is not the one that was committed");
+  if (computeCoveredRoot(covered) !== committed.covered_root) wrong.push("it does not cover what was committed");
   if (covered.length !== committed.covered)
     wrong.push(`it covers ${covered.length} endpoints, and ${committed.covered} were committed`);
   if (committed.salt === null) return wrong;
@@ -53,7 +52,7 @@ export function checkPlan(plan: DayPlan, committed: PublishedPlan): string[] {
   if (sha256hex(salt) !== committed.salt_hash) wrong.push("the published salt differs from the committed one");
   const first = blockOf(dayStart(plan.day));
   for (const line of plan.lines) {
-    const all = drawCalls(dayBytes(salt, line.cap), first, line.base_per_day, line.covered);
+    const all = drawCalls(deriveDayBytes(salt, line.cap), first, line.base_per_day, line.covered);
     if (!followsFromSalt(line.calls, all)) wrong.push(`the calls of ${line.cap} do not follow from the salt`);
   }
   return wrong;

@@ -46,7 +46,7 @@ const ACTIVE_WORKS = ["checkpoint", "tables"];
 /** One turn: decides whether this publisher is the active one; if so, publishes the runs that are waiting. */
 async function takeTurn(all: Publishers): Promise<void> {
   const { publishing, publisher, standby, options, logger, metrics, status } = all;
-  const before = standby.active;
+  const before = standby.isActive;
   const active = await standby.mayPublish();
   metrics.gauge("touchstone_publisher_active", active ? 1 : 0);
   status.pulse.setState(active ? "publishing" : "waiting");
@@ -60,7 +60,7 @@ async function takeTurn(all: Publishers): Promise<void> {
     // The leaves that the tree had before are no publication of this process.
     status.treeSize = publisher.fold.size;
   }
-  const done = await publishing.runs();
+  const done = await publishing.takeRuns();
   reportGrowth(all);
   if (options.json && done.runs > 0) report(options, { ...done }, "");
 }
@@ -76,17 +76,17 @@ function reportGrowth({ publisher, clock, status }: Publishers): void {
 
 /** Wraps a job that only the active publisher does. */
 const whenActive = (work: (all: Publishers) => Promise<unknown>) => async (all: Publishers) =>
-  all.standby.active ? work(all) : undefined;
+  all.standby.isActive ? work(all) : undefined;
 
 const PUBLISHER_JOBS = jobsOf<"publisher", Publishers>("publisher", {
   publish: takeTurn,
-  tables: whenActive(({ publishing }) => publishing.tables()),
+  tables: whenActive(({ publishing }) => publishing.nameTables()),
   checkpoint: whenActive(({ publisher }) => publisher.refreshCheckpoint()),
   notify: whenActive(({ notifier }) => notifier.runOnce()),
-  plans: whenActive(({ publishing }) => publishing.plans()),
+  plans: whenActive(({ publishing }) => publishing.publishPlans()),
   evidence: whenActive(({ publishing }) => publishing.evidence()),
   archive: whenActive(({ publishing, filing }) => publishing.archive(filing)),
-  index: whenActive(({ publishing }) => publishing.index()),
+  index: whenActive(({ publishing }) => publishing.buildIndex()),
   garbage: whenActive(({ publishing }) => publishing.collectGarbage()),
 });
 
@@ -161,12 +161,12 @@ function filingOf(config: Config, { publicStore, keys, clock }: Pick<Parts, "pub
  */
 async function publishOnce({ publishing, publisher, filing, notifier, options, keys }: Publishers): Promise<void> {
   await publishing.start(keys.ring);
-  const { runs, cards } = await publishing.runs();
-  await publishing.plans();
+  const { runs, cards } = await publishing.takeRuns();
+  await publishing.publishPlans();
   const { days } = await publishing.evidence();
   const { files } = await publishing.archive(filing);
-  await publishing.index();
-  const tables = await publishing.tables();
+  await publishing.buildIndex();
+  const tables = await publishing.nameTables();
   await publisher.refreshCheckpoint();
   await notifier.runOnce();
   await notifier.waitUntilIdle();

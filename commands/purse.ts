@@ -10,7 +10,7 @@ import { accountOf } from "../infra/rails/account.ts";
 import type { Wallet } from "../infra/rails/rails.ts";
 import { readKeyFile } from "../infra/rails/wallet-folder.ts";
 import { createLocalWallets } from "../infra/rails/wallets.ts";
-import { dataFolders } from "../pipelines/roles/data-folder.ts";
+import { foldersOf } from "../pipelines/roles/data-folder.ts";
 import { payBy } from "../serving/client/index.ts";
 import { isAlive, readWorld } from "./world.ts";
 
@@ -39,7 +39,7 @@ export async function openPurse(config: Config, keyFile: string | undefined): Pr
     const wallet = readKeyFile(keyFile);
     return { wallet, address: wallet.address, networks: "eip155:*", says: `the wallet of ${keyFile}` };
   }
-  const { market } = dataFolders(config.data_dir);
+  const { market } = foldersOf(config.data_dir);
   const world = readWorld(market);
   if (world === null) {
     const what = `there is no wallet to pay from: no --key is given, and ${config.data_dir} has no demo`;

@@ -9,7 +9,7 @@ import { WalletFolder } from "../infra/rails/wallet-folder.ts";
 import { watchWallets } from "../infra/rails/wallet-report.ts";
 import { createLocalWallets, requireLocalChain } from "../infra/rails/wallets.ts";
 import { dayOf, dayStart } from "../pipelines/record/time.ts";
-import { type Assembled, assemble } from "../pipelines/roles/assemble.ts";
+import { assemble, type MachineRoles } from "../pipelines/roles/assemble.ts";
 import { walletsFolderOf } from "../pipelines/roles/data-folder.ts";
 import { openObserverParts, openParts, type Parts } from "../pipelines/roles/parts.ts";
 import { makeKeysFor } from "../pipelines/roles/record-identity.ts";
@@ -19,7 +19,7 @@ import type { OptionsOf } from "./table.ts";
 
 export interface Roles {
   parts: Parts;
-  roles: Assembled;
+  roles: MachineRoles;
 }
 
 /**
@@ -95,11 +95,11 @@ export async function withRoles<T>(
   });
 }
 
-/** One turn of a single observer: reads the catalogues, then makes the calls of today's plan that are due. */
-export async function observeOnce({ catalogues }: Config, pipeline: Assembled["pipeline"]) {
+/** One turn of an observer that is alone: reads the catalogues, then makes the calls of today's plan that are due. */
+export async function observeOnce({ catalogues }: Config, pipeline: MachineRoles["pipeline"]) {
   await pipeline.intake(catalogues);
   const now = systemClock.now();
-  const plan = await pipeline.plan(dayOf(now));
+  const plan = await pipeline.getPublishedPlan(dayOf(now));
   return { day: plan.day, calls: await pipeline.observe(plan, dayStart(dayOf(now)), now) };
 }
 

@@ -20,9 +20,9 @@ import { WalletFolder, type WalletsHeld } from "../infra/rails/wallet-folder.ts"
 import { giveLocalGas, type LocalWallets } from "../infra/rails/wallets.ts";
 import type { Store } from "../infra/store/store.ts";
 import type { Logger, Metrics } from "../infra/telemetry.ts";
-import { Control } from "../pipelines/1-observe/probe/exchange.ts";
+import { ControlCalls } from "../pipelines/1-observe/probe/exchange.ts";
 import { PRICES } from "../pipelines/1-observe/queue.ts";
-import { ownReader } from "../pipelines/1-observe/reading/reader.ts";
+import { processReader } from "../pipelines/1-observe/reading/reader.ts";
 import { Buying } from "../pipelines/orders/buying.ts";
 import { capsOf, type OrderCaps } from "../pipelines/orders/caps.ts";
 import { createClientNames } from "../pipelines/orders/claim.ts";
@@ -34,7 +34,7 @@ import { ObjectSweep, startSweep } from "../pipelines/orders/order-objects-sweep
 import { createPayerNames, PublishingCalls } from "../pipelines/orders/publishing-calls.ts";
 import { Recovery, type RunningRecovery, startRecovery } from "../pipelines/orders/recovery.ts";
 import type { SellerTools } from "../pipelines/orders/seller.ts";
-import { truthsOf } from "../pipelines/roles/classes.ts";
+import { openTruths } from "../pipelines/roles/classes.ts";
 import { foldFolderOf, walletsFolderOf } from "../pipelines/roles/data-folder.ts";
 import { openOrdersStore } from "../pipelines/roles/parts.ts";
 import type { Sales } from "../serving/buy/checkout.ts";
@@ -105,10 +105,10 @@ export function openSales(parts: SellingParts, clock: Clock, money: SellingMoney
   const rail = money.rail ?? railOn([money.network]);
   const { pages = null, pagesAt } = parts;
   const place = { network: money.network, pages, ...(pagesAt ? { pagesAt } : {}) };
-  const truths = truthsOf(parts, clock, place);
+  const truths = openTruths(parts, clock, place);
   const seller = {
-    ...{ egress, reader: ownReader, loop: ownLoop, rail, float: money.float, truths: truths.of },
-    control: new Control(withRequestFields(egress, { pool: PRICES }), config.control_urls),
+    ...{ egress, reader: processReader, loop: ownLoop, rail, float: money.float, truths: truths.of },
+    control: new ControlCalls(withRequestFields(egress, { pool: PRICES }), config.control_urls),
   };
   const replica = randomBytes(9).toString("base64url");
   const orders = new OrderLog(log, clock, replica, foldFolderOf(config, log, logger), { staleMs: money.staleMs });

@@ -2,7 +2,7 @@ import { systemClock } from "../infra/clock.ts";
 import type { Config } from "../infra/config.ts";
 import { Failure } from "../infra/errors.ts";
 import { openServingParts } from "../pipelines/roles/parts.ts";
-import { MACHINE_WORKS, startMachine } from "../pipelines/roles/schedule.ts";
+import { MACHINE_WORK_KINDS, startMachine } from "../pipelines/roles/schedule.ts";
 import { checkAtStart } from "./doctor.ts";
 import { untilStopped } from "./exit.ts";
 import { withOpen } from "./files.ts";
@@ -32,7 +32,7 @@ async function goLive(config: Config, options: RoleOptions, { parts, roles }: Ro
   const { answers, ring } = parts.keys;
   const serve = (selling: Selling) =>
     openServing({ ...parts, answers, ring, ...selling, role: "start" as const }, systemClock);
-  logStart(parts.logger, config, "start", [...MACHINE_WORKS, "follow", ...salesWork(config)]);
+  logStart(parts.logger, config, "start", [...MACHINE_WORK_KINDS, "follow", ...salesWork(config)]);
   await withServing(parts, serve, async (serving) => {
     if (options.once) {
       const { pipeline } = roles;

@@ -11,10 +11,10 @@ import { configuredNetworks, railOn } from "../infra/rails/networks.ts";
 import type { RailCapabilities } from "../infra/rails/rails.ts";
 import type { Logger } from "../infra/telemetry.ts";
 import { originOf, trustOf } from "../infra/tree/checkpoint.ts";
-import { Control } from "../pipelines/1-observe/probe/exchange.ts";
-import type { ProbeTools } from "../pipelines/1-observe/probe/probe.ts";
-import { LOOKS, WORK } from "../pipelines/1-observe/queue.ts";
-import { ownReader } from "../pipelines/1-observe/reading/reader.ts";
+import { ControlCalls } from "../pipelines/1-observe/probe/exchange.ts";
+import type { ProbeDeps } from "../pipelines/1-observe/probe/probe.ts";
+import { LIVE_PROBES, OWN_FETCHES } from "../pipelines/1-observe/queue.ts";
+import { processReader } from "../pipelines/1-observe/reading/reader.ts";
 import type { RunningRecovery } from "../pipelines/orders/recovery.ts";
 import { PublishedTree } from "../pipelines/published/reader.ts";
 import { registerPath } from "../pipelines/register/import.ts";
@@ -70,13 +70,17 @@ export interface ServingParts extends Pick<Parts, "config" | "egress" | "logger"
   shared?: boolean;
 }
 
-/**
- * Returns tools for checking a seller's listing. They pay nothing, and have a separate pool of outgoing connections.
- */
-function createListingTools(config: Config, egress: Egress): ProbeTools {
-  const out = withRequestFields(egress, { pool: LOOKS });
+/** Tools for checking a seller's listing: they pay nothing, and have their own share of outgoing connections. */
+function looksWith(config: Config, egress: Egress): ProbeDeps {
+  const out = withRequestFields(egress, { pool: LIVE_PROBES });
   const rail: RailCapabilities = railOn(configuredNetworks(config));
-  return { egress: out, reader: ownReader, loop: ownLoop, rail, control: new Control(out, config.control_urls) };
+  return {
+    egress: out,
+    reader: processReader,
+    loop: ownLoop,
+    rail,
+    control: new ControlCalls(out, config.control_urls),
+  };
 }
 
 const RETRY_MS = 500;
@@ -137,7 +141,7 @@ async function openTier(parts: ServingParts, clock: Clock, status: Status): Prom
   const register = new Register({ path: registerPath(config.data_dir), clock: systemClock });
   const { model, search } = config.brief;
   const workshop = {
-    ...{ egress: withRequestFields(egress, { pool: WORK }), extractor: createExtractor(), register },
+    ...{ egress: withRequestFields(egress, { pool: OWN_FETCHES }), extractor: createExtractor(), register },
     ...(model ? { summariser: modelSummariser(model) } : {}),
     ...(search ? { search: searchProvider(search) } : {}),
   };

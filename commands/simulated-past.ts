@@ -112,7 +112,7 @@ export async function simulatePast(
     const left = Math.round((dayStart(last).getTime() - dayStart(day).getTime()) / DAY_MS) + 1;
     clock.use(new SimulatedClock(dayStart(day)));
     await pipeline.intake(cataloguesOn(options, span.days, left));
-    const plan = await pipeline.plan(day);
+    const plan = await pipeline.getPublishedPlan(day);
     const began = dayStart(day);
     const until = left > span.days ? began.getTime() + BLOCK_MS : end.getTime() - (day === last ? QUIET_END_MS : 0);
     const seen = await pipeline.observe(plan, began, new Date(until));

@@ -9,11 +9,11 @@ import { draftOf, planCorrections, planReinstatement } from "../pipelines/correc
 import { findEndpoint } from "../pipelines/corrections/endpoint-record.ts";
 import { parseMoney } from "../pipelines/record/money.ts";
 import { DAY_MS, dayOf, dayStart } from "../pipelines/record/time.ts";
-import { type Assembled, assemble } from "../pipelines/roles/assemble.ts";
-import { dataFolders } from "../pipelines/roles/data-folder.ts";
+import { assemble, type MachineRoles } from "../pipelines/roles/assemble.ts";
+import { foldersOf } from "../pipelines/roles/data-folder.ts";
 import { openOrdersStore, openParts, type Parts } from "../pipelines/roles/parts.ts";
 import { makeKeysFor } from "../pipelines/roles/record-identity.ts";
-import { MACHINE_WORKS, startMachine } from "../pipelines/roles/schedule.ts";
+import { MACHINE_WORK_KINDS, startMachine } from "../pipelines/roles/schedule.ts";
 import { onStopSignal } from "./exit.ts";
 import { letterLines, lettersOf, type MarketLetters } from "./letters.ts";
 import { logStart, watchMachine } from "./machine-status.ts";
@@ -115,7 +115,7 @@ interface Paced {
 async function enterPresent(
   present: Clock,
   clock: SwitchedClock,
-  { roles, serving, world }: { roles: Assembled; serving: ServingTier; world: World },
+  { roles, serving, world }: { roles: MachineRoles; serving: ServingTier; world: World },
 ): Promise<Pick<MarketLetters, "tree_size" | "market">> {
   await roles.pipeline.index();
   clock.use(present);
@@ -185,7 +185,7 @@ export async function start(given: Config, options: StartOptions): Promise<void>
   const first = dayStart(daysOfPast(dayOf(present), days)[0]!);
   await makeKeysFor(given, new Date(first.getTime() - DAY_MS));
   progress.say("booting the market: two local chains and the sellers");
-  const world = await openWorld(dataFolders(given.data_dir).market, options.worldScript);
+  const world = await openWorld(foldersOf(given.data_dir).market, options.worldScript);
   const clock = new SwitchedClock(new SimulatedClock(first));
   // A world that was already running may belong to another start, so this start stops it only once it owns the lake.
   let ours = !world.reused;
@@ -199,7 +199,7 @@ export async function start(given: Config, options: StartOptions): Promise<void>
     const config = forMarket(given, world, witnesses);
     const parts = await openParts(config, clock);
     closing.push(() => parts.close());
-    logStart(parts.logger, config, "start", [...MACHINE_WORKS, "follow", SELL]);
+    logStart(parts.logger, config, "start", [...MACHINE_WORK_KINDS, "follow", SELL]);
     const again = await isPastOver(parts.privateStore);
     const goOn = () => clockAfterPast(parts.privateStore, options.pace, present);
     const running = again ? await goOn() : null;

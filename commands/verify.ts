@@ -4,7 +4,7 @@ import { checkAge } from "../pipelines/mirror/state.ts";
 import { CardBundle, proveCardBundle, sourceOf } from "../pipelines/published/card-bundle.ts";
 import { openSourceTreeHead } from "../pipelines/published/trust.ts";
 import { faultsOf } from "../pipelines/record/faults.ts";
-import { cardMoment } from "../pipelines/record/leaf.ts";
+import { cardTime } from "../pipelines/record/leaf.ts";
 import { readNamedJson } from "./files.ts";
 import { print, say } from "./printer.ts";
 import { keysOf, type RecordOptions } from "./sources.ts";
@@ -33,7 +33,7 @@ export async function verifyCommand(file: string, options: OptionsOf<"verify"> &
   const { card, why } = leaf;
   const { origin, size } = head;
   const cosigned_at = head.cosignedAt?.toISOString() ?? null;
-  const computed_at = cardMoment(leaf);
+  const computed_at = cardTime(leaf);
   print(options, { origin, tree_size: size, leaf: bundle.index, cosigned_at, computed_at, why, card }, [
     `${card.capability_id}  ${card.band}  ${card.tier}  computed ${computed_at}`,
     `  ${why}`,

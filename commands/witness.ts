@@ -9,7 +9,7 @@ import { originOf, trustOf } from "../infra/tree/checkpoint.ts";
 import { COSIGNATURE, ED25519, formatVkey, type NoteKey } from "../infra/tree/note.ts";
 import { readPolicy } from "../infra/tree/policy.ts";
 import { parseVerifierKey } from "../pipelines/published/trust.ts";
-import { dataFolders } from "../pipelines/roles/data-folder.ts";
+import { foldersOf } from "../pipelines/roles/data-folder.ts";
 import { WitnessState } from "../pipelines/witness/state.ts";
 import { Witness } from "../pipelines/witness/witness.ts";
 import { type Serving, serve } from "../serving/main.ts";
@@ -103,7 +103,7 @@ export async function openDemoWitnesses(
   { data_dir, base_url, market }: Pick<Config, "data_dir" | "base_url" | "market">,
   now: Date,
 ): Promise<DemoWitnesses> {
-  const { keys, witnesses: dir } = dataFolders(data_dir);
+  const { keys, witnesses: dir } = foldersOf(data_dir);
   const { log, logs = [] } = trustOf(originOf(base_url), readRing(keys), now);
   const opened: OpenWitness[] = [];
   const close = async () => {

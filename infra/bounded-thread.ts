@@ -5,7 +5,7 @@ import { type ResourceLimits, Worker } from "node:worker_threads";
 export interface QuestionLimits {
   /** Processor time, ms. */
   cpuMs: number;
-  /** Whether this question is answered before all waiting questions that are not urgent. */
+  /** True if this question is answered before all waiting questions that are not urgent. */
   urgent: boolean;
 }
 
@@ -34,14 +34,14 @@ interface Question {
 }
 
 /**
- * A question is given up after this number of measurements, `cpuMs` apart, even if its thread got no processor time.
+ * Number of measurements, `cpuMs` apart, after which a question is stopped, even if its thread got no processor time.
  */
-const PATIENCE = 40;
+const MAX_MEASUREMENTS = 40;
 /**
  * Longest time in which a new thread must become ready, real ms. On a busy machine it takes tens of seconds to compile
  * its modules.
  */
-const BEGIN_MS = 120_000;
+const START_TIMEOUT_MS = 120_000;
 
 /**
  * A worker thread for work that may never end. It answers one question at a time, each under a hard limit of processor
@@ -53,7 +53,7 @@ const BEGIN_MS = 120_000;
  */
 export class BoundedThread {
   #worker: Worker | null = null;
-  #task: number | null = null;
+  #osThreadId: number | null = null;
   #isReady = false;
   #current: Question | null = null;
   #timer: NodeJS.Timeout | undefined;
@@ -78,18 +78,18 @@ export class BoundedThread {
     return new Promise<T>((resolve, reject) => {
       const line = limits.urgent ? this.#urgent : this.#others;
       line.push({ message, limits, resolve: resolve as (answer: unknown) => void, reject, deaths: 0 });
-      this.#next();
+      this.#startNext();
     });
   }
 
-  #next(): void {
+  #startNext(): void {
     if (this.#current) return;
     const waits = this.#urgent[0] ?? this.#others[0];
     if (!waits) {
       this.#worker?.unref();
       return;
     }
-    const worker = this.#worker ?? this.#begin();
+    const worker = this.#worker ?? this.#startWorker();
     worker.ref();
     if (!this.#isReady) return;
     (this.#urgent[0] ? this.#urgent : this.#others).shift();
@@ -100,24 +100,27 @@ export class BoundedThread {
       // The message cannot be cloned, so only the question of its caller fails.
       this.#current = null;
       waits.reject(error as Error);
-      this.#next();
+      this.#startNext();
       return;
     }
-    this.#watch(waits);
+    this.#watchProcessorTime(waits);
   }
 
-  #begin(): Worker {
+  #startWorker(): Worker {
     // Flags of a test runner or loader must not reach this thread, which registers its own loader.
     const worker = new Worker(this.file, { execArgv: [], resourceLimits: this.options.memory });
     this.#worker = worker;
-    worker.on("message", (message) => this.#hear(worker, message));
-    worker.on("error", (error) => this.#died(worker, error));
-    worker.on("exit", () => this.#died(worker, new Error("it ended")));
-    this.#timer = setTimeout(() => this.#died(worker, new Error(`not ready after ${BEGIN_MS} ms`)), BEGIN_MS);
+    worker.on("message", (message) => this.#onMessage(worker, message));
+    worker.on("error", (error) => this.#onDeath(worker, error));
+    worker.on("exit", () => this.#onDeath(worker, new Error("it ended")));
+    this.#timer = setTimeout(
+      () => this.#onDeath(worker, new Error(`not ready after ${START_TIMEOUT_MS} ms`)),
+      START_TIMEOUT_MS,
+    );
     return worker;
   }
 
-  #hear(worker: Worker, message: unknown): void {
+  #onMessage(worker: Worker, message: unknown): void {
     if (worker !== this.#worker) return;
     clearTimeout(this.#timer);
     if (this.#isReady) {
@@ -126,40 +129,40 @@ export class BoundedThread {
       asked?.resolve(message);
     } else {
       this.#isReady = true;
-      this.#task = (message as { ready: number | null }).ready;
+      this.#osThreadId = (message as { ready: number | null }).ready;
     }
-    this.#next();
+    this.#startNext();
   }
 
   /**
-   * Measures the thread's processor time every `cpuMs` of real time, and gives the question up when it has used its
-   * limit. A question that ends before the first measurement costs only a timer. The number of measurements is limited,
-   * not the real time, because the machine may have suspended this process.
+   * Measures the thread's processor time every `cpuMs` of real time, and stops the question when it has used its limit.
+   * A question that ends before the first measurement costs only a timer. The number of measurements is limited, not
+   * the real time, because the machine may have suspended this process.
    */
-  #watch(asked: Question): void {
+  #watchProcessorTime(asked: Question): void {
     const { cpuMs } = asked.limits;
     let looks = 0;
     let from = 0;
     const look = (): void => {
-      const used = processorMs(this.#task);
+      const used = processorMs(this.#osThreadId);
       if (looks++ === 0) from = used;
-      if (used - from >= cpuMs || looks > PATIENCE) this.#giveUp(asked);
+      if (used - from >= cpuMs || looks > MAX_MEASUREMENTS) this.#stopQuestion(asked);
       else this.#timer = setTimeout(look, cpuMs);
     };
     this.#timer = setTimeout(look, cpuMs);
   }
 
-  #giveUp(asked: Question): void {
-    void this.#leave()?.terminate();
+  #stopQuestion(asked: Question): void {
+    void this.#detachWorker()?.terminate();
     asked.reject(new OutOfBounds(`not done after ${asked.limits.cpuMs} ms of a processor`));
-    this.#next();
+    this.#startNext();
   }
 
-  #died(worker: Worker, why: Error): void {
+  #onDeath(worker: Worker, why: Error): void {
     if (worker !== this.#worker) return;
     const wasReady = this.#isReady;
     const asked = this.#current;
-    this.#leave();
+    this.#detachWorker();
     void worker.terminate();
     if (!wasReady) {
       this.#failAll(new Error(`a thread that ${this.options.does} cannot be begun: ${why.message}`));
@@ -171,11 +174,11 @@ export class BoundedThread {
       if (asked.deaths > 1) asked.reject(new OutOfBounds(`the thread died of it: ${why.message}`));
       else (asked.limits.urgent ? this.#urgent : this.#others).unshift(asked);
     }
-    this.#next();
+    this.#startNext();
   }
 
   /** Detaches the thread, so that its later messages are ignored. @returns the thread, if there was one */
-  #leave(): Worker | null {
+  #detachWorker(): Worker | null {
     const worker = this.#worker;
     clearTimeout(this.#timer);
     this.#worker = null;

@@ -27,7 +27,7 @@ export interface CanonicalOptions {
 const LONE_SURROGATE = /\p{Surrogate}/u;
 
 /** Matches ASCII text that needs no escapes. */
-const PLAIN = /^[ !#-[\]-~]*$/;
+const UNESCAPED_ASCII = /^[ !#-[\]-~]*$/;
 
 /** State of a walk through a value; `path` leads to the part that is being printed, for error messages. */
 interface Walk {
@@ -40,7 +40,7 @@ function fail(what: string, { path: at }: Walk): never {
 }
 
 function printString(value: string, what: string, walk: Walk): string {
-  if (PLAIN.test(value)) return `"${value}"`;
+  if (UNESCAPED_ASCII.test(value)) return `"${value}"`;
   if (LONE_SURROGATE.test(value)) fail(what, walk);
   // JSON.stringify prints well-formed text as RFC 8785 section 3.2.2.2 requires.
   return JSON.stringify(value);

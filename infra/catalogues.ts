@@ -18,18 +18,18 @@ export interface Catalogue {
   /** Pause between two pages, ms. */
   pause_ms: number;
   /**
-   * Whether the catalogue's operator reviews each listing. If so, the limit on endpoints of one domain does not apply
-   * to it.
+   * True if the catalogue's operator reviews each listing. Then the limit on endpoints of one domain does not apply to
+   * the catalogue.
    */
   curated: boolean;
 }
 
-/** A catalogue as the settings hold it: an object, or only the address of a Bazaar. */
+/** A catalogue as it is written in the settings: an object, or only the address of a Bazaar. */
 export type NamedCatalogue = string | Catalogue;
 
 /** Default pause between two pages, ms, to be polite to the catalogue's host. */
-const PAUSE_MS = 250;
-const DEFAULTS = { kind: "bazaar", headers: {}, pause_ms: PAUSE_MS, curated: false } as const;
+const PAGE_PAUSE_MS = 250;
+const DEFAULTS = { kind: "bazaar", headers: {}, pause_ms: PAGE_PAUSE_MS, curated: false } as const;
 
 /** Well-known catalogues by the names that the settings accept. */
 export const KNOWN_CATALOGUES: Readonly<Record<string, Catalogue>> = {
@@ -65,7 +65,7 @@ const catalogueObject = z
     url: address,
     kind: z.enum(CATALOGUE_KINDS).default(DEFAULTS.kind),
     headers: z.record(z.string().regex(HEADER_NAME), z.string().min(1).max(8_192)).default({}),
-    pause_ms: z.int().min(0).max(60_000).default(PAUSE_MS),
+    pause_ms: z.int().min(0).max(60_000).default(PAGE_PAUSE_MS),
     curated: z.boolean().default(false),
   })
   .refine(({ url, headers }) => Object.keys(headers).length === 0 || url.startsWith("https:") || isLoopback(url), {
@@ -74,10 +74,10 @@ const catalogueObject = z
   });
 
 /** Error text for an entry of the setting `catalogues` that is not an address, a known name or an object. */
-const EXPECTED = `expected an http(s) address, ${Object.keys(KNOWN_CATALOGUES).join(", ")}, or {url, kind?, headers?, ..}`;
+const EXPECTED_FORMS = `expected an http(s) address, ${Object.keys(KNOWN_CATALOGUES).join(", ")}, or {url, kind?, headers?, ..}`;
 export const CatalogueSetting = z.union(
-  [knownCatalogue, z.url({ protocol: /^https?$/, error: EXPECTED }), catalogueObject],
+  [knownCatalogue, z.url({ protocol: /^https?$/, error: EXPECTED_FORMS }), catalogueObject],
   {
-    error: EXPECTED,
+    error: EXPECTED_FORMS,
   },
 );

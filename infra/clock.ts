@@ -1,13 +1,13 @@
 /**
- * The source of every time that enters the record, so that tests and the demo's simulated past can control time. Time
- * of a chain does not come from here: it is real, and a payment's `validBefore` is compared with it.
+ * The source of every time that enters the record, so that tests and the demo's simulated past can control time. The
+ * time of a chain is never read from a Clock: it is real, and a payment's `validBefore` is compared with it.
  */
 export interface Clock {
   /** Returns the current time of the record, to the millisecond. */
   now(): Date;
   /**
-   * Returns the milliseconds of a steady counter, for latencies and deadlines. The counter never goes back and is never
-   * simulated.
+   * Returns the milliseconds of a monotonic counter, for latencies and deadlines. The counter never decreases and is
+   * never simulated.
    */
   monotonic(): number;
   /**
@@ -15,7 +15,7 @@ export interface Clock {
    * `signal` aborts.
    */
   sleep(ms: number, signal?: AbortSignal): Promise<void>;
-  /** True while record time is simulated; it then cannot be compared with a chain's time. */
+  /** True while record time is simulated. Then it cannot be compared with a chain's time. */
   readonly simulated: boolean;
   /** True when `sleep` jumps and does not wait; each host may then have its own clock. */
   readonly jumps: boolean;
@@ -46,22 +46,22 @@ export const systemClock: Clock = {
 };
 
 /**
- * A clock that starts at `start` and then runs as fast as the real clock. `sleep` and `advanceTo` jump forward.
- * In the demo's simulated past each host gets a clock of its own for each day, so that no host waits for another.
+ * A clock that starts at `start` and then runs as fast as the real clock. `sleep` and `advanceTo` jump forward. In the
+ * demo's simulated past each host gets its own clock for each day, so that no host waits for another.
  */
 export class SimulatedClock implements Clock {
   readonly simulated = true;
   readonly jumps = true;
-  #base: number;
-  #setAt: number;
+  #timeAtSet: number;
+  #monotonicAtSet: number;
 
   constructor(start: Date) {
-    this.#base = start.getTime();
-    this.#setAt = performance.now();
+    this.#timeAtSet = start.getTime();
+    this.#monotonicAtSet = performance.now();
   }
 
   now(): Date {
-    return new Date(Math.floor(this.#base + (performance.now() - this.#setAt)));
+    return new Date(Math.floor(this.#timeAtSet + (performance.now() - this.#monotonicAtSet)));
   }
 
   monotonic(): number {
@@ -71,8 +71,8 @@ export class SimulatedClock implements Clock {
   /** Jumps forward to `t`. Does nothing when `t` is in the past, since record time never goes back. */
   advanceTo(t: Date): void {
     if (t.getTime() <= this.now().getTime()) return;
-    this.#base = t.getTime();
-    this.#setAt = performance.now();
+    this.#timeAtSet = t.getTime();
+    this.#monotonicAtSet = performance.now();
   }
 
   async sleep(ms: number, signal?: AbortSignal): Promise<void> {
@@ -91,7 +91,11 @@ export class PacedClock implements Clock {
   readonly #start: number;
   readonly #startedAt: number;
 
-  /** @param rate at least 1 @param real the clock that it catches up with @throws RangeError for a rate below 1 */
+  /**
+   * @param rate at least 1
+   * @param real the clock with which this clock catches up
+   * @throws RangeError for a rate below 1
+   */
   constructor(
     start: Date,
     private readonly rate: number,
@@ -128,7 +132,7 @@ export class PacedClock implements Clock {
   }
 }
 
-/** A clock for tests. Its time stands still until a test sets it or `sleep` advances it. */
+/** A clock for tests. Its time changes only when a test sets it or `sleep` advances it. */
 export class FixedClock implements Clock {
   readonly simulated = true;
   readonly jumps = true;

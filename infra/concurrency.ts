@@ -96,18 +96,18 @@ export function* range(from: number, to: number): Generator<number> {
 /**
  * Iterations of the event loop for each yield. libuv accepts one connection per iteration (since 1.45:
  * libuv/libuv#3696). If a yield gave only one iteration, each connection would wait for as many pieces of work as
- * connections stand before it, and on a busy machine the accept queue would fill up. An iteration with nothing to do
- * costs about 3 us.
+ * connections are queued before it, and on a busy machine the accept queue would fill up. An iteration with nothing to
+ * do costs about 3 us.
  */
-const TURNS = 8;
+const ITERATIONS_PER_YIELD = 8;
 
-async function takeTurns(): Promise<void> {
-  for (let n = 0; n < TURNS; n++) await setImmediate();
+async function yieldToLoop(): Promise<void> {
+  for (let n = 0; n < ITERATIONS_PER_YIELD; n++) await setImmediate();
 }
 
 /**
- * Announces an amount of work (default 1) that the caller is about to do; the promise resolves when the caller may do
- * it.
+ * A function by which a caller announces an amount of work (default 1). Its promise resolves when the caller may do the
+ * work.
  */
 export type YieldToOthers = (work?: number) => Promise<unknown>;
 
@@ -122,7 +122,7 @@ export function createYielder(most = 1): YieldToOthers {
   return (work = 1) => {
     if (left <= 0) {
       left = most;
-      last = last.then(takeTurns);
+      last = last.then(yieldToLoop);
     }
     left -= work;
     return last;
@@ -144,12 +144,12 @@ export async function forEachYielding<T>(
 }
 
 /**
- * Runs a generator to its end, and yields to the event loop before each group of `atOnce` steps. @returns its return
- * value
+ * Runs a generator to its end, and yields to the event loop before each group of `atOnce` steps.
+ * @returns the generator's return value
  */
 export async function runYielding<T>(steps: Generator<unknown, T>, atOnce: number): Promise<T> {
   for (let done = 0; ; done++) {
-    if (done % atOnce === 0) await takeTurns();
+    if (done % atOnce === 0) await yieldToLoop();
     const step = steps.next();
     if (step.done) return step.value;
   }
@@ -168,11 +168,11 @@ export function* sortInSteps<T>(
   let run: T[] = [];
   for (const item of items) {
     if (run.push(item) < piece) continue;
-    from = appendAll(from, run.sort(compare));
+    from = appendItems(from, run.sort(compare));
     run = [];
     yield;
   }
-  from = appendAll(from, run.sort(compare));
+  from = appendItems(from, run.sort(compare));
   let placed = 0;
   for (let width = piece; width < from.length; width *= 2) {
     const into: T[] = [];
@@ -189,13 +189,14 @@ export function* sortInSteps<T>(
   return from;
 }
 
-function appendAll<T>(to: T[], items: readonly T[]): T[] {
+function appendItems<T>(to: T[], items: readonly T[]): T[] {
   for (const item of items) to.push(item);
   return to;
 }
 
 /**
- * Runs `work` again and again, with a pause of `everyMs` after each run. @param work must not reject
+ * Runs `work` repeatedly, with a pause of `everyMs` after each run.
+ * @param work must not reject
  * @returns `first`, the promise of the first run, and `stop`, which ends the loop and resolves when the current run has
  * ended
  */

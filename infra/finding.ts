@@ -13,8 +13,9 @@ export interface Finding {
 }
 
 /**
- * Each of these creates a finding of its severity. @param says what was found, in one sentence @param todo what the
- * operator should do
+ * Each of these functions creates a finding of one severity.
+ * @param says what was found, in one sentence
+ * @param todo what the operator should do
  */
 export const ok = (name: string, says: string): Finding => ({ name, standing: "ok", says });
 export const off = (name: string, says: string): Finding => ({ name, standing: "off", says });

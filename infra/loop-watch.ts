@@ -7,7 +7,7 @@ export const LOOP_STALL_MS = 250;
 /** Interval of the timer that detects stalls, ms. */
 const TIMER_MS = 50;
 
-/** How the event loop of this process stalled during a span (a stretch of time in which something is measured). */
+/** Stalls of the event loop of this process during a span (a period in which something is measured). */
 export interface LoopStall {
   /**
    * The loop stalled for longer than {@link LOOP_STALL_MS}, so times that were measured in the span may be too long.
@@ -27,7 +27,7 @@ export interface LoopWatch {
 }
 
 interface Span {
-  /** When the last stall of the span ended, in ms of a steady counter; null when the loop did not stall. */
+  /** When the last stall of the span ended, in ms of a monotonic counter; null if the loop did not stall. */
   stalledUntil: number | null;
 }
 
@@ -38,13 +38,13 @@ interface Span {
 export class TimerLoopWatch implements LoopWatch {
   readonly #spans = new Set<Span>();
   #timer: NodeJS.Timeout | undefined;
-  #last = 0;
+  #lastCheckAt = 0;
 
-  /** @param now ms of a steady counter */
+  /** @param now returns ms of a monotonic counter */
   constructor(private readonly now: () => number = () => performance.now()) {}
 
   begin(): () => LoopStall {
-    // Look for a stall before the span begins, so that an earlier stall does not count in the span.
+    // Checks for a stall before the span begins, so that an earlier stall does not count in the span.
     this.checkForStall();
     const span: Span = { stalledUntil: null };
     this.#spans.add(span);
@@ -62,17 +62,17 @@ export class TimerLoopWatch implements LoopWatch {
     };
   }
 
-  /** Looks for a stall since the previous call. The timer calls it at each interval. */
+  /** Checks for a stall since the previous call. The timer calls it at each interval. */
   checkForStall(): void {
     const now = this.now();
-    if (now - this.#last > LOOP_STALL_MS + TIMER_MS) for (const span of this.#spans) span.stalledUntil = now;
-    this.#last = now;
+    if (now - this.#lastCheckAt > LOOP_STALL_MS + TIMER_MS) for (const span of this.#spans) span.stalledUntil = now;
+    this.#lastCheckAt = now;
   }
 }
 
 /**
- * Runs `work` in a span. @returns its result, and how the loop stalled meanwhile. The span also ends when `work`
- * throws.
+ * Runs `work` in a span, which also ends when `work` throws.
+ * @returns the result of `work`, and the stalls of the loop meanwhile
  */
 export async function withLoopWatch<T>(
   watch: LoopWatch,
@@ -90,11 +90,12 @@ export async function withLoopWatch<T>(
 }
 
 /**
- * Calls `onLag` at each interval of a timer with how late the timer fired, ms. @returns a function that stops the timer
+ * A function that calls `onLag` at each interval of a timer with the delay of the timer, ms. It returns a function that
+ * stops the timer.
  */
 export type LagWatch = (onLag: (lateMs: number) => void) => () => void;
 
-/** Reports how late a timer of this process fires, which is how long its event loop was busy. */
+/** Reports the delay of a timer of this process, which is the time for which the event loop was busy. */
 export const ownLag: LagWatch = (see) => {
   let last = performance.now();
   const timer = setInterval(() => {

@@ -18,14 +18,14 @@ interface Metric {
   labels?: Readonly<Record<string, readonly string[] | null>>;
 }
 
-const BOOLEAN = ["true", "false"] as const;
-const STATES = ["asked", "free", "malformed", "wall", "status", "silent", "unfetchable"] as const;
+const BOOLEAN_VALUES = ["true", "false"] as const;
+const HANDSHAKE_STATES = ["asked", "free", "malformed", "wall", "status", "silent", "unfetchable"] as const;
 /** Topics that are ingested into segments. */
 const TOPICS = [
   ...["listings", "observations.free", "observations.paid", "observations.mcp", "asks", "corrections"],
 ] as const;
-const OBJECTS = ["request", "answer"] as const;
-const OUTCOMES = ["sent", "refused", "unknown"] as const;
+const ORDER_OBJECTS = ["request", "answer"] as const;
+const TRANSACTION_OUTCOMES = ["sent", "refused", "unknown"] as const;
 
 export const COUNTERS = {
   touchstone_jobs_total: {
@@ -36,7 +36,7 @@ export const COUNTERS = {
   touchstone_observe_asks_total: {
     help: "Probes of addresses that clients asked for, by the state of the endpoint; broken is a fault of ours.",
     of: "observe",
-    labels: { result: [...STATES, "not_probed", "broken"] },
+    labels: { result: [...HANDSHAKE_STATES, "not_probed", "broken"] },
   },
   touchstone_observe_calls_total: {
     help: "Planned calls by kind: made, missed because their time was over, or broken by a fault of ours.",
@@ -46,7 +46,7 @@ export const COUNTERS = {
   touchstone_observe_handshakes_total: {
     help: "Recorded free probes, by the state of the endpoint.",
     of: "observe",
-    labels: { state: STATES },
+    labels: { state: HANDSHAKE_STATES },
   },
   touchstone_observe_append_failures_total: {
     help: "Failed attempts to append observations to the log.",
@@ -55,7 +55,7 @@ export const COUNTERS = {
   touchstone_observe_class_controls_total: {
     help: "Paid calls with a class question from a mapping, by whether the answer passed.",
     of: "observe",
-    labels: { class: null, passed: BOOLEAN },
+    labels: { class: null, passed: BOOLEAN_VALUES },
   },
   touchstone_observe_class_mappings_dropped_total: {
     help: "Mappings that were dropped because no control input passed, by class.",
@@ -80,12 +80,12 @@ export const COUNTERS = {
   touchstone_observe_retries_total: {
     help: "Payments sent again after an answer that passed, by whether the settlement was watched meanwhile.",
     of: "observe",
-    labels: { watched: BOOLEAN },
+    labels: { watched: BOOLEAN_VALUES },
   },
   touchstone_observe_shown_again_total: {
     help: "Payments sent again because the money moved without a delivery, by whether something was delivered then.",
     of: "observe",
-    labels: { delivered: BOOLEAN },
+    labels: { delivered: BOOLEAN_VALUES },
   },
   touchstone_observe_paid_total: {
     help: "Recorded paid calls, by the reason why they are not counted for or against the seller; none: they are counted.",
@@ -196,7 +196,7 @@ export const COUNTERS = {
   touchstone_listing_looks_total: {
     help: "Probes of a seller's listing for a client that waited, by the state of the endpoint.",
     of: "serve",
-    labels: { state: STATES },
+    labels: { state: HANDSHAKE_STATES },
   },
   touchstone_serving_refresh_failures_total: {
     help: "Failed refreshes from the public record; answers keep coming from the previous view.",
@@ -214,7 +214,7 @@ export const COUNTERS = {
   touchstone_orders_recorded_total: {
     help: "Bought calls that were recorded, by whether their bodies are public and whether the answer passed.",
     of: "sell",
-    labels: { published: BOOLEAN, pass: BOOLEAN },
+    labels: { published: BOOLEAN_VALUES, pass: BOOLEAN_VALUES },
   },
   touchstone_orders_calls_lost_total: {
     help: "Bought calls that cannot be recorded because their bytes are lost.",
@@ -228,12 +228,12 @@ export const COUNTERS = {
   touchstone_orders_legs_total: {
     help: "Sellers' answers to bought calls, by whether they passed.",
     of: "sell",
-    labels: { pass: BOOLEAN },
+    labels: { pass: BOOLEAN_VALUES },
   },
   touchstone_orders_settlements_total: {
     help: "Attempts to charge a buyer, by the facilitator's answer and whether the chain showed the charge.",
     of: "sell",
-    labels: { outcome: OUTCOMES, seen: BOOLEAN },
+    labels: { outcome: TRANSACTION_OUTCOMES, seen: BOOLEAN_VALUES },
   },
   touchstone_orders_recovery_failures_total: {
     help: "Failed attempts to recover an open order; each is repeated.",
@@ -255,22 +255,22 @@ export const COUNTERS = {
   touchstone_orders_voids_total: {
     help: "Attempts to return a buyer's escrow, by outcome and whether the chain showed the return.",
     of: "sell",
-    labels: { outcome: OUTCOMES, seen: BOOLEAN },
+    labels: { outcome: TRANSACTION_OUTCOMES, seen: BOOLEAN_VALUES },
   },
   touchstone_orders_objects_written_bytes_total: {
     help: "Written bytes of bodies and answers of bought calls, by kind.",
     of: "sell",
-    labels: { kind: OBJECTS },
+    labels: { kind: ORDER_OBJECTS },
   },
   touchstone_orders_objects_failed_total: {
     help: "Failed attempts to write bodies and answers of bought calls, by kind.",
     of: "sell",
-    labels: { kind: OBJECTS },
+    labels: { kind: ORDER_OBJECTS },
   },
   touchstone_orders_objects_damaged_total: {
     help: "Stored bodies and answers that do not match the hash in their order, by kind.",
     of: "sell",
-    labels: { kind: OBJECTS },
+    labels: { kind: ORDER_OBJECTS },
   },
   touchstone_orders_objects_removed_total: {
     help: "Removed bodies and answers of bought calls, by reason.",

@@ -3,13 +3,13 @@
  * bidirectional and invisible characters, line and paragraph separators, and lone surrogates.
  */
 const UNPRINTABLE = /[\p{Cc}\p{Cf}\p{Zl}\p{Zp}\p{Surrogate}]/gu;
-const BLANK = /[\t\n\v\f\r\u0085\u2028\u2029]+/g;
+const LINE_ENDS_AND_TABS = /[\t\n\v\f\r\u0085\u2028\u2029]+/g;
 
 /**
  * Makes one printable line of untrusted text: a run of line ends or tabs becomes a space, any other unprintable
  * character a question mark.
  */
-export const printable = (text: string): string => text.replace(BLANK, " ").replace(UNPRINTABLE, "?");
+export const printable = (text: string): string => text.replace(LINE_ENDS_AND_TABS, " ").replace(UNPRINTABLE, "?");
 
 /** Unprintable characters that JSON.stringify does not escape. */
 const UNPRINTABLE_IN_JSON = /[\p{Cf}\p{Zl}\p{Zp}\u007f-\u009f]/gu;

@@ -12,7 +12,7 @@ let longestFirst: string[] = [];
 
 /** Shortest text that is treated as a secret. A shorter text would also occur in lines by chance. */
 const MIN_SECRET_CHARS = 6;
-const HIDDEN = "[hidden]";
+const REPLACEMENT = "[hidden]";
 
 /** Adds texts that `redact` removes from now on. Null and texts of less than 6 characters are ignored. */
 export function addSecrets(...texts: readonly (string | null | undefined)[]): void {
@@ -54,7 +54,7 @@ export function addAddressSecrets(address: string | null, withPath = false): voi
 /** Returns the text with every secret of this process replaced by `[hidden]`. */
 export function redact(text: string): string {
   let redacted = text;
-  for (const secret of longestFirst) if (redacted.includes(secret)) redacted = redacted.replaceAll(secret, HIDDEN);
+  for (const secret of longestFirst) if (redacted.includes(secret)) redacted = redacted.replaceAll(secret, REPLACEMENT);
   return redacted;
 }
 

@@ -2,9 +2,9 @@ import { BoundedMap } from "./bounded-map.ts";
 
 /**
  * Fair shares of resources for which untrusted clients compete. A request counts under up to three names: its payer,
- * its client network, and the domain that it makes this process contact. The rules keep any one name from taking so
- * much that a request whose names hold less gets nothing. {@link Places} are held for a while and are never taken back;
- * a {@link FairQueue} holds entries that can be evicted.
+ * its client network, and the domain that it makes this process contact. The rules keep a name from taking so much that
+ * a request under other names gets nothing. {@link Places} are held for a while and are never taken back; a {@link
+ * FairQueue} has entries that can be evicted.
  */
 export interface Holder {
   /** Address of the wallet that pays. */
@@ -13,7 +13,7 @@ export interface Holder {
   client?: string | undefined;
   /** Registrable domain that is contacted; a platform with many subdomains counts as one. */
   domain?: string | undefined;
-  /** Whether the holder may use the reserved places, because it pays or is trusted for another reason. */
+  /** True if the holder may use the reserved places, because it pays or is trusted for another reason. */
   reserved?: boolean;
 }
 
@@ -55,7 +55,7 @@ export interface PlacesOptions {
   most?: Partial<Record<Dimension, number>>;
   /** Largest number of holders that wait for a place (default 1,024). */
   waiting?: number;
-  /** Returns milliseconds of a steady counter. */
+  /** Returns milliseconds of a monotonic counter. */
   now?: () => number;
 }
 
@@ -64,7 +64,8 @@ export interface Place {
   /** Releases the place; further calls have no effect. */
   leave(): void;
   /**
-   * Counts the place under another holder. @returns false when that holder's share has no room; then nothing changes
+   * Counts the place under another holder.
+   * @returns false when that holder's share has no room; then nothing changes
    */
   move(holder: Holder): boolean;
 }
@@ -90,46 +91,46 @@ interface Waiting extends Held {
 export class Places {
   readonly name: string;
   readonly size: number;
-  readonly #kept: number;
-  readonly #most: Partial<Record<string, number>>;
+  readonly #reservedSize: number;
+  readonly #maxPerName: Partial<Record<string, number>>;
   readonly #maxWaiting: number;
   readonly #now: () => number;
   readonly #held = new Counts();
   readonly #waiting = new Set<Waiting>();
   readonly #debts = new BoundedMap<string, { amount: number; at: number }>(MAX_DEBTORS);
-  #taken = 0;
-  #reserved = 0;
+  #takenCount = 0;
+  #reservedTaken = 0;
 
   /** @throws RangeError when all places would be reserved */
   constructor({ name, size, kept = 0, most = {}, waiting = 1_024, now = () => performance.now() }: PlacesOptions) {
     if (size < 1 || kept >= size) throw new RangeError(`${name}: ${kept} of ${size} places are kept, none is left`);
     this.name = name;
     this.size = size;
-    this.#kept = kept;
-    this.#most = most;
+    this.#reservedSize = kept;
+    this.#maxPerName = most;
     this.#maxWaiting = waiting;
     this.#now = now;
   }
 
   /** Number of places that are held. */
   get taken(): number {
-    return this.#taken;
+    return this.#takenCount;
   }
 
   /** Returns a place at once, or null when this holder can have none now. */
   tryTake(holder: Holder): Place | null {
     const held = toHeld(holder);
-    return this.#fits(held) ? this.#assign(held) : null;
+    return this.#hasShare(held) ? this.#assign(held) : null;
   }
 
   /**
-   * Waits for a place until `signal` aborts. @returns null after an abort, or when too many wait and this holder has
-   * the largest load
+   * Waits for a place until `signal` aborts.
+   * @returns null after an abort, or when too many wait and this holder has the largest load
    */
   async take(holder: Holder, signal?: AbortSignal): Promise<Place | null> {
     if (signal?.aborted) return null;
     const held = toHeld(holder);
-    if (this.#fits(held)) return this.#assign(held);
+    if (this.#hasShare(held)) return this.#assign(held);
     if (this.#waiting.size >= this.#maxWaiting && !this.#evictWaiting(held)) return null;
     return new Promise((resolve) => {
       const abort = () => waiting.done(null);
@@ -176,34 +177,34 @@ export class Places {
     return Math.max(0, ...names.map((name) => this.#held.count(name) + this.#debt(name)));
   }
 
-  #fits({ names, reserved }: Held): boolean {
-    const kept = reserved ? 0 : Math.max(0, this.#kept - this.#reserved);
-    const free = this.size - this.#taken - kept;
+  #hasShare({ names, reserved }: Held): boolean {
+    const kept = reserved ? 0 : Math.max(0, this.#reservedSize - this.#reservedTaken);
+    const free = this.size - this.#takenCount - kept;
     // The debt is limited here, so that a holder with a large debt still gets a place when nobody else holds one.
-    const maxDebt = this.size - this.#kept - 1;
+    const maxDebt = this.size - this.#reservedSize - 1;
     return (
       free > 0 &&
       names.every((name) => {
         const held = this.#held.count(name);
-        const most = this.#most[name.slice(0, name.indexOf(" "))] ?? this.size;
+        const most = this.#maxPerName[name.slice(0, name.indexOf(" "))] ?? this.size;
         return held < most && held + Math.min(this.#debt(name), maxDebt) < free;
       })
     );
   }
 
-  #count({ names, reserved }: Held, by: 1 | -1): void {
+  #addTaken({ names, reserved }: Held, by: 1 | -1): void {
     this.#held.add(names, by);
-    this.#taken += by;
-    if (reserved) this.#reserved += by;
+    this.#takenCount += by;
+    if (reserved) this.#reservedTaken += by;
   }
 
   #assign(first: Held): Place {
     let held: Held | null = first;
-    this.#count(first, 1);
+    this.#addTaken(first, 1);
     const change = (next: Held | null): void => {
-      if (held) this.#count(held, -1);
+      if (held) this.#addTaken(held, -1);
       held = next;
-      if (next) this.#count(next, 1);
+      if (next) this.#addTaken(next, 1);
     };
     return {
       leave: () => {
@@ -214,7 +215,7 @@ export class Places {
       move: (holder) => {
         const [before, next] = [held, toHeld(holder)];
         change(null);
-        const fits = before !== null && this.#fits(next);
+        const fits = before !== null && this.#hasShare(next);
         change(fits ? next : before);
         this.#admitWaiting();
         return fits;
@@ -231,7 +232,7 @@ export class Places {
       let next: { one: Waiting; load: number } | null = null;
       for (const one of this.#waiting) {
         const load = this.#load(one);
-        if ((next === null || load < next.load) && this.#fits(one)) next = { one, load };
+        if ((next === null || load < next.load) && this.#hasShare(one)) next = { one, load };
       }
       if (!next) return;
       next.one.done(this.#assign(next.one));
@@ -239,8 +240,8 @@ export class Places {
   }
 
   /**
-   * Ends the newest wait of the holder with the largest load, if that load exceeds the load of `held`. @returns whether
-   * a wait was ended
+   * Ends the newest wait of the holder with the largest load, if that load exceeds the load of `held`.
+   * @returns true if a wait was ended
    */
   #evictWaiting(held: Held): boolean {
     const waiting = new Counts();
@@ -274,11 +275,11 @@ export class FairQueue<T> {
   readonly name: string;
   readonly size: number;
   readonly #holders = new Map<T, string[]>();
-  /** Entries of each name, in the order in which they came. */
+  /** Entries of each name, in the order in which they were added. */
   readonly #entries = new Map<string, Set<T>>();
   /** Names by their number of entries. `#top` is the largest number of entries that a name has. */
   readonly #levels = new Map<number, Set<string>>();
-  #top = 0;
+  #largestCount = 0;
 
   constructor({ name, size }: FairQueueOptions) {
     this.name = name;
@@ -315,7 +316,7 @@ export class FairQueue<T> {
     for (const name of names) this.#change(name, (entries) => entries.delete(entry));
   }
 
-  #sizeOf(name: string): number {
+  #entryCountOf(name: string): number {
     return this.#entries.get(name)?.size ?? 0;
   }
 
@@ -324,11 +325,13 @@ export class FairQueue<T> {
    * least as many as each of `names`.
    */
   #evictable(names: readonly string[]): T | undefined {
-    for (const name of this.#levels.get(this.#top) ?? []) {
+    for (const name of this.#levels.get(this.#largestCount) ?? []) {
       if (names.includes(name)) continue;
       const entry = [...this.#entries.get(name)!].at(-1)!;
       const others = names.filter((one) => !this.#holders.get(entry)!.includes(one));
-      return others.length > 0 && others.every((one) => this.#sizeOf(one) + 1 < this.#top) ? entry : undefined;
+      return others.length > 0 && others.every((one) => this.#entryCountOf(one) + 1 < this.#largestCount)
+        ? entry
+        : undefined;
     }
     return undefined;
   }
@@ -341,7 +344,8 @@ export class FairQueue<T> {
     else this.#entries.delete(name);
     const level = this.#levels.get(entries.size) ?? new Set<string>();
     if (entries.size > 0) this.#levels.set(entries.size, level.add(name));
-    this.#top = Math.max(this.#top, entries.size);
-    while (this.#top > 0 && !this.#levels.get(this.#top)?.size) this.#levels.delete(this.#top--);
+    this.#largestCount = Math.max(this.#largestCount, entries.size);
+    while (this.#largestCount > 0 && !this.#levels.get(this.#largestCount)?.size)
+      this.#levels.delete(this.#largestCount--);
   }
 }

@@ -60,7 +60,11 @@ function combinations(labels: Readonly<Record<string, readonly string[] | null>>
 }
 
 /** Gauges of prom-client whose names end in `_total`, a suffix that only counters may have (promtool check metrics). */
-const MISNAMED = ["nodejs_active_resources_total", "nodejs_active_handles_total", "nodejs_active_requests_total"];
+const MISNAMED_GAUGES = [
+  "nodejs_active_resources_total",
+  "nodejs_active_handles_total",
+  "nodejs_active_requests_total",
+];
 
 let processRegistry: prom.Registry | null = null;
 
@@ -72,7 +76,7 @@ function processMetrics(): prom.Registry {
   if (processRegistry) return processRegistry;
   processRegistry = new prom.Registry();
   prom.collectDefaultMetrics({ register: processRegistry });
-  for (const name of MISNAMED) processRegistry.removeSingleMetric(name);
+  for (const name of MISNAMED_GAUGES) processRegistry.removeSingleMetric(name);
   return processRegistry;
 }
 

@@ -3,12 +3,12 @@ import Database from "better-sqlite3";
 /** One word of a text, and its compound with the next word when the two are often written as one word. */
 export interface SpelledWord {
   word: string;
-  /** The compound: `sha256` for `SHA-256`, `sha 256` and `sha_256`. Null when the next word stands for itself. */
+  /** The compound: `sha256` for `SHA-256`, `sha 256` and `sha_256`. Null when the two words are not written as one. */
   joined: string | null;
 }
 
 /** Longest word, in characters. Longer runs of letters are ignored. */
-const MAX_WORD = 40;
+const MAX_WORD_CHARS = 40;
 const WORD = /[\p{L}\p{N}]+/gu;
 
 /**
@@ -17,7 +17,7 @@ const WORD = /[\p{L}\p{N}]+/gu;
  */
 export function splitWords(text: string, most: number): SpelledWord[] {
   const separated = text.normalize("NFKC").replace(/(\p{Ll})(\p{Lu})/gu, "$1-$2");
-  const found = [...separated.matchAll(WORD)].filter(([word]) => word.length <= MAX_WORD).slice(0, most);
+  const found = [...separated.matchAll(WORD)].filter(([word]) => word.length <= MAX_WORD_CHARS).slice(0, most);
   return found.map((match, i) => {
     const word = match[0].toLowerCase();
     const next = found[i + 1];
@@ -68,7 +68,7 @@ export interface TextMatches {
 /** Largest number of words of a question that are searched for. Each takes a bit of {@link TextMatches.held}. */
 export const MAX_WORDS = 12;
 /** Largest number of words of a text that are indexed. */
-const MAX_INDEXED = 120;
+const MAX_INDEXED_WORDS = 120;
 /** Score of a word that matches only the text's kind, as a share of the score of a word that the text itself holds. */
 const KIND_SHARE = 0.4;
 /**
@@ -93,9 +93,9 @@ export class TextIndex {
   readonly #find: Database.Statement;
   readonly #kinds: Database.Statement;
   /** Number of words of each row; 0 when the row has no text. */
-  #lengths = new Uint16Array(1024);
-  #rows = 0;
-  #words = 0;
+  #wordCounts = new Uint16Array(1024);
+  #rowCount = 0;
+  #totalWords = 0;
 
   /** @param kinds words that people use for each kind, by the kind's name */
   constructor(kinds: Readonly<Record<string, string>>) {
@@ -103,7 +103,8 @@ export class TextIndex {
     this.#db.exec(`CREATE VIRTUAL TABLE texts USING fts5(text, kind, content='', contentless_delete=1, ${tokens})`);
     this.#db.exec(`CREATE VIRTUAL TABLE kinds USING fts5(name UNINDEXED, words, ${tokens})`);
     const add = this.#db.prepare("INSERT INTO kinds (name, words) VALUES (?, ?)");
-    for (const [name, words] of Object.entries(kinds)) add.run(kindWord(name), toIndexedWords(words, MAX_INDEXED));
+    for (const [name, words] of Object.entries(kinds))
+      add.run(kindWord(name), toIndexedWords(words, MAX_INDEXED_WORDS));
     this.#insert = this.#db.prepare("INSERT INTO texts (rowid, text, kind) VALUES (?, ?, ?)");
     this.#remove = this.#db.prepare("DELETE FROM texts WHERE rowid = ?");
     this.#find = this.#db.prepare("SELECT rowid FROM texts WHERE texts MATCH ?").pluck();
@@ -118,23 +119,23 @@ export class TextIndex {
   }
 
   #put(row: number, indexedText: IndexedText | null): void {
-    if (row >= this.#lengths.length) {
-      const longer = new Uint16Array(Math.max(row + 1, this.#lengths.length * 2));
-      longer.set(this.#lengths);
-      this.#lengths = longer;
+    if (row >= this.#wordCounts.length) {
+      const longer = new Uint16Array(Math.max(row + 1, this.#wordCounts.length * 2));
+      longer.set(this.#wordCounts);
+      this.#wordCounts = longer;
     }
-    if (this.#lengths[row]! > 0) {
+    if (this.#wordCounts[row]! > 0) {
       this.#remove.run(row);
-      this.#rows--;
-      this.#words -= this.#lengths[row]!;
-      this.#lengths[row] = 0;
+      this.#rowCount--;
+      this.#totalWords -= this.#wordCounts[row]!;
+      this.#wordCounts[row] = 0;
     }
     if (indexedText === null) return;
-    const text = toIndexedWords(indexedText.text, MAX_INDEXED);
+    const text = toIndexedWords(indexedText.text, MAX_INDEXED_WORDS);
     this.#insert.run(row, text, kindWord(indexedText.kind));
-    this.#lengths[row] = text.split(" ").length;
-    this.#rows++;
-    this.#words += this.#lengths[row]!;
+    this.#wordCounts[row] = text.split(" ").length;
+    this.#rowCount++;
+    this.#totalWords += this.#wordCounts[row]!;
   }
 
   /**
@@ -152,7 +153,7 @@ export class TextIndex {
         i++;
       } else if (!SMALL_NUMBER.test(word)) found.push({ word, ...this.#rowsOf(word, byKind) });
     }
-    return this.#score(found);
+    return this.#scoreMatches(found);
   }
 
   #rowsOf(word: string, byKind: boolean): { own: number[]; share: number; kin: number[] } {
@@ -163,17 +164,17 @@ export class TextIndex {
     return { own: this.#find.all(`text : ${quote(word)} *`) as number[], share: PREFIX_SHARE, kin };
   }
 
-  #score(found: readonly { word: string; own: number[]; share: number; kin: number[] }[]): TextMatches {
-    const held = new Uint16Array(this.#lengths.length);
-    const scores = new Float32Array(this.#lengths.length);
-    const mean = this.#words / Math.max(1, this.#rows);
+  #scoreMatches(found: readonly { word: string; own: number[]; share: number; kin: number[] }[]): TextMatches {
+    const held = new Uint16Array(this.#wordCounts.length);
+    const scores = new Float32Array(this.#wordCounts.length);
+    const mean = this.#totalWords / Math.max(1, this.#rowCount);
     const weights = found.map(({ own, share, kin }, n) => {
       const holding = Math.max(own.length, kin.length);
-      const weight = Math.log(1 + (Math.max(0, this.#rows - holding) + 0.5) / (holding + 0.5));
+      const weight = Math.log(1 + (Math.max(0, this.#rowCount - holding) + 0.5) / (holding + 0.5));
       const add = (row: number, part: number): void => {
         if (held[row]! & (1 << n)) return;
         held[row]! |= 1 << n;
-        scores[row]! += (weight * part * (K1 + 1)) / (1 + K1 * (1 - B + (B * this.#lengths[row]!) / mean));
+        scores[row]! += (weight * part * (K1 + 1)) / (1 + K1 * (1 - B + (B * this.#wordCounts[row]!) / mean));
       };
       for (const row of own) add(row, share);
       for (const row of kin) add(row, KIND_SHARE);

@@ -4,9 +4,9 @@ import { setImmediate as turn } from "node:timers/promises";
 import { CompressStream, compress } from "zstd-napi";
 import binding from "zstd-napi/binding.js";
 
-const LEVEL = { compressionLevel: 3 };
+const COMPRESSION_OPTIONS = { compressionLevel: 3 };
 /** Texts up to this size are compressed in one call, since opening a stream costs some milliseconds. */
-const AT_ONCE_BYTES = 1024 * 1024;
+const MAX_SINGLE_CALL_BYTES = 1024 * 1024;
 
 /** A zstd frame, and the hash and size of its text. */
 export interface PackedText {
@@ -23,7 +23,7 @@ export interface PackedText {
  */
 export class ZstdPacking {
   readonly #hash = createHash("sha256");
-  readonly #held: Uint8Array[] = [];
+  readonly #pieces: Uint8Array[] = [];
   #stream: ReturnType<typeof openStream> | null;
   #bytes = 0;
 
@@ -43,22 +43,24 @@ export class ZstdPacking {
   async add(piece: Uint8Array): Promise<void> {
     this.#hash.update(piece);
     this.#bytes += piece.length;
-    this.#held.push(piece);
-    if (!this.#stream && this.#bytes <= AT_ONCE_BYTES) return;
+    this.#pieces.push(piece);
+    if (!this.#stream && this.#bytes <= MAX_SINGLE_CALL_BYTES) return;
     this.#stream ??= openStream();
     const { frame } = this.#stream;
-    for (const held of this.#held.splice(0)) if (!frame.write(held)) await once(frame, "drain");
+    for (const held of this.#pieces.splice(0)) if (!frame.write(held)) await once(frame, "drain");
   }
 
-  /** Ends the frame and returns it. Called once. */
+  /** Ends the frame and returns it. May be called only once. */
   async end(): Promise<PackedText> {
-    const packed = this.#stream ? await closeStream(this.#stream) : compress(Buffer.concat(this.#held), LEVEL);
+    const packed = this.#stream
+      ? await closeStream(this.#stream)
+      : compress(Buffer.concat(this.#pieces), COMPRESSION_OPTIONS);
     return { packed, sha256: this.#hash.digest("hex"), bytes: this.#bytes };
   }
 }
 
 function openStream() {
-  const frame = new CompressStream(LEVEL);
+  const frame = new CompressStream(COMPRESSION_OPTIONS);
   const packed: Buffer[] = [];
   frame.on("data", (chunk: Buffer) => packed.push(chunk));
   const ended = once(frame, "end");
@@ -76,7 +78,7 @@ async function closeStream({ frame, ended, packed }: ReturnType<typeof openStrea
 /** Size of the buffer for decompressed bytes: the largest block of zstd. */
 const BLOCK_BYTES = 128 * 1024;
 /** Decompressed bytes between two yields to the event loop, about 4 ms of work. */
-const TURN_BYTES = 4 * 1024 * 1024;
+const BYTES_PER_YIELD = 4 * 1024 * 1024;
 
 /** Thrown for bytes that are not exactly one zstd frame, or decompress to more than allowed. */
 export class BadFrame extends Error {
@@ -110,7 +112,7 @@ export async function streamFrame(
     // After a full block the decompressor may hold more output, even when all input was consumed.
     more = rest.length > 0 || (!ended && produced === block.length);
     if (produced > 0) onChunk(block.subarray(0, produced));
-    if (sinceYield < TURN_BYTES) continue;
+    if (sinceYield < BYTES_PER_YIELD) continue;
     sinceYield = 0;
     await turn();
   }

@@ -8,7 +8,7 @@ import type { FoldFolder } from "../infra/log/fold-file.ts";
 import type { Log } from "../infra/log/log.ts";
 import type { Store } from "../infra/store/store.ts";
 import type { Logger, Metrics } from "../infra/telemetry.ts";
-import type { ProbeTools } from "../pipelines/1-observe/probe/probe.ts";
+import type { ProbeDeps } from "../pipelines/1-observe/probe/probe.ts";
 import { createReader } from "../pipelines/1-observe/reading/reader.ts";
 import { Asks } from "./answers/asks.ts";
 import { Checks } from "./answers/check.ts";
@@ -96,7 +96,7 @@ export interface ServingDeps {
   /** Counts which endpoints clients check; absent: nothing is counted. */
   demand?: Demand;
   /** The parts needed to probe a listing; absent: this process probes nothing. */
-  looks?: ProbeTools;
+  looks?: ProbeDeps;
   /** Our own addresses in addition to `baseUrl`. */
   ownAddresses?: readonly string[];
   /** How receivers of watchers are reached, and the log that holds watchers; absent: no watcher is accepted. */

@@ -4,7 +4,7 @@ import { dirname, resolve } from "node:path";
 import type { Config } from "../../infra/config.ts";
 import { broken, type Finding, off, ok, warn } from "../../infra/finding.ts";
 import { hasKeyring, loadKeys, loadSecret, loadSigner, readRing } from "../../infra/keys/keys.ts";
-import { dataFolders, OBSERVER_SECRET } from "../../pipelines/roles/data-folder.ts";
+import { foldersOf, OBSERVER_SECRET } from "../../pipelines/roles/data-folder.ts";
 
 /** The roles that may run on this machine; `start` is all of them in one process. */
 const ROLES = ["start", "observe", "own", "publish", "serve"] as const;
@@ -34,7 +34,7 @@ export async function diskFindings({ data_dir }: Pick<Config, "data_dir">): Prom
 
 /** Checks that the keys and secrets which the role needs exist, and that only their owner can read them. */
 export async function keyFindings({ data_dir, log }: Pick<Config, "data_dir" | "log">, role: Role): Promise<Finding[]> {
-  const dir = dataFolders(data_dir).keys;
+  const dir = foldersOf(data_dir).keys;
   if (!hasKeyring(dir)) {
     const says = `no keys in ${dir} yet`;
     return [

@@ -8,7 +8,7 @@ import { openStore, type StoreName } from "../../infra/store/open.ts";
 import { createLogger } from "../../infra/telemetry.ts";
 import { CHECKPOINT } from "../../pipelines/published/objects.ts";
 import { LOG_TOPICS } from "../../pipelines/record/topics.ts";
-import { dataFolders } from "../../pipelines/roles/data-folder.ts";
+import { foldersOf } from "../../pipelines/roles/data-folder.ts";
 import { examineRecord } from "../../pipelines/roles/record-identity.ts";
 import { withOpen } from "../files.ts";
 import type { Role } from "./machine.ts";
@@ -16,7 +16,7 @@ import type { Role } from "./machine.ts";
 /** Opens the log without creating topics. */
 const openSilently = (config: Config, known?: KnownLog): Promise<Log> => {
   const kafka = { ...config.kafka, create: false };
-  return openLog({ ...config, kafka }, LOG_TOPICS, dataFolders(config.data_dir).log, createLogger("silent"), known);
+  return openLog({ ...config, kafka }, LOG_TOPICS, foldersOf(config.data_dir).log, createLogger("silent"), known);
 };
 
 /** Ignores the error of a log that does not exist yet: the first role that starts creates it. */
@@ -31,11 +31,11 @@ const unlessNotBegun = (error: unknown) => {
 export async function recordFindings(config: Config, role: Role): Promise<Finding[]> {
   if (role === "serve") return [off("record", "serve has no private store to compare the log with")];
   const found = await examineRecord(config);
-  if (found === null) return [off("record", "none yet: the first start makes it")];
-  const { known, says, holdAgainst } = found;
-  const dir = dataFolders(config.data_dir).log;
+  if (found === null) return [off("record", "none here yet: the first start makes it")];
+  const { known, description: says, checkLog } = found;
+  const dir = foldersOf(config.data_dir).log;
   if (config.log === null && !existsSync(logFileIn(dir))) refuseNewLog(dir, known);
-  else await withOpen(openSilently(config, known), holdAgainst).catch(unlessNotBegun);
+  else await withOpen(openSilently(config, known), checkLog).catch(unlessNotBegun);
   return [ok("record", says)];
 }
 
@@ -44,7 +44,7 @@ export async function recordFindings(config: Config, role: Role): Promise<Findin
  * created.
  */
 export async function logFindings(config: Config): Promise<Finding[]> {
-  const dir = dataFolders(config.data_dir).log;
+  const dir = foldersOf(config.data_dir).log;
   if (config.log === null && !existsSync(logFileIn(dir)))
     return [off("log", `none in ${dir} yet: the first start makes it`)];
   return withOpen(openSilently(config), async (log) => {
@@ -80,7 +80,7 @@ export async function storeFindings(config: Config, role: Role, name: StoreName)
   const way = name === "orders" && !sells ? undefined : STORE_ACCESS[role][name];
   if (way === undefined) return [off(`store.${name}`, `${role} does not open it`)];
   const address = config.stores[name];
-  if (address === null) return [folderFinding(name, dataFolders(config.data_dir)[name], way)];
+  if (address === null) return [folderFinding(name, foldersOf(config.data_dir)[name], way)];
   return withOpen(openStore(config, name, "", way === "writes"), async (store) => {
     const head = name === "public" ? await store.head(CHECKPOINT) : null;
     const has = name === "public" ? `, ${head ? "with a checkpoint" : "nothing published yet"}` : "";

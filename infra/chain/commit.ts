@@ -23,7 +23,7 @@ const segment = z
     first: offset,
     last: offset,
     /**
-     * Number of rows in the file, and number of records in its range that are not rows but stand in the `rejects` file.
+     * Number of rows in the file, and number of records in its range that are not rows but are in the `rejects` file.
      */
     rows: offset,
     rejected: offset,
@@ -93,7 +93,7 @@ export interface ChainPartition {
   partition: number;
 }
 
-const COMMIT = /\/commit\/(\d{20})\.json$/;
+const COMMIT_KEY = /\/commit\/(\d{20})\.json$/;
 
 /** Prefix of all chains; below it is a folder for each log. */
 export const COMMIT_CHAIN_PREFIX = "lake/";
@@ -110,7 +110,7 @@ export function commitKey(folder: string, n: number): string {
 
 /** Returns the number of the commit with this key, or null when the key does not belong to a commit. */
 export function commitNumber(key: string): number | null {
-  const found = COMMIT.exec(key);
+  const found = COMMIT_KEY.exec(key);
   return found ? Number(found[1]) : null;
 }
 

@@ -46,12 +46,15 @@ interface SegmentContent {
 export type CommitResult = { won: boolean; head: ChainHead };
 
 /**
- * The commit chain of one partition of a log: a list of numbered commits that record which positions of the log stand
- * in which immutable files. A file belongs to the chain once a commit that adds it exists. Any number of processes may
+ * The commit chain of one partition of a log: a list of numbered commits that record which positions of the log are in
+ * which immutable files. A file belongs to the chain once a commit that adds it exists. Any number of processes may
  * write; exactly one of them creates the commit of each number.
  */
 export interface Chain extends ChainPartition {
-  /** The newest head. @throws DamagedChain naming the object that is missing or unsound. */
+  /**
+   * Reads the newest head.
+   * @throws DamagedChain naming the object that is missing or unsound
+   */
   head(): Promise<ChainHead>;
   /**
    * Writes the next commit. The proposal loses when another process has meanwhile moved `next`, removed a file that the
@@ -67,7 +70,8 @@ export interface Chain extends ChainPartition {
   /** Reads a segment or its `rejects` and checks the sha256. @throws DamagedChain */
   readSegment(file: Pick<SegmentRef, "file" | "bytes" | "sha256">): Promise<Uint8Array>;
   /**
-   * Deletes a segment of this process whose commit lost. Keeps the segment and returns false when it is live after all.
+   * Deletes a segment of this process whose commit lost. If the segment is live after all, it is kept, and the result
+   * is false.
    */
   dropSegment(ref: SegmentRef): Promise<boolean>;
   /** Yields every commit from the first on, and checks that each follows from the previous one. */
@@ -87,7 +91,7 @@ class StoreChain implements Chain {
   readonly #folder: string;
   readonly #writer = randomBytes(8).toString("hex");
   /** Number of names for data files that this process has used. */
-  #written = 0;
+  #usedNames = 0;
   #head = EMPTY_HEAD;
 
   constructor(store: Store, partition: ChainPartition) {
@@ -143,11 +147,14 @@ class StoreChain implements Chain {
     return n % SNAPSHOT_EVERY === 0 ? { ...plain, live: [...live] } : plain;
   }
 
-  /** Creates the commit. @returns whether the stored commit of its number is the one of this process */
+  /**
+   * Creates the commit.
+   * @returns true if the stored commit with its number is that of this process
+   */
   async #create(commit: Commit): Promise<boolean> {
     const key = commitKey(this.#folder, commit.n);
     const bytes = canonicalBytes(commit);
-    refuseUnreadable(bytes, key, commit.n);
+    checkReadable(bytes, key, commit.n);
     const { result } = await this.#store.create(key, bytes, { contentType: "application/json" });
     if (result === "created") return true;
     // An earlier attempt may have stored our commit although its answer was lost. A commit of another process differs
@@ -173,7 +180,7 @@ class StoreChain implements Chain {
     const sha256 = sha256hex(bytes);
     // The name has 32 random bits, so it is rarely taken, and almost never three times in a row.
     for (let tries = 0; tries < 3; tries++) {
-      const tag = sha256hex(`${sha256} ${this.#writer} ${this.#written++}`).slice(0, 8);
+      const tag = sha256hex(`${sha256} ${this.#writer} ${this.#usedNames++}`).slice(0, 8);
       const file = dataKey(this.#folder, first, last, tag, kind);
       const { result } = await this.#store.create(file, bytes, { contentType: "application/octet-stream" });
       if (result === "created") return { file, bytes: bytes.byteLength, sha256 };
@@ -206,7 +213,7 @@ class StoreChain implements Chain {
  * Refuses a commit that readers would reject. Since a commit is never replaced, a bad commit would block the chain for
  * ever.
  */
-function refuseUnreadable(bytes: Uint8Array, key: string, n: number): void {
+function checkReadable(bytes: Uint8Array, key: string, n: number): void {
   try {
     parseCommit(bytes, key, n);
   } catch (error) {
@@ -261,7 +268,7 @@ async function readHead(store: Store, folder: string, known: ChainHead): Promise
     for (let i = 0; i < SNAPSHOT_EVERY; i++) {
       const commit = await readCommit(store, folder, head.n + 1);
       if (!commit) return head;
-      head = naming(folder, commit.n, () => follow(head, commit, folder));
+      head = withCommitInError(folder, commit.n, () => follow(head, commit, folder));
     }
   }
   const last = await findLast(store, folder, head.n);
@@ -281,7 +288,7 @@ async function* readHistory(store: Store, folder: string): AsyncGenerator<Commit
   let head = EMPTY_HEAD;
   for (let n = 0; n <= last; n += SNAPSHOT_EVERY) {
     for (const commit of await readRange(store, folder, n, Math.min(n + SNAPSHOT_EVERY - 1, last))) {
-      head = naming(folder, commit.n, () => follow(head, commit, folder));
+      head = withCommitInError(folder, commit.n, () => follow(head, commit, folder));
       yield commit;
     }
   }
@@ -290,9 +297,9 @@ async function* readHistory(store: Store, folder: string): AsyncGenerator<Commit
 async function loadHead(store: Store, folder: string, last: number): Promise<ChainHead> {
   const base = last - (last % SNAPSHOT_EVERY);
   const [snapshot, ...later] = await readRange(store, folder, base, last);
-  let head = naming(folder, base, () => headOfSnapshot(snapshot!, folder));
-  if (base === 0) head = naming(folder, 0, () => follow(EMPTY_HEAD, snapshot!, folder));
-  for (const commit of later) head = naming(folder, commit.n, () => follow(head, commit, folder));
+  let head = withCommitInError(folder, base, () => headOfSnapshot(snapshot!, folder));
+  if (base === 0) head = withCommitInError(folder, 0, () => follow(EMPTY_HEAD, snapshot!, folder));
+  for (const commit of later) head = withCommitInError(folder, commit.n, () => follow(head, commit, folder));
   return head;
 }
 
@@ -329,7 +336,7 @@ async function findLast(store: Store, folder: string, known: number): Promise<nu
 /**
  * Runs `work` on commit `n`, which was read from the store. A BadProposal becomes a DamagedChain that names the commit.
  */
-function naming<T>(folder: string, n: number, work: () => T): T {
+function withCommitInError<T>(folder: string, n: number, work: () => T): T {
   try {
     return work();
   } catch (error) {

@@ -4,7 +4,7 @@ import { BadProposal, type Commit, isDataKey, type SegmentRef, SNAPSHOT_EVERY } 
 export interface ChainHead {
   /** Number of the last commit, -1 before the first. */
   n: number;
-  /** First position of the log that no commit covers; reading goes on there. */
+  /** First position of the log that no commit covers. Reading continues there. */
   next: number;
   /** Event id of the log record at next - 1; null when the chain has no record yet or its last commit is a gap. */
   lastEventId: string | null;

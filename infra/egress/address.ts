@@ -18,17 +18,20 @@ export interface AddressRules {
 
 export type AddressVerdict = { ok: true } | { ok: false; reason: "address" | "own_address"; says: string };
 
-const range = (text: string): Range => ipaddr.parseCIDR(text);
+const parseRange = (text: string): Range => ipaddr.parseCIDR(text);
 
 /** Azure's WireServer (metadata, health, keys): a public address that leads to the host of a virtual machine. */
-const AZURE_HOST = range("168.63.129.16/32");
-const GLOBAL_V6 = range("2000::/3");
-/** Inside 2000::/3 and not the public internet (IANA special registry): Teredo, ORCHID, benchmarks; 6to4; documentation. */
-const SPECIAL_V6 = ["2001::/23", "2002::/16", "2001:db8::/32", "3fff::/20"].map(range);
+const AZURE_HOST = parseRange("168.63.129.16/32");
+const GLOBAL_V6 = parseRange("2000::/3");
+/**
+ * Networks inside 2000::/3 that are not the public internet (IANA special registry): Teredo, ORCHID, benchmarks; 6to4;
+ * documentation.
+ */
+const SPECIAL_V6 = ["2001::/23", "2002::/16", "2001:db8::/32", "3fff::/20"].map(parseRange);
 /** IPv6 forms whose packets go to the IPv4 address inside: v4-mapped and the well-known NAT64 prefix (RFC 6052). */
-const CARRIES_V4 = ["::ffff:0:0/96", "64:ff9b::/96"].map(range);
+const V4_EMBEDDING = ["::ffff:0:0/96", "64:ff9b::/96"].map(parseRange);
 
-const within = (address: Address, [network, bits]: Range): boolean =>
+const isInRange = (address: Address, [network, bits]: Range): boolean =>
   address.kind() === network.kind() && address.match(network, bits);
 
 /**
@@ -38,13 +41,17 @@ const within = (address: Address, [network, bits]: Range): boolean =>
 export function parseAddress(text: string): Address | null {
   const family = isIP(text);
   if (family === 0 || text.includes("%")) return null;
-  // WHATWG URL rewrites the dotted `::8.8.8.8` first: ipaddr.js would read it as v4-mapped, the network stack does not.
+  // WHATWG URL first rewrites the dotted form `::8.8.8.8`, which ipaddr.js would read as v4-mapped, while the network
+  // stack does not.
   const address = ipaddr.parse(family === 6 ? new URL(`http://[${text}]`).hostname.slice(1, -1) : text);
-  if (!CARRIES_V4.some((form) => within(address, form))) return address;
+  if (!V4_EMBEDDING.some((form) => isInRange(address, form))) return address;
   return new ipaddr.IPv4(address.toByteArray().slice(12));
 }
 
-/** Key of an address's network: a whole IPv4 address, or the 56 bits of IPv6 that one household or machine gets. */
+/**
+ * Returns the key of an address's network: a whole IPv4 address, or the 56 bits of IPv6 that one household or machine
+ * gets.
+ */
 export const networkKey = (address: Address): string =>
   address.kind() === "ipv4"
     ? address.toString()
@@ -57,10 +64,13 @@ export function sameAddress(a: string | undefined, b: string): boolean {
   return left !== null && right !== null && left.toString() === right.toString();
 }
 
-/** Allows public unicast alone. Deny-lists of libraries miss forms: ipaddr.js 2.5 calls `::7f00:1` "unicast". */
+/**
+ * Is this a public unicast address? Only these are allowed, since deny-lists of libraries miss forms: ipaddr.js 2.5
+ * classifies `::7f00:1` as "unicast".
+ */
 function isPublic(address: Address): boolean {
-  if (address instanceof ipaddr.IPv4) return address.range() === "unicast" && !within(address, AZURE_HOST);
-  return within(address, GLOBAL_V6) && !SPECIAL_V6.some((special) => within(address, special));
+  if (address instanceof ipaddr.IPv4) return address.range() === "unicast" && !isInRange(address, AZURE_HOST);
+  return isInRange(address, GLOBAL_V6) && !SPECIAL_V6.some((special) => isInRange(address, special));
 }
 
 /** May we connect to this address? */
@@ -69,13 +79,13 @@ export function validateAddress(text: string, rules: AddressRules): AddressVerdi
   if (address === null) return { ok: false, reason: "address", says: `${text} is not an address` };
   if (address.range() === "loopback" && rules.allowLoopback) return { ok: true };
   if (!isPublic(address)) return { ok: false, reason: "address", says: `${text} is no public address` };
-  if (!rules.own.some((own) => within(address, own))) return { ok: true };
+  if (!rules.own.some((own) => isInRange(address, own))) return { ok: true };
   return { ok: false, reason: "own_address", says: `${text} is an address of ours` };
 }
 
 /**
- * Our own addresses: those of this machine's interfaces and the configured ones, since a public address of ours may be on
- * no interface.
+ * Returns our own addresses: those of this machine's interfaces and the configured ones, since a public address of ours
+ * may be on no interface.
  * @throws TypeError when a configured one is neither an address nor a network in CIDR form.
  */
 export function ownRanges(configured: readonly string[]): Range[] {
@@ -89,7 +99,7 @@ export function ownRanges(configured: readonly string[]): Range[] {
   });
 }
 
-/** Source addresses of connections, on this machine; where a list is empty the system chooses. */
+/** Source addresses of connections, on this machine. If a list is empty, the system chooses. */
 export interface Sources {
   /** For requests that name us in User-Agent. */
   declared: readonly string[];
@@ -121,7 +131,7 @@ export type Resolve = (host: string) => Promise<readonly string[]>;
 
 /**
  * Resolver for strangers' names: asks the name servers and reads neither the hosts file nor search domains, so a name
- * means the same here as anywhere. It does not use getaddrinfo, whose four threads a slow name server would hold.
+ * means the same here as anywhere. It does not use getaddrinfo, since a slow name server would occupy its four threads.
  * `localhost` and names under it are the loopback addresses (RFC 6761 section 6.3); only development lets them through.
  * @param servers `address:port` of the name servers to ask; default: the machine's.
  */
@@ -137,13 +147,15 @@ export function systemResolve(servers?: readonly string[]): Resolve {
   };
 }
 
-/** For development: resolves every name to one address, where a stand-in on this machine answers. */
+/**
+ * Makes a resolver for development: it resolves every name to one address, at which a stand-in on this machine answers.
+ */
 export const resolveTo =
   (address: string): Resolve =>
   async () => [address];
 
 export interface UrlRules extends AddressRules {
-  /** Ports that are allowed in addition to 80 and 443. */
+  /** Allowed ports besides 80 and 443. */
   extraPorts: readonly number[];
 }
 
@@ -162,22 +174,26 @@ type UrlVerdict = { ok: true; target: Target } | { ok: false; reason: RefusalRea
 
 const MAX_URL_CHARS = 8_192;
 
-/** Top-level names of local networks, never of the internet (RFC 6761, 6762, 7686, 8375; `.internal` by ICANN). */
+/**
+ * Top-level names of local networks, which are never names of the internet (RFC 6761, 6762, 7686, 8375; `.internal` by
+ * ICANN).
+ */
 const LOCAL_NAMES = ["local", "internal", "onion", "home.arpa"];
 const LABEL = /^[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?$/;
 
-const no = (reason: RefusalReason, says: string): UrlVerdict => ({ ok: false, reason, says });
+const refuse = (reason: RefusalReason, says: string): UrlVerdict => ({ ok: false, reason, says });
 
 const isUnder = (host: string, name: string): boolean => host === name || host.endsWith(`.${name}`);
 
 function validateName(host: string, allowLoopback: boolean): UrlVerdict | null {
   const labels = host.split(".");
-  if (host.length > 253 || !labels.every((label) => LABEL.test(label))) return no("host", `${host} is not a host name`);
+  if (host.length > 253 || !labels.every((label) => LABEL.test(label)))
+    return refuse("host", `${host} is not a host name`);
   const local = LOCAL_NAMES.find((name) => isUnder(host, name));
-  if (local !== undefined) return no("host", `names under .${local} are not on the internet`);
+  if (local !== undefined) return refuse("host", `names under .${local} are not on the internet`);
   if (allowLoopback) return null;
-  if (isUnder(host, "localhost")) return no("host", "localhost is not on the internet");
-  if (labels.length === 1) return no("host", `${host} is a plain name, not one of the internet`);
+  if (isUnder(host, "localhost")) return refuse("host", "localhost is not on the internet");
+  if (labels.length === 1) return refuse("host", `${host} is a plain name, not one of the internet`);
   return null;
 }
 
@@ -186,14 +202,14 @@ function validateName(host: string, allowLoopback: boolean): UrlVerdict | null {
  * address they stand for; the checks then see only that form.
  */
 export function validateUrl(text: string, rules: UrlRules): UrlVerdict {
-  if (text.length > MAX_URL_CHARS) return no("bad_url", `longer than ${MAX_URL_CHARS} characters`);
-  // The parser drops tabs and line ends silently: another url than the given one would be fetched.
-  if (/\p{Cc}/u.test(text)) return no("bad_url", "control characters in the url");
+  if (text.length > MAX_URL_CHARS) return refuse("bad_url", `longer than ${MAX_URL_CHARS} characters`);
+  // The parser drops tabs and line ends silently, so another url than the given one would be fetched.
+  if (/\p{Cc}/u.test(text)) return refuse("bad_url", "control characters in the url");
   const url = parseUrl(text);
-  if (url === null) return no("bad_url", "not a url");
+  if (url === null) return refuse("bad_url", "not a url");
   if (url.protocol !== "http:" && url.protocol !== "https:")
-    return no("scheme", `${url.protocol} is not http or https`);
-  if (url.username !== "" || url.password !== "") return no("userinfo", "user or password in the url");
+    return refuse("scheme", `${url.protocol} is not http or https`);
+  if (url.username !== "" || url.password !== "") return refuse("userinfo", "user or password in the url");
   const tls = url.protocol === "https:";
   const port = url.port === "" ? (tls ? 443 : 80) : Number(url.port);
   const host = url.hostname.replace(/\.$/, "").replace(/^\[(.*)\]$/, "$1");
@@ -206,6 +222,6 @@ export function validateUrl(text: string, rules: UrlRules): UrlVerdict {
     if (refusal) return refusal;
   }
   const allowed = port === 80 || port === 443 || rules.extraPorts.includes(port) || (rules.allowLoopback && port > 0);
-  if (!allowed) return no("port", `port ${port} is not fetched`);
+  if (!allowed) return refuse("port", `port ${port} is not fetched`);
   return { ok: true, target: { url, tls, host, port, literal } };
 }

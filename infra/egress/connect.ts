@@ -5,8 +5,8 @@ import { type AddressRules, parseAddress, type Resolve, sameAddress, type Target
 import type { Certificate, Limits, RefusalReason, TracedHop } from "./egress.ts";
 
 /**
- * Why there is no connection. refused: the address is not allowed. transport: the stranger's name, host or TLS failed.
- * ours: this machine could not try, so the stranger is not at fault.
+ * Why there is no connection. refused: the address is not allowed. transport: resolving the stranger's name, connecting
+ * or TLS failed. ours: this machine could not try, so the stranger is not at fault.
  */
 export type ConnectFault =
   | { fault: "refused"; reason: RefusalReason; says: string }
@@ -14,34 +14,34 @@ export type ConnectFault =
 
 export type Connected = { socket: Socket; remoteAddress: string };
 
-/** Certificates of a chain that are told; longer chains are cut. */
-const MAX_CHAIN = 10;
+/** Most certificates of a chain that are reported; longer chains are cut. */
+const MAX_CHAIN_LENGTH = 10;
 
-const nameOf = (of: DetailedPeerCertificate["subject"] | undefined): string => {
+const certificateName = (of: DetailedPeerCertificate["subject"] | undefined): string => {
   const { CN, O } = (of ?? {}) as Record<string, string | string[] | undefined>;
   return [CN ?? O ?? ""].flat().join(", ").slice(0, 200);
 };
 
-const timeOf = (text: string): string => {
+const certificateTime = (text: string): string => {
   const at = Date.parse(text);
   return Number.isNaN(at) ? "" : new Date(at).toISOString();
 };
 
-/** How a connection is secured, or null for one that is not. */
+/** Returns how a connection is secured; null for a connection without TLS. */
 export function tlsOf(socket: Socket): TracedHop["tls"] {
   if (!(socket instanceof TLSSocket)) return null;
   const chain: Certificate[] = [];
   const seen = new Set<string>();
   let next: DetailedPeerCertificate | undefined = socket.getPeerCertificate(true);
-  while (next?.raw && chain.length < MAX_CHAIN) {
+  while (next?.raw && chain.length < MAX_CHAIN_LENGTH) {
     const sha256 = createHash("sha256").update(next.raw).digest("hex");
     // A root is its own issuer.
     if (seen.has(sha256)) break;
     seen.add(sha256);
     const { subject, issuer, valid_from, valid_to } = next;
     chain.push({
-      ...{ sha256, subject: nameOf(subject), issuer: nameOf(issuer) },
-      ...{ valid_from: timeOf(valid_from), valid_to: timeOf(valid_to) },
+      ...{ sha256, subject: certificateName(subject), issuer: certificateName(issuer) },
+      ...{ valid_from: certificateTime(valid_from), valid_to: certificateTime(valid_to) },
     });
     next = next.issuerCertificate;
   }
@@ -61,7 +61,10 @@ export interface ConnectOptions {
   dial?: (address: string, port: number, source?: string) => Socket;
 }
 
-/** Error codes when this machine lacks files, ports, memory or routes, or its name server does not run. */
+/**
+ * Error codes for a lack of files, ports, memory or routes on this machine, or for a name server of ours that does not
+ * run.
+ */
 const OUR_CODES = new Set(
   "EMFILE ENFILE ENOBUFS ENOMEM EADDRNOTAVAIL ENETUNREACH ENETDOWN EACCES EPERM ECONNREFUSED_DNS".split(" "),
 );
@@ -69,7 +72,7 @@ const OUR_CODES = new Set(
  * Most addresses that are tried, one after the other. They share the time to connect, so each has more than the second
  * after which a lost packet is sent again.
  */
-const MAX_TRIES = 2;
+const MAX_ADDRESSES_TRIED = 2;
 
 const codeOf = (error: unknown): string =>
   (error as NodeJS.ErrnoException | null)?.code ?? (error instanceof Error ? error.message : "unknown fault");
@@ -77,8 +80,8 @@ const codeOf = (error: unknown): string =>
 const faultOf = (code: string, says: string): ConnectFault =>
   OUR_CODES.has(code) ? { fault: "ours", says: `our side: ${says}` } : { fault: "transport", says };
 
-/** Waits for `work`; rejects after `ms` or when `signal` aborts. `work` then goes on and its result is ignored. */
-async function within<T>(work: Promise<T>, ms: number, signal: AbortSignal): Promise<T> {
+/** Waits for `work`; rejects after `ms` or when `signal` aborts. Then `work` continues, and its result is ignored. */
+async function withDeadline<T>(work: Promise<T>, ms: number, signal: AbortSignal): Promise<T> {
   let stop = (_: Error): void => {};
   const end = new Promise<never>((_, reject) => {
     stop = reject;
@@ -95,8 +98,8 @@ async function within<T>(work: Promise<T>, ms: number, signal: AbortSignal): Pro
   }
 }
 
-/** Resolves when `socket` emits `event`, rejects on an error or close before that; later ones have no effect. */
-const ready = (socket: Socket, event: "connect" | "secureConnect"): Promise<void> =>
+/** Resolves when `socket` emits `event`; rejects on an error or close before that. Later events have no effect. */
+const waitForEvent = (socket: Socket, event: "connect" | "secureConnect"): Promise<void> =>
   new Promise((resolve, reject) => {
     socket.once(event, resolve);
     socket.on("error", reject);
@@ -108,10 +111,10 @@ async function checkedAddresses(target: Target, options: ConnectOptions): Promis
   if (target.literal) return [target.host];
   let found: readonly string[];
   try {
-    found = await within(options.resolve(target.host), options.limits.resolveMs, options.signal);
+    found = await withDeadline(options.resolve(target.host), options.limits.resolveMs, options.signal);
   } catch (error) {
     const code = codeOf(error);
-    // ECONNREFUSED of the resolver (c-ares) means that our name server refused, not the stranger.
+    // ECONNREFUSED from the resolver (c-ares) means that our own name server refused the connection.
     return faultOf(code === "ECONNREFUSED" ? "ECONNREFUSED_DNS" : code, `${target.host} does not resolve: ${code}`);
   }
   for (const address of found) {
@@ -132,7 +135,7 @@ const dialTcp = (address: string, port: number, source?: string): Socket =>
   });
 
 /** Connects to a checked address and checks the socket's remote address again, before a byte is written. */
-async function open(
+async function openTcp(
   target: Target,
   address: string,
   ms: number,
@@ -140,7 +143,7 @@ async function open(
 ): Promise<Socket | ConnectFault> {
   const socket = (options.dial ?? dialTcp)(address, target.port, options.sourceTo?.(address));
   try {
-    await within(ready(socket, "connect"), ms, options.signal);
+    await withDeadline(waitForEvent(socket, "connect"), ms, options.signal);
   } catch (error) {
     socket.destroy();
     const code = codeOf(error);
@@ -154,13 +157,13 @@ async function open(
   return socket;
 }
 
-async function secure(target: Target, socket: Socket, options: ConnectOptions): Promise<Socket | ConnectFault> {
+async function startTls(target: Target, socket: Socket, options: ConnectOptions): Promise<Socket | ConnectFault> {
   const { host } = target;
   const name = target.literal ? { host } : { host, servername: host };
   const ca = options.ca === undefined ? {} : { ca: options.ca };
   const secured = connectTls({ socket, ...name, ...ca, ALPNProtocols: ["http/1.1"] });
   try {
-    await within(ready(secured, "secureConnect"), options.limits.tlsMs, options.signal);
+    await withDeadline(waitForEvent(secured, "secureConnect"), options.limits.tlsMs, options.signal);
     return secured;
   } catch (error) {
     secured.destroy();
@@ -177,17 +180,17 @@ async function secure(target: Target, socket: Socket, options: ConnectOptions): 
 export async function connectChecked(target: Target, options: ConnectOptions): Promise<Connected | ConnectFault> {
   const addresses = await checkedAddresses(target, options);
   if (!Array.isArray(addresses)) return addresses;
-  const tried = addresses.slice(0, MAX_TRIES);
+  const tried = addresses.slice(0, MAX_ADDRESSES_TRIED);
   let last: ConnectFault = { fault: "ours", says: "called off" };
   for (const address of tried) {
     if (options.signal.aborted) break;
-    const opened = await open(target, address, options.limits.connectMs / tried.length, options);
+    const opened = await openTcp(target, address, options.limits.connectMs / tried.length, options);
     if ("fault" in opened) {
       last = opened;
       if (opened.fault === "refused") break;
       continue;
     }
-    const socket = target.tls ? await secure(target, opened, options) : opened;
+    const socket = target.tls ? await startTls(target, opened, options) : opened;
     if ("fault" in socket) return socket;
     return { socket, remoteAddress: parseAddress(address)!.toString() };
   }

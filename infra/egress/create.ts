@@ -24,28 +24,30 @@ import {
 import { type Ending, Exchange } from "./exchange.ts";
 import { afterRedirect, declaredHeaders, type HeaderTemplate, prepareHeaders, stockHeaders } from "./headers.ts";
 
-/** Options for connecting, equal for all hops of all fetches but for the choice of the source address. */
+/** Options for connecting. Except for the choice of the source address they are equal for all hops of all fetches. */
 type HopOptions = Pick<ConnectOptions, "resolve" | "ca" | "sourceTo"> & { rules: UrlRules };
 
 const REDIRECTS = new Set([301, 302, 303, 307, 308]);
 
-/** The address to which an answer redirects this request, or null. Only redirects of GET and HEAD are followed. */
-function redirectOf({ end, answer }: Ending, method: string, from: URL): string | null {
+/**
+ * Returns the address to which an answer redirects this request, or null. Only redirects of GET and HEAD are followed.
+ */
+function redirectTarget({ end, answer }: Ending, method: string, from: URL): string | null {
   if (end !== "answered" || !REDIRECTS.has(answer!.status) || (method !== "GET" && method !== "HEAD")) return null;
   const location = answer!.headers.location;
   if (location === undefined) return null;
   return parseUrl(location, from)?.href ?? location;
 }
 
-/** Value of the Host header: without the trailing dot that the url may have. */
+/** Returns the value of the Host header, without the trailing dot that the url may have. */
 function hostOf({ url, host, literal }: Target): string {
   const name = literal ? url.hostname.replace(/\.$/, "") : host;
   return url.port === "" ? name : `${name}:${url.port}`;
 }
 
 /**
- * Sends the request and follows redirects, as many as the limits allow. Each hop's url and addresses are checked anew. Hops
- * after the first get no body and only the headers of `afterRedirect`.
+ * Sends the request and follows as many redirects as the limits allow. The url and the addresses of each hop are
+ * checked. Hops after the first get no body and only the headers of `afterRedirect`.
  */
 async function follow(
   request: EgressRequest,
@@ -58,22 +60,22 @@ async function follow(
   const trace: TracedHop[] = [];
   for (let hop = 0; ; hop++) {
     const connected = await connectChecked(target, { ...options, limits, signal });
-    if ("fault" in connected) return unconnected(connected, course);
+    if ("fault" in connected) return createUnconnected(connected, course);
     const { socket, remoteAddress } = connected;
-    const usedMs = sinceStart(course, performance.now());
+    const usedMs = msSinceStart(course, performance.now());
     if (usedMs > limits.totalMs) {
       socket.destroy();
-      return late(course);
+      return createTimeout(course);
     }
     const { method } = request;
     const path = target.url.pathname + target.url.search;
     const question = { method, host: hostOf(target), path, headers, body: hop === 0 ? request.body : undefined };
-    // Read before the exchange, which ends with the connection's end.
+    // TLS is read before the exchange, since the connection is closed at the end of the exchange.
     const tls = request.trace ? tlsOf(socket) : null;
     const ending = await Exchange.run(socket, question, limits, usedMs, signal);
     course.startedAt ??= ending.sentAt;
-    const location = hop < limits.hops ? redirectOf(ending, method, target.url) : null;
-    const { status = 0, headers: received = {} } = ending.answer ?? {};
+    const location = hop < limits.hops ? redirectTarget(ending, method, target.url) : null;
+    const { status = 0, headers: said = {} } = ending.answer ?? {};
     const isRedirect = status >= 300 && status < 400;
     trace.push({
       url: target.url.href,
@@ -83,9 +85,10 @@ async function follow(
       tls,
     });
     const from = { remoteAddress, url: target.url.href, ...(request.trace ? { trace } : {}) };
-    if (location === null) return ended(ending, course, from);
+    if (location === null) return createResult(ending, course, from);
     const verdict = validateUrl(location, options.rules);
-    if (!verdict.ok) return unconnected({ ...verdict, fault: "refused", says: `redirect: ${verdict.says}` }, course);
+    if (!verdict.ok)
+      return createUnconnected({ ...verdict, fault: "refused", says: `redirect: ${verdict.says}` }, course);
     target = verdict.target;
     headers = afterRedirect(headers);
   }
@@ -98,7 +101,7 @@ export interface EgressOptions {
   extraPorts?: readonly number[];
   /** Our own public addresses or networks that are on no interface of this machine; they are never fetched. */
   ownAddresses?: readonly string[];
-  /** Finds all addresses of a name; default: asks the machine's name servers. */
+  /** Finds all addresses of a name; default: the machine's name servers. */
   resolve?: Resolve;
   /** Most fetches at once that belong to no pool (default 64). */
   maxConcurrent?: number;
@@ -112,11 +115,11 @@ export interface EgressOptions {
   sources?: Sources;
   /** PEM of the roots to trust instead of the built-in ones. */
   ca?: string;
-  /** Replaces figures of the table LIMITS. */
+  /** Replaces values of the table LIMITS. */
   limits?: LimitChanges;
   /**
-   * Watches the event loop that takes the times. Default: none, and time in which our own loop stood still counts as the
-   * stranger's.
+   * Watches the event loop that measures times. By default there is none, and time in which our own loop was stalled
+   * counts as the stranger's.
    */
   loop?: LoopWatch;
 }
@@ -126,8 +129,8 @@ const METHODS = new Set(["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIO
 class GuardedEgress implements Egress {
   readonly #hopOptions: HopOptions;
   readonly #pools: ReadonlyMap<string, Places>;
-  readonly #others: Places;
-  /** Fetches under way: what aborts each, and its result. */
+  readonly #defaultPool: Places;
+  /** Running fetches: the controller that aborts each, and its result. */
   readonly #underway = new Map<AbortController, Promise<EgressResult>>();
   readonly #declared: HeaderTemplate;
   #closed = false;
@@ -145,7 +148,7 @@ class GuardedEgress implements Egress {
     const { maxConcurrent = 64, maxWaiting: waiting = 1_024, pools = {} } = options;
     const placesOf = (name: string, size: number) => new Places({ name, size, waiting });
     this.#pools = new Map(Object.entries(pools).map(([pool, size]) => [pool, placesOf(`egress of ${pool}`, size)]));
-    this.#others = placesOf("egress of others", maxConcurrent);
+    this.#defaultPool = placesOf("egress of others", maxConcurrent);
   }
 
   validate(url: string): ReturnType<Egress["validate"]> {
@@ -154,12 +157,12 @@ class GuardedEgress implements Egress {
   }
 
   async fetch(request: EgressRequest): Promise<EgressResult> {
-    if (this.#closed) return unsent({ says: "egress is closed" });
+    if (this.#closed) return createUnsent({ says: "egress is closed" });
     const stop = new AbortController();
     const off = () => stop.abort();
     request.signal?.addEventListener("abort", off, { once: true });
     if (request.signal?.aborted) off();
-    const work = this.#inTurn(request, stop.signal);
+    const work = this.#fetchInPool(request, stop.signal);
     this.#underway.set(stop, work);
     try {
       return await work;
@@ -175,20 +178,20 @@ class GuardedEgress implements Egress {
     await Promise.allSettled(this.#underway.values());
   }
 
-  async #inTurn(request: EgressRequest, signal: AbortSignal): Promise<EgressResult> {
+  async #fetchInPool(request: EgressRequest, signal: AbortSignal): Promise<EgressResult> {
     const verdict = validateUrl(request.url, this.#hopOptions.rules);
-    if (!verdict.ok) return unsent(verdict);
-    if (!METHODS.has(request.method)) return unsent({ says: `method ${request.method} is not used here` });
+    if (!verdict.ok) return createUnsent(verdict);
+    if (!METHODS.has(request.method)) return createUnsent({ says: `method ${request.method} is not used here` });
     const { stock } = request;
     const { target } = verdict;
     const template = stock === undefined ? this.#declared : stockHeaders(target.tls);
     const prepared = prepareHeaders(request.headers ?? {}, template);
-    if (!prepared.ok) return unsent(prepared);
+    if (!prepared.ok) return createUnsent(prepared);
     const whole = limitsFor(request, this.options.limits ?? {});
     const askedAt = performance.now();
-    const pool = this.#pools.get(request.pool ?? request.profile) ?? this.#others;
+    const pool = this.#pools.get(request.pool ?? request.profile) ?? this.#defaultPool;
     const place = await pool.take(request.holder ?? {}, AbortSignal.any([signal, AbortSignal.timeout(whole.totalMs)]));
-    if (!place) return unsent({ says: signal.aborted ? "called off" : "our side: too many fetches are waiting" });
+    if (!place) return createUnsent({ says: signal.aborted ? "called off" : "our side: too many fetches are waiting" });
     const waitedMs = Math.floor(performance.now() - askedAt);
     try {
       const first = { target, headers: prepared.headers };
@@ -198,9 +201,10 @@ class GuardedEgress implements Egress {
       const sourceTo = (address: string) => pickSource(sources, address, stock ?? target.host);
       const exchange = () => follow(request, first, { limits, signal }, { ...this.#hopOptions, sourceTo });
       const [result, loop] = this.options.loop ? await withLoopWatch(this.options.loop, exchange) : [await exchange()];
-      // The wait for a place used up part of the deadline, so the timeout is our fault: told as our loop standing still.
-      const late = result.outcome === "timeout" && waitedMs > LOOP_STALL_MS;
-      if (late) return { ...result, loop: { stoodStill: true, atEnd: true } };
+      // The wait for a place used up part of the deadline, so the timeout is our fault. It is reported as a stall of
+      // our loop.
+      const isLate = result.outcome === "timeout" && waitedMs > LOOP_STALL_MS;
+      if (isLate) return { ...result, loop: { stoodStill: true, atEnd: true } };
       return loop?.stoodStill ? { ...result, loop } : result;
     } finally {
       place.leave();
@@ -209,15 +213,15 @@ class GuardedEgress implements Egress {
 }
 
 /**
- * Makes an {@link Egress}; its contract is in egress.ts. Each hop of a fetch opens a connection of its own to an address that
- * was checked, and closes it afterwards. Times count from the first byte of the (first) request on. Resolving, connecting
- * and TLS come before that byte and have bounds of their own (3 s a step). The deadline covers the wait for a place and the
- * exchange together. `totalMs` is 0 when no byte was sent.
+ * Makes an {@link Egress}; its contract is in egress.ts. Each hop of a fetch opens a separate connection to an address
+ * that was checked, and closes it afterwards. Times count from the first byte of the (first) request. Resolving,
+ * connecting and TLS happen before that byte and have separate bounds (3 s a step). The deadline covers the wait for a
+ * place and the exchange together. `totalMs` is 0 when no byte was sent.
  *
- * `refused` without a `reason` has its cause on our side (called off, no place, no file handles, a header with CR LF) and
+ * `refused` without a `reason` has its cause on our side (aborted, no place, no file handles, a header with CR LF) and
  * proves nothing about the stranger. `sent` is false only when no byte of any request was handed to a socket. A body in
- * gzip, deflate or br is returned decoded, its headers as the server sent them. A redirect past the limit of hops, or of
- * another method than GET and HEAD, is returned as the answer.
+ * gzip, deflate or br is returned decoded, its headers as the server sent them. A redirect past the limit of hops, or
+ * of another method than GET and HEAD, is returned as the answer.
  * @throws TypeError when an own address is not an address or the user agent is unsafe; RangeError for a pool without a
  * place. `fetch` does not throw.
  */
@@ -229,15 +233,19 @@ type Failure = Extract<EgressResult, { sent: boolean }>;
 interface FetchState {
   readonly limits: Limits;
   readonly signal: AbortSignal;
-  /** When the first byte of the first hop was sent; all times of the result count from here. */
+  /** When the first byte of the first hop was sent. All times of the result count from this moment. */
   startedAt?: number;
 }
 
-/** ms since the first byte was sent; 0 when none was. */
-const sinceStart = ({ startedAt }: FetchState, now: number): number => (startedAt === undefined ? 0 : now - startedAt);
+/** Returns ms since the first byte was sent; 0 when none was. */
+const msSinceStart = ({ startedAt }: FetchState, now: number): number =>
+  startedAt === undefined ? 0 : now - startedAt;
 
-/** A fetch that made no connection. Without a reason the cause is ours or the caller's, not the stranger's. */
-const unsent = ({ says, reason }: Pick<Failure, "says" | "reason">): Failure => ({
+/**
+ * Makes the result of a fetch that made no connection. Without a reason the cause is ours or the caller's, not the
+ * stranger's.
+ */
+const createUnsent = ({ says, reason }: Pick<Failure, "says" | "reason">): Failure => ({
   outcome: "refused",
   ...(reason && { reason }),
   says,
@@ -245,24 +253,24 @@ const unsent = ({ says, reason }: Pick<Failure, "says" | "reason">): Failure => 
   sent: false,
 });
 
-function unconnected(fault: ConnectFault, course: FetchState): Failure {
+function createUnconnected(fault: ConnectFault, course: FetchState): Failure {
   const sent = course.startedAt !== undefined;
-  const totalMs = sinceStart(course, performance.now());
-  if (fault.fault === "refused") return { ...unsent(fault), totalMs, sent };
+  const totalMs = msSinceStart(course, performance.now());
+  if (fault.fault === "refused") return { ...createUnsent(fault), totalMs, sent };
   return { outcome: fault.fault === "ours" ? "refused" : "transport", says: fault.says, totalMs, sent };
 }
 
-/** The deadline passed while a hop was being connected. */
-const late = (course: FetchState): Failure => ({
+/** Makes the result of a fetch whose deadline passed while a hop was being connected. */
+const createTimeout = (course: FetchState): Failure => ({
   outcome: "timeout",
   says: `not done within ${course.limits.totalMs} ms`,
-  totalMs: sinceStart(course, performance.now()),
+  totalMs: msSinceStart(course, performance.now()),
   sent: course.startedAt !== undefined,
 });
 
 /**
- * Outcome of an exchange. One that our caller aborted is `refused` before its first byte was sent; later it is `transport`,
- * or `cut` once headers came.
+ * Returns the outcome of an exchange. An exchange that our caller aborted is `refused` if no byte was sent, `cut` if
+ * headers had arrived, else `transport`.
  */
 function outcomeOf({ end, sentAt, answer }: Ending): EgressResult["outcome"] {
   if (end !== "off") return end;
@@ -270,20 +278,20 @@ function outcomeOf({ end, sentAt, answer }: Ending): EgressResult["outcome"] {
   return answer ? "cut" : "transport";
 }
 
-/** The result of a fetch from the end of its last exchange; `from` is the address and url of that hop. */
-function ended(
+/** Makes the result of a fetch from the end of its last exchange. `from` has the address and url of that hop. */
+function createResult(
   ending: Ending,
   course: FetchState,
   from: { remoteAddress: string; url: string; trace?: TracedHop[] },
 ): EgressResult {
   const outcome = outcomeOf(ending);
-  const totalMs = sinceStart(course, ending.endedAt);
+  const totalMs = msSinceStart(course, ending.endedAt);
   const { answer, says } = ending;
   const seen = answer && {
     status: answer.status,
     headers: answer.headers,
     body: answer.body,
-    headersMs: sinceStart(course, answer.headersAt),
+    headersMs: msSinceStart(course, answer.headersAt),
   };
   if (outcome === "answered") return { outcome, ...seen!, totalMs, ...from };
   return { outcome, says, ...seen, totalMs, sent: course.startedAt !== undefined };

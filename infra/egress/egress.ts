@@ -2,12 +2,15 @@ import type { LoopStall } from "../loop-watch.ts";
 import type { Holder } from "../shares.ts";
 
 /**
- * Fetches urls that strangers gave. Every request of this process to such a url goes through it. It does not throw for
+ * Fetches urls that strangers chose. Every request of this process to such a url uses an Egress. It does not throw for
  * anything that a stranger does: `fetch` resolves with an {@link EgressResult} for every end of an exchange.
  */
 export interface Egress {
   fetch(request: EgressRequest): Promise<EgressResult>;
-  /** Checks scheme, port and host of a url without resolving its name. If it would not be fetched, `says` tells why. */
+  /**
+   * Checks scheme, port and host of a url without resolving its name. If the url would not be fetched, `says` is the
+   * explanation.
+   */
   validate(url: string): { ok: true } | { ok: false; reason: RefusalReason; says: string };
   close(): Promise<void>;
 }
@@ -33,7 +36,7 @@ export interface EgressRequest {
    * the others it can only shorten the profile's deadline, which is the default.
    */
   deadlineMs?: number;
-  /** Most redirects to follow; it can only lower the profile's number. */
+  /** Most redirects to follow. The value can only lower the profile's number. */
   hops?: number;
   signal?: AbortSignal;
   /** Name of the pool in which this fetch takes a place; default: the profile's name. */
@@ -45,15 +48,15 @@ export interface EgressRequest {
    * is a key that chooses its source address among `Sources.stock`; equal keys choose equal addresses.
    */
   stock?: string;
-  /** Whether the result of an answered exchange has a `trace`; default: it has none. */
+  /** True if the result of an answered exchange shall have a `trace`; default: false. */
   trace?: boolean;
 }
 
-/** A certificate that a server sent, or the root that it was verified with. */
+/** A certificate that a server sent, or the root with which it was verified. */
 export interface Certificate {
   /** sha256 of the DER bytes, hex. */
   sha256: string;
-  /** Common name of the subject and of the issuer, or their organisation; "" where there is neither. */
+  /** Common name of the subject and of the issuer, or else their organisation; "" if there is neither. */
   subject: string;
   issuer: string;
   /** Validity, RFC 3339. */
@@ -61,11 +64,11 @@ export interface Certificate {
   valid_to: string;
 }
 
-/** One request of a fetch: the address that was connected to, and how it was secured. */
+/** One request of a fetch: the address of the connection, and how the connection was secured. */
 export interface TracedHop {
   url: string;
   status: number;
-  /** Target of a redirect as the answer wrote it, or null. */
+  /** Target of a redirect as written in the answer, or null. */
   location: string | null;
   address: string;
   /** null over http. The chain begins with the server's own certificate and ends with the trusted root. */
@@ -82,7 +85,7 @@ export type RefusalReason = "bad_url" | "scheme" | "userinfo" | "port" | "host" 
 
 export type EgressResult = {
   /**
-   * Present when our own event loop stood still during the exchange, so that the times are not the stranger's alone. A
+   * Present when our own event loop was stalled during the exchange, so that the times are not the stranger's alone. A
    * deadline that passed after a long wait for a place is reported in this form too, since that delay is ours as well.
    */
   loop?: LoopStall;
@@ -98,21 +101,22 @@ export type EgressResult = {
       totalMs: number;
       remoteAddress: string;
       url: string;
-      /** Every request in order, the answered one last. Present when it was asked for. */
+      /** Every request in order, the answered one last. Present if the request set `trace`. */
       trace?: TracedHop[];
     }
   | {
       /**
-       * refused: we made no connection, for `reason`, or without one for a cause on our side. transport: no answer (DNS,
-       * connect, TLS, reset before headers). timeout: a deadline passed (`status` is present if headers came). cut: headers
-       * came, the body broke off. too_large: the body or the headers were longer than their cap.
+       * refused: we made no connection, because of `reason`, or if that is absent because of a fault on our side.
+       * transport: no answer (DNS, connect, TLS, reset before headers). timeout: a deadline passed (`status` is present
+       * if headers had arrived). cut: headers arrived, and the body was cut off. too_large: the body or the headers
+       * were longer than their cap.
        */
       outcome: "refused" | "transport" | "timeout" | "cut" | "too_large";
       reason?: RefusalReason;
       says: string;
       status?: number;
       headers?: Record<string, string>;
-      /** The part of the body that came before the end, at most the cap. */
+      /** The part of the body that arrived before the end, at most the cap. */
       body?: Uint8Array;
       headersMs?: number;
       totalMs: number;
@@ -124,7 +128,7 @@ export type EgressResult = {
 const KIB = 1024;
 const MIB = 1024 * KIB;
 
-/** Bounds of one fetch. Times in ms from the first byte of the request on; sizes in bytes. */
+/** Bounds of one fetch. Times are ms from the first byte of the request; sizes are bytes. */
 export interface Limits {
   /** Decoded body. */
   bodyBytes: number;
@@ -133,11 +137,11 @@ export interface Limits {
   /** Status line and headers; trailers may have as much again. */
   headerBytes: number;
   headersMs: number;
-  /** To the last byte, over all hops. */
+  /** Time to the last byte, over all hops. */
   totalMs: number;
   /** Most redirects that are followed. */
   hops: number;
-  /** A body must bring at least `windowBytes` in each window of `windowMs`, against slow-loris senders. */
+  /** At least `windowBytes` of a body must arrive in each window of `windowMs`, against slow-loris senders. */
   windowMs: number;
   windowBytes: number;
   /** Each of these bounds one step of the connection's set-up, before the first byte. */
@@ -146,7 +150,7 @@ export interface Limits {
   tlsMs: number;
 }
 
-const base: Limits = {
+const baseLimits: Limits = {
   bodyBytes: MIB,
   pdfBytes: MIB,
   headerBytes: 16 * KIB,
@@ -166,12 +170,12 @@ const PAID_DEFAULT_MS = 30_000;
 
 /** The table of egress.md. A paid answer may be slower, since a seller works and settles before it answers. */
 export const LIMITS: Readonly<Record<Profile, Limits>> = {
-  handshake: base,
-  control: base,
-  paid: { ...base, headersMs: PAID_MAX_MS, totalMs: PAID_DEFAULT_MS, windowMs: 15_000, windowBytes: 64 },
-  evidence: { ...base, bodyBytes: 5 * MIB, pdfBytes: 10 * MIB, hops: 3 },
-  challenge: { ...base, bodyBytes: 4 * KIB, pdfBytes: 4 * KIB, totalMs: 10_000 },
-  notice: { ...base, bodyBytes: 64 * KIB, pdfBytes: 64 * KIB, headersMs: 15_000, totalMs: 15_000 },
+  handshake: baseLimits,
+  control: baseLimits,
+  paid: { ...baseLimits, headersMs: PAID_MAX_MS, totalMs: PAID_DEFAULT_MS, windowMs: 15_000, windowBytes: 64 },
+  evidence: { ...baseLimits, bodyBytes: 5 * MIB, pdfBytes: 10 * MIB, hops: 3 },
+  challenge: { ...baseLimits, bodyBytes: 4 * KIB, pdfBytes: 4 * KIB, totalMs: 10_000 },
+  notice: { ...baseLimits, bodyBytes: 64 * KIB, pdfBytes: 64 * KIB, headersMs: 15_000, totalMs: 15_000 },
 };
 
 export type LimitChanges = Partial<Record<Profile, Partial<Limits>>>;

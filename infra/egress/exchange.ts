@@ -15,19 +15,21 @@ export interface Question {
   body?: Uint8Array | undefined;
 }
 
-/** How one exchange over one socket ended; `off`: our caller aborted it. Times are of `performance.now()`. */
+/**
+ * The end of one exchange over one socket. `off`: our caller aborted the exchange. Times are of `performance.now()`.
+ */
 export interface Ending {
   end: "answered" | "transport" | "timeout" | "cut" | "too_large" | "off";
   says: string;
   /** When the request was handed to the socket; undefined if it was not. */
   sentAt?: number;
   endedAt: number;
-  /** Present once the status line came; `body` is the part that came, at most the cap. */
+  /** Present once the status line has arrived. `body` is the part that has arrived, at most the cap. */
   answer?: { headersAt: number; status: number; headers: Record<string, string>; body: Uint8Array };
 }
 
 /** Methods whose requests have a Content-Length even without a body (RFC 9110 section 8.6). */
-const EXPECT_BODY = new Set(["POST", "PUT", "PATCH"]);
+const METHODS_WITH_LENGTH = new Set(["POST", "PUT", "PATCH"]);
 
 /** Most interim (1xx) answers before the final one; each may be as large as the headers' cap. */
 const MAX_INTERIM = 16;
@@ -48,7 +50,7 @@ export class Exchange {
     private readonly socket: Socket,
     private readonly question: Question,
     private readonly limits: Limits,
-    /** ms of the total that earlier hops used up. */
+    /** ms of the total time that earlier hops used up. */
     private readonly usedMs: number,
     private readonly signal: AbortSignal,
     private readonly resolve: (ending: Ending) => void,
@@ -63,14 +65,14 @@ export class Exchange {
   #start(): void {
     const { method, host, path, headers, body } = this.question;
     const { socket } = this;
-    // An error listener stays on for good: a peer may reset a socket that we have already left.
+    // An error listener is never removed, since a peer may reset a socket after the end of the exchange.
     socket.on("error", () => {});
     this.signal.addEventListener("abort", this.#off, { once: true });
     if (this.signal.aborted) {
       this.#off();
       return;
     }
-    const length = body || EXPECT_BODY.has(method) ? { "content-length": String(body?.length ?? 0) } : {};
+    const length = body || METHODS_WITH_LENGTH.has(method) ? { "content-length": String(body?.length ?? 0) } : {};
     const request = httpRequest({
       createConnection: () => socket,
       method,
@@ -80,7 +82,7 @@ export class Exchange {
       maxHeaderSize: this.limits.headerBytes,
     });
     this.#request = request;
-    // Node would drop lines past 2000 in silence; the byte cap is the bound.
+    // Node would silently drop lines beyond 2000, so its limit is removed. The byte cap bounds the headers.
     request.maxHeadersCount = 0;
     request.on("socket", () => this.#send());
     request.on("information", () => this.#countInterim());
@@ -90,7 +92,7 @@ export class Exchange {
     request.end(body);
   }
 
-  /** Node hands the request to the socket right after this event: up to here not a byte of it has left. */
+  /** Sends the request. Node hands it to the socket right after this event, so no byte has been sent before. */
   #send(): void {
     if (this.#done) return;
     if (this.socket.destroyed) {
@@ -146,10 +148,10 @@ export class Exchange {
     this.#request?.destroy();
     this.socket.destroy();
     const sent = this.#sentAt === undefined ? {} : { sentAt: this.#sentAt };
-    this.resolve({ end, says, endedAt, ...sent, ...this.#seen() });
+    this.resolve({ end, says, endedAt, ...sent, ...this.#answerSoFar() });
   }
 
-  #seen(): Pick<Ending, "answer"> {
+  #answerSoFar(): Pick<Ending, "answer"> {
     if (!this.#answer) return {};
     const { message, at, reading } = this.#answer;
     const headers = answerHeaders(message.rawHeaders);

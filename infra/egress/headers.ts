@@ -1,4 +1,7 @@
-/** Headers of one connection (RFC 9110 section 7.6.1) and headers that only egress sets: dropped from a caller's headers. */
+/**
+ * Headers that are dropped from a caller's headers: those of one connection (RFC 9110 section 7.6.1), and those that
+ * only egress sets.
+ */
 const NOT_FORWARDED = new Set([
   "accept-encoding",
   "connection",
@@ -15,21 +18,23 @@ const NOT_FORWARDED = new Set([
   "upgrade",
 ]);
 
-/** Headers that are sent on after a redirect. Payment, authorization and cookies were meant for the first host only. */
-const AFTER_REDIRECT = new Set(
+/**
+ * Headers that are sent again after a redirect. Payment, authorization and cookies were meant for the first host only.
+ */
+const KEPT_AFTER_REDIRECT = new Set(
   "accept accept-encoding accept-language connection sec-fetch-mode user-agent".split(" "),
 );
 
-const TOKEN = /^[!#$%&'*+.^_`|~0-9A-Za-z-]+$/;
+const HEADER_NAME = /^[!#$%&'*+.^_`|~0-9A-Za-z-]+$/;
 /** Tab, printable ASCII and obs-text (RFC 9110 section 5.5). CR or LF would begin another header or request. */
-const VALUE = /^[\t\x20-\x7e\x80-\xff]*$/;
+const HEADER_VALUE = /^[\t\x20-\x7e\x80-\xff]*$/;
 
-type Lines = readonly (readonly [name: string, value: string])[];
+type HeaderLines = readonly (readonly [name: string, value: string])[];
 
 /** Headers to send before and after the caller's headers, in order. A caller's header replaces one of the same name. */
 export interface HeaderTemplate {
-  before: Lines;
-  after: Lines;
+  before: HeaderLines;
+  after: HeaderLines;
 }
 
 /** Headers of a request that names its sender in User-Agent and accepts only bodies that are not compressed. */
@@ -53,7 +58,7 @@ export const stockHeaders = (tls: boolean): HeaderTemplate => ({
   ],
 });
 
-/** The headers to send, in order and with their names as they are sent; or why they are refused. */
+/** The headers to send, in order and with names in the sent spelling; or why they are refused. */
 export type Prepared = { ok: true; headers: Map<string, string> } | { ok: false; says: string };
 
 /** Puts a caller's headers, without those that egress sets, into a template. Refuses an unsafe name or value. */
@@ -61,8 +66,9 @@ export function prepareHeaders(given: Record<string, string>, template: HeaderTe
   const lines = new Map<string, readonly [string, string]>();
   for (const line of template.before) lines.set(line[0], line);
   for (const [name, value] of Object.entries(given)) {
-    if (!TOKEN.test(name)) return { ok: false, says: `${JSON.stringify(name)} is not a header name` };
-    if (!VALUE.test(value)) return { ok: false, says: `header ${name} holds CR, LF, NUL or another unsafe character` };
+    if (!HEADER_NAME.test(name)) return { ok: false, says: `${JSON.stringify(name)} is not a header name` };
+    if (!HEADER_VALUE.test(value))
+      return { ok: false, says: `header ${name} holds CR, LF, NUL or another unsafe character` };
     const key = name.toLowerCase();
     if (!NOT_FORWARDED.has(key)) lines.set(key, [name, value]);
   }
@@ -71,7 +77,7 @@ export function prepareHeaders(given: Record<string, string>, template: HeaderTe
 }
 
 export const afterRedirect = (headers: Map<string, string>): Map<string, string> =>
-  new Map([...headers].filter(([name]) => AFTER_REDIRECT.has(name.toLowerCase())));
+  new Map([...headers].filter(([name]) => KEPT_AFTER_REDIRECT.has(name.toLowerCase())));
 
 /** Converts Node's flat list of names and values: names in lower case, repeated headers joined, set-cookie left out. */
 export function answerHeaders(raw: readonly string[]): Record<string, string> {
@@ -83,16 +89,19 @@ export function answerHeaders(raw: readonly string[]): Record<string, string> {
     const before = headers.get(name);
     headers.set(name, before === undefined ? value : `${before}, ${value}`);
   }
-  // Assigning to an object would set its prototype for a header named __proto__.
+  // Assigning a header named __proto__ to an object would set the object's prototype.
   return Object.fromEntries(headers);
 }
 
-/** Size of header lines on the wire, separators included; the cap of Node's parser counts names and values alone. */
+/**
+ * Returns the size of header lines on the wire, including separators. The cap of Node's parser counts only names and
+ * values.
+ */
 export const headBytes = (raw: readonly string[]): number => raw.reduce((sum, text) => sum + text.length + 2, 0);
 
 /**
- * Milliseconds to wait by a Retry-After header (RFC 9110 section 10.2.3), which is a number of seconds or an HTTP date; null
- * for a header that is absent or neither of the two.
+ * Returns the milliseconds to wait by a Retry-After header (RFC 9110 section 10.2.3), which is a number of seconds or
+ * an HTTP date; null for a header that is absent or malformed.
  */
 export function retryAfterMs(header: string | undefined, now: number): number | null {
   if (header === undefined) return null;

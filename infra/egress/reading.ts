@@ -8,8 +8,8 @@ const FIRST_BLOCK = 4_096;
 const MAX_BLOCK = 65_536;
 
 /**
- * Collects bytes up to a cap, in blocks: a million chunks of one byte take a megabyte and not a million objects. Blocks are
- * not copied when more bytes come, since most bodies that reach the cap are attacks and are thrown away.
+ * Collects bytes up to a cap, in blocks: a million chunks of one byte take a megabyte and not a million objects. Blocks
+ * are not copied when more bytes arrive, since most bodies that reach the cap are attacks and are discarded.
  */
 export class CappedBytes {
   readonly #blocks: Buffer[] = [];
@@ -19,11 +19,11 @@ export class CappedBytes {
 
   constructor(readonly cap: number) {}
 
-  /** Keeps the bytes that fit. False when some did not fit: the body is longer than its cap. */
+  /** Stores the bytes that fit. Returns false when some did not fit, because the body is longer than its cap. */
   push(chunk: Uint8Array): boolean {
     const kept = Math.min(chunk.length, this.cap - this.#size);
     for (let from = 0; from < kept; ) {
-      if (this.#used === this.#last.length) this.#begin();
+      if (this.#used === this.#last.length) this.#beginBlock();
       const end = Math.min(kept, from + this.#last.length - this.#used);
       this.#last.set(chunk.subarray(from, end), this.#used);
       this.#used += end - from;
@@ -34,10 +34,10 @@ export class CappedBytes {
   }
 
   /**
-   * Begins a block as large as all blocks so far, and no larger than the rest of the cap. The block is not zeroed: `bytes`
-   * reads only what was written.
+   * Begins a block as large as all blocks so far together, but no larger than the rest of the cap. The block is not
+   * zeroed: `bytes` reads only what was written.
    */
-  #begin(): void {
+  #beginBlock(): void {
     const most = Math.min(MAX_BLOCK, Math.max(FIRST_BLOCK, this.#size), this.cap - this.#size);
     this.#last = Buffer.allocUnsafeSlow(most);
     this.#blocks.push(this.#last);
@@ -71,8 +71,9 @@ const DECODERS: Record<string, MakeDecoder> = {
 };
 
 /**
- * The decoder for the content-encoding of an answer, even for one that the request did not accept; null when the body is
- * kept as sent. An unknown coding, or several at once, is not decoded: the `content-encoding` header still names it.
+ * Returns the decoder for the content-encoding of an answer, even for an encoding that the request did not accept; null
+ * when the body is not decoded. An unknown coding, or several at once, is not decoded: the `content-encoding` header
+ * still names it.
  */
 function decoderOf(answer: IncomingMessage, method: string): MakeDecoder | null {
   const bodyless = method === "HEAD" || answer.statusCode === 204 || answer.statusCode === 304;
@@ -85,17 +86,17 @@ function decoderOf(answer: IncomingMessage, method: string): MakeDecoder | null 
 export type BodyEnd = (end: "answered" | "timeout" | "cut" | "too_large", says: string) => void;
 
 /**
- * Bytes on the wire may be this many times the body's cap. A chunk of one byte has five bytes of framing; the chunks of an
- * honest server have nearly none.
+ * Factor by which bytes on the wire may exceed the body's cap. A chunk of one byte has five bytes of framing; the
+ * chunks of an honest server have nearly none.
  */
-const MAX_FRAMING = 4;
-const ALLOWANCE_BYTES = 65_536;
+const MAX_FRAMING_FACTOR = 4;
+const FRAMING_ALLOWANCE_BYTES = 65_536;
 
 /** Reads the body of one answer: decodes it, counts its bytes, and ends the exchange when it is too long or too slow. */
 export class BodyReader {
   readonly #body: CappedBytes;
   readonly #rate: NodeJS.Timeout;
-  readonly #make: MakeDecoder | null;
+  readonly #makeDecoder: MakeDecoder | null;
   #decoder: Transform | null = null;
   /** Body bytes before decoding. */
   #wireBytes = 0;
@@ -103,7 +104,7 @@ export class BodyReader {
   #decoded = false;
   #stopped = false;
 
-  /** Begins to read at once. When it calls `end`, the caller must call `stop`. */
+  /** Begins to read at once. After `end` was called, the caller must call `stop`. */
   constructor(
     private readonly answer: IncomingMessage,
     private readonly socket: Socket,
@@ -113,9 +114,9 @@ export class BodyReader {
   ) {
     const pdf = /^application\/pdf\b/i.test(answer.headers["content-type"] ?? "");
     this.#body = new CappedBytes(pdf ? limits.pdfBytes : limits.bodyBytes);
-    this.#make = decoderOf(answer, method);
+    this.#makeDecoder = decoderOf(answer, method);
     this.#rate = this.#watchRate();
-    answer.on("data", (chunk: Buffer) => this.#take(chunk));
+    answer.on("data", (chunk: Buffer) => this.#onChunk(chunk));
     answer.on("end", () => {
       this.#wireEnded = true;
       if (this.#decoder) this.#decoder.end();
@@ -125,34 +126,38 @@ export class BodyReader {
     answer.on("error", (error) => this.broke(error));
   }
 
-  /** Has the whole message been received? Errors of the connection after that do not concern it. */
+  /** Was the whole message received? Errors of the connection after that do not affect the answer. */
   get whole(): boolean {
     return this.answer.complete;
   }
 
   broke(error: Error): void {
-    // Bytes that came just before the error are still in the stream: reading them passes them to the "data" listener.
+    // Bytes that arrived just before the error are still in the stream. Reading them passes them to the "data"
+    // listener.
     while (this.answer.read() !== null);
     this.end("cut", `the body broke off: ${(error as NodeJS.ErrnoException).code ?? error.message}`);
   }
 
-  /** Stops at any end of the exchange. The decoder is destroyed, or it would go on with the bytes that it was given. */
+  /**
+   * Stops reading, at any end of the exchange. The decoder is destroyed, since it would continue with the bytes that it
+   * has.
+   */
   stop(): void {
     this.#stopped = true;
     clearInterval(this.#rate);
     this.#decoder?.destroy();
   }
 
-  /** The decoded body so far, at most the cap. */
+  /** Returns the decoded body so far, at most the cap. */
   bytes(): Uint8Array {
     return this.#body.bytes();
   }
 
-  #take(chunk: Buffer): void {
+  #onChunk(chunk: Buffer): void {
     if (this.#stopped || !this.#countWire(chunk.length)) return;
-    if (!this.#make) this.#keep(chunk);
+    if (!this.#makeDecoder) this.#storeDecoded(chunk);
     // Bytes after the end of a coded body are ignored, as stock clients ignore them.
-    else if (!this.#decoded) this.#decode(this.#make, chunk);
+    else if (!this.#decoded) this.#decode(this.#makeDecoder, chunk);
   }
 
   #decode(make: MakeDecoder, chunk: Buffer): void {
@@ -165,8 +170,8 @@ export class BodyReader {
   #startDecoder(make: MakeDecoder, first: number): Transform {
     const decoder = make(first);
     decoder.on("error", (error) => this.broke(error));
-    // One chunk (16 KiB) is decoded at a time, and the next only after this one was counted.
-    decoder.on("data", (chunk: Buffer) => this.#keep(chunk));
+    // One chunk (16 KiB) is decoded at a time. The next is decoded only after this one was counted.
+    decoder.on("data", (chunk: Buffer) => this.#storeDecoded(chunk));
     decoder.on("end", () => {
       this.#decoded = true;
       this.#finish();
@@ -174,7 +179,7 @@ export class BodyReader {
     return decoder;
   }
 
-  #keep(chunk: Buffer): void {
+  #storeDecoded(chunk: Buffer): void {
     if (!this.#body.push(chunk)) this.end("too_large", `body past ${this.#body.cap} bytes`);
   }
 
@@ -185,15 +190,17 @@ export class BodyReader {
   }
 
   /**
-   * Counts bytes on the wire; false when there are too many. An honest coded body is hardly longer than its decoded form,
-   * and a body of empty blocks decodes to nothing without end, so the cap on decoded bytes alone would not stop it.
+   * Counts bytes on the wire; returns false when there are too many. An honest encoded body is hardly longer than its
+   * decoded form. An endless body of empty blocks decodes to nothing, so the cap on decoded bytes alone would not stop
+   * it.
    */
   #countWire(bytes: number): boolean {
     this.#wireBytes += bytes;
     const { cap } = this.#body;
-    const framed = MAX_FRAMING * cap + ALLOWANCE_BYTES;
-    const coded = cap + ALLOWANCE_BYTES;
-    const over = this.socket.bytesRead > framed ? framed : this.#make && this.#wireBytes > coded ? coded : undefined;
+    const framed = MAX_FRAMING_FACTOR * cap + FRAMING_ALLOWANCE_BYTES;
+    const coded = cap + FRAMING_ALLOWANCE_BYTES;
+    const over =
+      this.socket.bytesRead > framed ? framed : this.#makeDecoder && this.#wireBytes > coded ? coded : undefined;
     if (over === undefined) return true;
     this.end("too_large", `more than ${over} bytes for a body of at most ${cap}`);
     return false;
@@ -203,7 +210,7 @@ export class BodyReader {
     const { windowMs, windowBytes } = this.limits;
     let before = 0;
     return setInterval(() => {
-      // Once the body was received whole, only our own decoder is still at work.
+      // Once the whole body was received, only our own decoder is still working.
       if (!this.#wireEnded && this.#wireBytes - before < windowBytes) {
         this.end("timeout", `less than ${windowBytes} bytes of body within ${windowMs} ms`);
       }

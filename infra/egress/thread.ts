@@ -19,14 +19,14 @@ interface Waiting {
 }
 
 /**
- * Egress on a thread of its own. The process grades, publishes and answers on its main loop; a stranger's answer does not
- * wait for that work, so a measured latency is the time of the stranger and the network alone. The thread starts with the
- * first fetch and keeps the process alive only while a fetch is under way. An error that ends the thread is a bug of ours
- * and ends the process.
+ * Egress on a separate thread. The process grades, publishes and answers on its main loop. A stranger's answer does not
+ * wait for that work, so a measured latency includes only the time of the stranger and the network. The first fetch
+ * starts the thread. The thread keeps the process alive only while a fetch is running. An error that ends the thread is
+ * a bug of ours and ends the process.
  */
 class ThreadEgress implements Egress {
   /** Egress on this thread: validates urls, and answers fetches that are refused before they are sent. */
-  readonly #here: Egress;
+  readonly #localEgress: Egress;
   #worker: Worker | null = null;
   readonly #underway = new Map<number, Waiting>();
   #lastId = 0;
@@ -34,17 +34,17 @@ class ThreadEgress implements Egress {
   #closed = false;
 
   constructor(private readonly options: ThreadOptions) {
-    this.#here = createEgress(options);
+    this.#localEgress = createEgress(options);
   }
 
   validate(url: string): ReturnType<Egress["validate"]> {
-    return this.#here.validate(url);
+    return this.#localEgress.validate(url);
   }
 
   async fetch(asked: EgressRequest): Promise<EgressResult> {
     const { signal, ...request } = asked;
-    if (this.#closed || signal?.aborted) return this.#here.fetch(asked);
-    this.#worker ??= this.#begin();
+    if (this.#closed || signal?.aborted) return this.#localEgress.fetch(asked);
+    this.#worker ??= this.#startWorker();
     const worker = this.#worker;
     const id = ++this.#lastId;
     const say = (message: ToThread): void => worker.postMessage(message);
@@ -62,14 +62,14 @@ class ThreadEgress implements Egress {
 
   async close(): Promise<void> {
     this.#closed = true;
-    await this.#here.close();
+    await this.#localEgress.close();
     for (const id of this.#underway.keys()) this.#worker!.postMessage({ id, off: true } satisfies ToThread);
     if (this.#underway.size > 0) await new Promise<void>((resolve) => (this.#idle = resolve));
     await this.#worker?.terminate();
   }
 
-  #begin(): Worker {
-    // No flags of a test runner or loader are passed on: thread-half.mjs registers a loader itself.
+  #startWorker(): Worker {
+    // Flags of a test runner or loader are not passed on, since thread-half.mjs registers its own loader.
     const worker = new Worker(new URL("./thread-half.mjs", import.meta.url), {
       ...{ execArgv: [], workerData: this.options },
     });
@@ -89,5 +89,8 @@ class ThreadEgress implements Egress {
   }
 }
 
-/** @throws as `createEgress` */
+/**
+ * Creates egress on a separate thread.
+ * @throws as `createEgress`
+ */
 export const createEgressThread = (options: ThreadOptions): Egress => new ThreadEgress(options);

@@ -31,7 +31,7 @@ export interface Expectation {
   at: Date | string;
   /**
    * Defaults for objects that may leave out `signing_key_id` and `canonicalization` (scorecards): the key with the id
-   * `kid`, and RFC8785. A field that is present wins.
+   * `kid`, and RFC8785. A field that is present takes precedence over its default.
    */
   defaults?: { kid: string };
 }
@@ -82,7 +82,7 @@ function refuseUnpublishable(value: unknown, depth = 0): void {
 
 /**
  * Returns RFC 8785 bytes as the package `canonicalize` prints them. Signatures are made over the output of our own
- * printer (canonical-text.ts), so a fault of that printer makes verification fail here, instead of going unnoticed.
+ * printer (canonical-text.ts), so a fault of our printer makes verification fail here, instead of going unnoticed.
  * @throws TypeError, Error for an object that has no such bytes
  */
 function signedBytes(object: Record<string, unknown>): Uint8Array {

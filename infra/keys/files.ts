@@ -34,8 +34,8 @@ function syncFolder(dir: string): void {
 }
 
 /**
- * Writes a draft beside the target; `name` then links or renames it to the target. So no reader, and no crash, leaves
- * half a key.
+ * Writes a draft beside the target; `name` then links or renames it to the target. So no reader sees, and no crash
+ * leaves, a partly written key.
  */
 function writeAtomically(path: string, data: Uint8Array | string, publish: (draft: string) => void): void {
   const draft = `${path}.${randomBytes(6).toString("hex")}.draft`;

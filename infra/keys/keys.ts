@@ -198,21 +198,21 @@ const Keyring = z.strictObject({ keys: z.array(KeyRecord) });
 export type Keyring = z.infer<typeof Keyring>;
 export type KeyRecord = z.infer<typeof KeyRecord>;
 
-const FILE = "keyring.json";
+const KEYRING_FILE = "keyring.json";
 
-export const ringPath = (dir: string): string => join(dir, FILE);
+export const ringPath = (dir: string): string => join(dir, KEYRING_FILE);
 export const keyPath = (dir: string, key: { purpose: Purpose; kid: string }): string =>
   join(dir, `${key.purpose}-${key.kid}.pem`);
 
-const print = (ring: Keyring): string => `${JSON.stringify(ring, null, 2)}\n`;
+const formatRing = (ring: Keyring): string => `${JSON.stringify(ring, null, 2)}\n`;
 
 /**
  * Writes a new keyring. @throws Failure `keys` when one exists; then another process was first, and this process's keys
  * stay unused
  */
-const createRing = (dir: string, ring: Keyring): void => createPrivate(ringPath(dir), print(ring));
+const createRing = (dir: string, ring: Keyring): void => createPrivate(ringPath(dir), formatRing(ring));
 
-const replaceRing = (dir: string, ring: Keyring): void => replacePrivate(ringPath(dir), print(ring));
+const replaceRing = (dir: string, ring: Keyring): void => replacePrivate(ringPath(dir), formatRing(ring));
 
 /**
  * Reads the keyring.

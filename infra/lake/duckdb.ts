@@ -114,7 +114,7 @@ const STORAGE_VERSION = "v1.4.0";
  * Paths that this process has open. DuckDB's `create()` silently loses rows when a file is opened twice in one process,
  * so a second handle is refused.
  */
-const open = new Set<string>();
+const openPaths = new Set<string>();
 
 /**
  * Opens a lake, or creates it.
@@ -123,13 +123,13 @@ const open = new Set<string>();
  */
 export async function openLake(path: string, settings: LakeSettings): Promise<Lake> {
   const file = resolve(path);
-  if (open.has(file)) throw new LakeBusy(file);
+  if (openPaths.has(file)) throw new LakeBusy(file);
   const lake = new DuckLake(file, settings);
-  open.add(file);
+  openPaths.add(file);
   try {
     await lake.start();
   } catch (error) {
-    open.delete(file);
+    openPaths.delete(file);
     throw isLocked(error) ? new LakeBusy(file, error) : error;
   }
   return lake;
@@ -140,18 +140,18 @@ class DuckLake implements Lake {
   readonly workDir: string;
   aside: SetAside | null = null;
   readonly #settings: LakeSettings;
-  readonly #writing = new Semaphore(1);
-  readonly #reading: Semaphore;
+  readonly #writerLock = new Semaphore(1);
+  readonly #readerPlaces: Semaphore;
   #instance: DuckDBInstance | undefined;
   #writer: DuckDBConnection | undefined;
   #readers: DuckDBConnection[] = [];
-  /** Calls of `onOneThread` under way. */
+  /** Number of running calls of `onOneThread`. */
   #onOneThread = 0;
 
   constructor(path: string, settings: LakeSettings) {
     this.path = path;
     this.#settings = settings;
-    this.#reading = new Semaphore(settings.readers ?? 2);
+    this.#readerPlaces = new Semaphore(settings.readers ?? 2);
     this.workDir = `${path}.work`;
   }
 
@@ -181,7 +181,7 @@ class DuckLake implements Lake {
   }
 
   async run(text: string, params?: Params): Promise<void> {
-    const done = await this.#writing.take();
+    const done = await this.#writerLock.take();
     try {
       await execute(this.#writerConnection(), text, params);
     } finally {
@@ -218,7 +218,7 @@ class DuckLake implements Lake {
   }
 
   async transaction<T>(work: (tx: Statements) => Promise<T>): Promise<T> {
-    const done = await this.#writing.take();
+    const done = await this.#writerLock.take();
     try {
       const writer = this.#writerConnection();
       await writer.run("BEGIN TRANSACTION");
@@ -263,14 +263,14 @@ class DuckLake implements Lake {
     const done = await this.#lockAll();
     this.#closeConnections();
     rmSync(this.workDir, { recursive: true, force: true });
-    open.delete(this.path);
+    openPaths.delete(this.path);
     done();
   }
 
   /** Waits until no other caller uses the file. @returns the function that lets others in again */
   async #lockAll(): Promise<() => void> {
-    const turns = [await this.#writing.take()];
-    for (let i = 0; i < this.#reading.width; i++) turns.push(await this.#reading.take());
+    const turns = [await this.#writerLock.take()];
+    for (let i = 0; i < this.#readerPlaces.width; i++) turns.push(await this.#readerPlaces.take());
     return () => {
       for (const done of turns) done();
     };
@@ -321,7 +321,7 @@ class DuckLake implements Lake {
     if (form !== undefined)
       await execute(writer, `CREATE TABLE IF NOT EXISTS lake_form AS SELECT ${form}::INTEGER AS form`);
     await execute(writer, "COMMIT");
-    for (let i = 0; i < this.#reading.width; i++) this.#readers.push(await this.#instance!.connect());
+    for (let i = 0; i < this.#readerPlaces.width; i++) this.#readers.push(await this.#instance!.connect());
   }
 
   #closeConnections(): void {
@@ -333,7 +333,7 @@ class DuckLake implements Lake {
   }
 
   async #takeReader(): Promise<{ reader: DuckDBConnection; done: () => void }> {
-    const done = await this.#reading.take();
+    const done = await this.#readerPlaces.take();
     const reader = this.#readers.pop();
     if (!reader) {
       done();

@@ -1,20 +1,20 @@
 import { readFileSync } from "node:fs";
 import { fileURLToPath } from "node:url";
 
-const FOLDER = fileURLToPath(new URL("../../sql/", import.meta.url));
+const SQL_FOLDER = fileURLToPath(new URL("../../sql/", import.meta.url));
 /** Line before each query of a file that holds several queries. */
-const NAME = /^-- name: (\w+)$/m;
+const QUERY_NAME_LINE = /^-- name: (\w+)$/m;
 const files = new Map<string, ReadonlyMap<string, string>>();
 
 /** Reads the queries of one file by name. A file without names is a single query under the empty name. */
 function readQueries(file: string): ReadonlyMap<string, string> {
   let text: string;
   try {
-    text = readFileSync(`${FOLDER}${file}.sql`, "utf8");
+    text = readFileSync(`${SQL_FOLDER}${file}.sql`, "utf8");
   } catch (error) {
-    throw new Error(`sql: no file ${file}.sql in ${FOLDER}`, { cause: error });
+    throw new Error(`sql: no file ${file}.sql in ${SQL_FOLDER}`, { cause: error });
   }
-  const [whole, ...named] = text.split(NAME);
+  const [whole, ...named] = text.split(QUERY_NAME_LINE);
   if (named.length === 0) return new Map([["", whole!]]);
   // Splitting by a pattern with one group gives a name, its text, the next name, and so on.
   return new Map(named.flatMap((name, i) => (i % 2 === 0 ? [[name, named[i + 1]!.trim()] as const] : [])));

@@ -46,12 +46,12 @@ interface Head {
 }
 
 /** Least number of applied records after which a new file is written. Fewer records are quickly read again. */
-const DUE_AFTER = 1_000;
+const MIN_RECORDS_TO_SAVE = 1_000;
 /** Characters written at once. The event loop runs between two writes. */
-const PIECE = 64 * 1024;
+const WRITE_CHARS = 64 * 1024;
 /** Length of the last line, which holds the SHA-256 of all bytes before it in hex. */
-const SUM_BYTES = 65;
-/** Age after which a draft was left by a process that was killed, ms. */
+const CHECKSUM_LINE_BYTES = 65;
+/** Age after which a draft counts as left behind by a killed process, ms. */
 const STALE_DRAFT_MS = 3_600_000;
 
 /**
@@ -73,7 +73,7 @@ export class FoldFile {
    * Reports whether to write a new file: when a start would have to read again half as many records as the file holds.
    */
   isDue(applied: number): boolean {
-    return applied >= Math.max(DUE_AFTER, this.#values / 2);
+    return applied >= Math.max(MIN_RECORDS_TO_SAVE, this.#values / 2);
   }
 
   /**
@@ -86,7 +86,7 @@ export class FoldFile {
     if (read === null) return [];
     try {
       this.#values = -1;
-      for await (const line of readLines(this.path, (await disk.stat(this.path)).size - SUM_BYTES)) {
+      for await (const line of readLines(this.path, (await disk.stat(this.path)).size - CHECKSUM_LINE_BYTES)) {
         if (this.#values++ >= 0) this.fold.restore(JSON.parse(line));
       }
       return read;
@@ -122,7 +122,7 @@ export class FoldFile {
       for (const value of fold.kept()) {
         values++;
         text += `${JSON.stringify(value)}\n`;
-        if (text.length >= PIECE) await put();
+        if (text.length >= WRITE_CHARS) await put();
       }
       taken();
       await put();
@@ -204,12 +204,12 @@ async function isStillInLog(
 
 async function isWhole(path: string): Promise<boolean> {
   const size = (await disk.stat(path)).size;
-  if (size < SUM_BYTES) return false;
+  if (size < CHECKSUM_LINE_BYTES) return false;
   const sum = createHash("sha256");
-  if (size > SUM_BYTES)
-    for await (const bytes of createReadStream(path, { end: size - SUM_BYTES - 1 })) sum.update(bytes);
+  if (size > CHECKSUM_LINE_BYTES)
+    for await (const bytes of createReadStream(path, { end: size - CHECKSUM_LINE_BYTES - 1 })) sum.update(bytes);
   let expected = "";
-  for await (const bytes of createReadStream(path, { start: size - SUM_BYTES })) expected += bytes;
+  for await (const bytes of createReadStream(path, { start: size - CHECKSUM_LINE_BYTES })) expected += bytes;
   return expected === `${sum.digest("hex")}\n`;
 }
 

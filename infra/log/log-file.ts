@@ -15,7 +15,7 @@ const PAGE_BYTES = 16_384;
 const CHECKPOINT_PAGES = 2_000;
 const BUSY_MS = 5_000;
 /** Pause between two attempts when SQLite refuses at once and does not wait, ms. */
-const PAUSE_MS = 5;
+const RETRY_PAUSE_MS = 5;
 const PARTITION_COUNTS = [1, 2, 4, 8, 16, 32, 64];
 
 /**
@@ -173,7 +173,7 @@ function setWriteAhead(db: Database.Database, busyMs: number): unknown {
     } catch (error) {
       // If SQLite did wait, the time is already up.
       if (!isErrno(error, "SQLITE_BUSY") || performance.now() >= until) throw error;
-      Atomics.wait(sleeping, 0, 0, PAUSE_MS);
+      Atomics.wait(sleeping, 0, 0, RETRY_PAUSE_MS);
     }
   }
 }
@@ -223,7 +223,7 @@ function readFormat(db: Database.Database, path: string): number {
 }
 
 /** Statements that bring a file from each format to the next. */
-const STEPS: Readonly<Record<number, string>> = {
+const MIGRATION_STEPS: Readonly<Record<number, string>> = {
   1: `ALTER TABLE lane RENAME TO topic_partition;
     ALTER TABLE topic_partition RENAME COLUMN lane TO number;
     ALTER TABLE record RENAME COLUMN place TO position;`,
@@ -245,7 +245,7 @@ export function migrateLogFile(path: string): number | null {
     db.pragma("synchronous = FULL");
     db.transaction(() => {
       for (let format = readFormat(db, path); format < LOG_FORMAT; format++) {
-        const step = STEPS[format];
+        const step = MIGRATION_STEPS[format];
         if (!step) throw new LogRefused(`log ${path}: format ${format} was never written`);
         db.exec(step);
         db.pragma(`user_version = ${format + 1}`);

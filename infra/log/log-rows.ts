@@ -24,8 +24,8 @@ export class LogRows {
   readonly #readPage: PageStatement;
   readonly #bounds: Statement<[partition: number], Bounds>;
   readonly #setNext: Statement<[next: number, partition: number]>;
-  readonly #raise: Statement<[first: number, partition: number]>;
-  readonly #drop: Statement<[from: number, below: number, limit: number]>;
+  readonly #raiseStart: Statement<[first: number, partition: number]>;
+  readonly #dropRows: Statement<[from: number, below: number, limit: number]>;
   readonly #version: Statement<[], number>;
   readonly #changes: Statement<[], number>;
 
@@ -36,8 +36,8 @@ export class LogRows {
     this.#readPage = pageStatement(db);
     this.#bounds = db.prepare('SELECT first AS start, next AS "end" FROM topic_partition WHERE number = ?');
     this.#setNext = db.prepare("UPDATE topic_partition SET next = ? WHERE number = ?");
-    this.#raise = db.prepare("UPDATE topic_partition SET first = max(first, ?) WHERE number = ?");
-    this.#drop = db.prepare(
+    this.#raiseStart = db.prepare("UPDATE topic_partition SET first = max(first, ?) WHERE number = ?");
+    this.#dropRows = db.prepare(
       "DELETE FROM record WHERE position IN (SELECT position FROM record WHERE position >= ? AND position < ? ORDER BY position LIMIT ?)",
     );
     this.#version = db.prepare<[], number>("PRAGMA data_version").pluck();
@@ -113,13 +113,15 @@ export class LogRows {
 
   /** Raises the first kept offset; records below it are no longer visible. Never lowers it. */
   raiseStart(topic: string, partition: number, first: number): void {
-    this.#withNamedErrors(() => this.#raise.run(first, this.#number(topic, partition)));
+    this.#withNamedErrors(() => this.#raiseStart.run(first, this.#number(topic, partition)));
   }
 
   /** Deletes up to `limit` rows below the first kept offset. @returns the number of deleted rows */
   dropUnseen(topic: string, partition: number, limit: number): number {
     const base = this.#number(topic, partition) * OFFSETS;
-    return this.#withNamedErrors(() => this.#drop.run(base, base + this.bounds(topic, partition).start, limit).changes);
+    return this.#withNamedErrors(
+      () => this.#dropRows.run(base, base + this.bounds(topic, partition).start, limit).changes,
+    );
   }
 
   #number(topic: string, partition: number): number {
@@ -143,8 +145,8 @@ export class LogRows {
  * Consecutive records in one row: their numbers as JSON, their event ids and keys in one text, and their values in one
  * buffer.
  */
-type Page = [numbers: string | null, names: string | null, values: Buffer | null];
-type PageStatement = Statement<[base: number, from: number, below: number, limit: number], Page>;
+type RecordPage = [numbers: string | null, names: string | null, values: Buffer | null];
+type PageStatement = Statement<[base: number, from: number, below: number, limit: number], RecordPage>;
 
 /**
  * Prepares the statement that reads the records of a range, in order, as one row. That takes half the time of one row
@@ -153,7 +155,7 @@ type PageStatement = Statement<[base: number, from: number, below: number, limit
  * their bytes: SQLite treats the concatenation as text, but neither checks nor changes it.
  */
 function pageStatement(db: Database.Database): PageStatement {
-  const page = db.prepare<[number, number, number, number], Page>(`
+  const page = db.prepare<[number, number, number, number], RecordPage>(`
     SELECT '[' || group_concat((position - CAST(? AS INTEGER)) || ',' || octet_length(value) || ',' || appended_ms) || ']',
       group_concat(event_id || char(0) || key, char(0)), CAST(group_concat(value, '') AS BLOB)
     FROM (SELECT position, event_id, key, value, appended_ms FROM record WHERE position >= ? AND position < ? ORDER BY position LIMIT ?)`);
@@ -165,7 +167,7 @@ function pageStatement(db: Database.Database): PageStatement {
  * Splits a page into its records, whose values are views of the page's buffer. @throws Error when the page is
  * inconsistent
  */
-function toRecords(topic: string, partition: number, [numbers, names, values]: Page): LogRecord[] {
+function toRecords(topic: string, partition: number, [numbers, names, values]: RecordPage): LogRecord[] {
   if (numbers === null || names === null || values === null) return [];
   const fields = JSON.parse(numbers) as number[];
   const nameParts = names.split("\0");

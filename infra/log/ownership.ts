@@ -10,13 +10,13 @@
  */
 export interface Ownership {
   /**
-   * Partitions that this process holds now, ascending. Ask again before each piece of work, since they can be lost at
-   * any time.
+   * Partitions that this process holds now, ascending. Call this again before each piece of work, since partitions can
+   * be lost at any time.
    */
   held(): readonly number[];
   /**
-   * Whether this process was recently in contact with the group. Without contact it holds nothing, although it gave
-   * nothing up.
+   * True if this process was recently in contact with the group. Without contact it holds no partition, although it did
+   * not release any.
    */
   readonly heard: boolean;
   /** Number of assignments that this process has seen; 0 before the first. */

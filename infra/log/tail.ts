@@ -8,9 +8,9 @@ const WAIT_MS = 250;
 const RECORDS_AT_ONCE = 64;
 
 /**
- * Follows one topic for a fold, from the topic's first kept record or from the position in the fold's file. Each record is
- * applied once, and the records of a partition in order. Records that the log no longer keeps are skipped. If a read fails,
- * the caller reads again, and the read goes on where it stopped.
+ * Follows one topic for a fold, from the topic's first kept record or from the position in the fold's file. Each record
+ * is applied once, and the records of a partition in order. Records that the log no longer keeps are skipped. If a read
+ * fails, the caller calls again, and reading continues where it stopped.
  */
 export class LogTail {
   readonly #read = new Map<number, ReadPosition>();
@@ -41,8 +41,8 @@ export class LogTail {
 
   /** Applies all records that the log holds now, of one partition or of all. @throws the errors of the log's reads */
   async catchUp(partition?: number): Promise<void> {
-    if (partition !== undefined) return this.#inTurn(partition, () => this.#drain(partition));
-    for (let one = 0; one < this.log.partitions; one++) await this.#inTurn(one, () => this.#drain(one));
+    if (partition !== undefined) return this.#runInOrder(partition, () => this.#applyAll(partition));
+    for (let one = 0; one < this.log.partitions; one++) await this.#runInOrder(one, () => this.#applyAll(one));
     if (this.file?.isDue(this.#applied)) void this.keep();
   }
 
@@ -64,7 +64,7 @@ export class LogTail {
     const { partitions } = this.log;
     const held = Array.from({ length: partitions }, (_, one) => {
       return new Promise<void>((resolve) => {
-        void this.#inTurn(one, () => {
+        void this.#runInOrder(one, () => {
           resolve();
           return isTaken;
         });
@@ -109,20 +109,20 @@ export class LogTail {
     if (offset >= (await this.log.bounds(this.topic, partition)).end) return "none";
     const deadline = performance.now() + waitMs;
     do {
-      await this.#inTurn(partition, () => this.#applyNext(partition, Math.min(WAIT_MS, waitMs)));
+      await this.#runInOrder(partition, () => this.#applyNext(partition, Math.min(WAIT_MS, waitMs)));
       if (this.has(partition, offset)) return "there";
     } while (performance.now() < deadline);
     return "late";
   }
 
   /** Runs work of a partition one after the other, so that no record is applied twice. */
-  #inTurn<T>(partition: number, work: () => Promise<T>): Promise<T> {
+  #runInOrder<T>(partition: number, work: () => Promise<T>): Promise<T> {
     const turn = (this.#reading.get(partition) ?? Promise.resolve()).then(work, work);
     this.#reading.set(partition, turn);
     return turn;
   }
 
-  async #drain(partition: number): Promise<void> {
+  async #applyAll(partition: number): Promise<void> {
     while (!this.#closed && (await this.#applyNext(partition, 0)) > 0);
   }
 

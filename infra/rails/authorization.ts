@@ -16,7 +16,7 @@ export const TOKEN_ERRORS = [
   "error ERC3009UsedAuthorization(address authorizer, bytes32 nonce)",
   "error ERC20InsufficientBalance(address sender, uint256 balance, uint256 needed)",
 ] as const;
-const TOKEN = parseAbi([
+const TOKEN_ABI = parseAbi([
   "function transferWithAuthorization(address from, address to, uint256 value, uint256 validAfter, uint256 validBefore, bytes32 nonce, uint8 v, bytes32 r, bytes32 s)",
   "function cancelAuthorization(address authorizer, bytes32 nonce, uint8 v, bytes32 r, bytes32 s)",
   ...TOKEN_ERRORS,
@@ -104,10 +104,10 @@ export interface SignedCancel {
 }
 
 export type AuthorizationState =
-  /** Not used up to the head of the read. */
+  /** The nonce was not used up to the head of the read. */
   | { state: "unused" }
   | { state: "used"; settlement: Settlement }
-  /** Can never be used. `final` as for a settlement. */
+  /** The nonce can never be used. `final` as for a settlement. */
   | { state: "cancelled"; tx: string; final: boolean };
 
 /**
@@ -145,7 +145,7 @@ export function createAuthorizations(money: TokenOnChain, sender: Sender): Autho
   const chainId = Number(network.slice("eip155:".length));
   const domain = { ...known, chainId, verifyingContract: getAddress(asset) };
   const call = (functionName: string, args: readonly unknown[]) =>
-    transact(sender, { address: asset, abi: TOKEN, functionName, args });
+    transact(sender, { address: asset, abi: TOKEN_ABI, functionName, args });
 
   return {
     async signTransfer(wallet, { to, amountAtomic, validForSeconds }) {
@@ -167,7 +167,7 @@ export function createAuthorizations(money: TokenOnChain, sender: Sender): Autho
     },
     submitTransfer({ authorization: { from, to, value, validAfter, validBefore, nonce }, signature }) {
       const numbers = [value, validAfter, validBefore].map(BigInt);
-      return call("transferWithAuthorization", [from, to, ...numbers, nonce, ...vrs(signature)]);
+      return call("transferWithAuthorization", [from, to, ...numbers, nonce, ...splitSignature(signature)]);
     },
     async signCancel(wallet, nonce) {
       const account = accountOf(wallet);
@@ -177,13 +177,13 @@ export function createAuthorizations(money: TokenOnChain, sender: Sender): Autho
       return { authorizer: account.address, nonce, signature };
     },
     submitCancel: ({ authorizer, nonce, signature }) =>
-      call("cancelAuthorization", [authorizer, nonce, ...vrs(signature)]),
+      call("cancelAuthorization", [authorizer, nonce, ...splitSignature(signature)]),
     stateOf: (query) => stateOf(money, query),
   };
 }
 
 /** Splits a 65-byte signature into the v, r and s that the token's functions take. */
-function vrs(signature: string): [number, Hex, Hex] {
+function splitSignature(signature: string): [number, Hex, Hex] {
   const { v, yParity, r, s } = parseSignature(signature as Hex);
   return [Number(v ?? BigInt(27 + yParity)), r, s];
 }

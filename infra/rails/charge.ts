@@ -84,19 +84,19 @@ export function methodDetails(challenge: PaymentChallenge): Record<string, unkno
   }
 }
 
-const sortMembers = (members: object): object =>
+const inMemberOrder = (members: object): object =>
   Object.fromEntries(Object.entries(members).sort(([a], [b]) => (a < b ? -1 : 1)));
 
 /** Returns the challenge with its members in the order in which the stock mpp client writes them. */
 export function inClientOrder({ opaque, request, ...others }: PaymentChallenge): object {
-  return { ...sortMembers(others), ...(opaque === undefined ? {} : { opaque }), request };
+  return { ...inMemberOrder(others), ...(opaque === undefined ? {} : { opaque }), request };
 }
 
 /** Headers that carry a credential: the protocol's default, and the one for servers that use Authorization otherwise. */
-const HEADERS = ["AUTHORIZATION", "PAYMENT-AUTHORIZATION"] as const;
+const CREDENTIAL_HEADERS = ["AUTHORIZATION", "PAYMENT-AUTHORIZATION"] as const;
 /** Returns the header that a challenge wants its credential in, upper-case; undefined for any other name. */
 export const credentialHeaderOf = (challenge: PaymentChallenge) =>
-  HEADERS.find((name) => name === (challenge.header ?? "Authorization").toUpperCase());
+  CREDENTIAL_HEADERS.find((name) => name === (challenge.header ?? "Authorization").toUpperCase());
 
 /**
  * Returns why an mpp challenge of this method cannot be paid, or null. Checks what all ways of paying share: method,
@@ -185,7 +185,7 @@ export function createChargeSigner({ reader, network, asset, domain: own }: Toke
       signature,
     };
     const source = `did:pkh:eip155:${chainId}:${account.address}`;
-    const credential = { challenge: inClientOrder(challenge), payload: sortMembers(payload), source };
+    const credential = { challenge: inClientOrder(challenge), payload: inMemberOrder(payload), source };
     return {
       headerName: credentialHeaderOf(challenge)!,
       headerValue: `Payment ${Buffer.from(JSON.stringify(credential)).toString("base64url")}`,

@@ -85,7 +85,7 @@ function hashOf(chainId: number, info: PaymentInfo): Hex {
 /** Computes the nonce that the payer signs: the payment's hash with a zero payer, since offers do not know the payer. */
 const nonceOf = (chainId: number, info: PaymentInfo): Hex => hashOf(chainId, { ...info, payer: zeroAddress });
 
-/** The token that is held in escrow, who receives it and who operates the hold. */
+/** The token that is held in escrow, the receiver and the operator of the hold. */
 export interface EscrowPlace {
   /** CAIP-2. */
   network: string;
@@ -99,11 +99,11 @@ export interface EscrowPlace {
 }
 
 /** Seconds from the offer until a hold can no longer be captured and its buyer may reclaim it. */
-const HOLD_S = 1_800;
+const HOLD_DURATION_S = 1_800;
 /** Seconds from the offer in which a client may sign and we may place the hold. */
-const SIGN_S = 300;
+const SIGNING_WINDOW_S = 300;
 /** Seconds that must be left of a hold when it is accepted: for the seller's answer, the check and the capture. */
-const MIN_HELD_S = 600;
+const MIN_HOLD_LEFT_S = 600;
 
 /**
  * Returns an x402 v2 `auth-capture` offer with deferred capture: the buyer's money is held in the escrow, and we as its
@@ -127,12 +127,12 @@ export function escrowOffer(
     amount: totalAtomic.toString(),
     asset,
     payTo: receiver,
-    maxTimeoutSeconds: SIGN_S,
+    maxTimeoutSeconds: SIGNING_WINDOW_S,
     extra: {
       ...{ name: domain.name, version: domain.version, assetTransferMethod: "eip3009" },
       ...{ authCaptureEscrow: ESCROW, captureAuthorizer: getAddress(operator), operatorType: "delegated" },
       ...{ paymentFlow: "escrow", captureMode: "deferred" },
-      ...{ captureDeadline: now + HOLD_S, refundDeadline: now + HOLD_S },
+      ...{ captureDeadline: now + HOLD_DURATION_S, refundDeadline: now + HOLD_DURATION_S },
       ...{ feeRecipient: receiver, minFeeBps: 0, maxFeeBps: 0 },
     },
   };
@@ -210,8 +210,8 @@ const MIN_SIGNED_S = 6;
 export function holdTimeObstacle(hold: Hold, now: number): string | null {
   const { captureDeadline, validBefore, info } = hold;
   // A deadline past the one that we offer: buyers are promised that they can reclaim after HOLD_S.
-  if (captureDeadline > now + HOLD_S + CLOCK_SKEW_S) return schemeReason("extra");
+  if (captureDeadline > now + HOLD_DURATION_S + CLOCK_SKEW_S) return schemeReason("extra");
   if (info.refundExpiry !== captureDeadline) return schemeReason("extra");
-  if (captureDeadline < now + MIN_HELD_S) return schemeReason("capture_deadline_expired");
+  if (captureDeadline < now + MIN_HOLD_LEFT_S) return schemeReason("capture_deadline_expired");
   return validBefore > now + MIN_SIGNED_S ? null : schemeReason("authorization_expired");
 }

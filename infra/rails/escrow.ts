@@ -18,7 +18,7 @@ import { errorText, type Outcome, type Sender, transact, whyItWouldRevert } from
 import { isUsed, logsSince, type TokenAtNode, type TokenOnChain } from "./settlement.ts";
 
 /** Gas of an authorization through collector and token, with room for a contract wallet's signature. */
-const GAS = 500_000n;
+const AUTHORIZE_GAS = 500_000n;
 
 /** State of a hold on the chain, with the transaction that caused it. `final` as for a settlement. */
 export type HoldState =
@@ -64,7 +64,7 @@ export interface EscrowOptions {
   payTo: string;
 }
 
-const EVENTS = {
+const EVENT_OF_STATE = {
   held: "PaymentAuthorized",
   captured: "PaymentCaptured",
   voided: "PaymentVoided",
@@ -84,7 +84,7 @@ export function createEscrow({ money, sender, payTo }: EscrowOptions): Escrow {
   const { reader, network, asset, domain } = money;
   const place: EscrowPlace = { network, asset, payTo, operator: sender.address, ...(domain && { domain }) };
   const call = (functionName: string, args: readonly unknown[]) => ({
-    ...{ address: ESCROW, abi: ESCROW_ABI, functionName, args, gas: GAS },
+    ...{ address: ESCROW, abi: ESCROW_ABI, functionName, args, gas: AUTHORIZE_GAS },
   });
   const authorizing = ({ info, amountAtomic, signature }: Hold) =>
     call("authorize", [info, amountAtomic, COLLECTOR, signature]);
@@ -106,7 +106,7 @@ export function createEscrow({ money, sender, payTo }: EscrowOptions): Escrow {
       const held = { hold, since, state: "held" } as const;
       const { value: placed } = await quorum.read(
         money,
-        (node, head) => eventOf(node, held, head),
+        (node, head) => findEvent(node, held, head),
         nullableEquality(FOUND_EQUALITY),
       );
       return placed && "tx" in placed ? { outcome: "sent", tx: placed.tx } : null;
@@ -138,7 +138,7 @@ export function createEscrow({ money, sender, payTo }: EscrowOptions): Escrow {
       const unsigned = await whyNotSigned(money, hold, offer);
       if (unsigned) return { valid: false, reason: unsigned };
       const reverts = await whyItWouldRevert(reader, sender.address, authorizing(hold));
-      if (reverts) return { valid: false, reason: await reasonOf(money, hold, reverts) };
+      if (reverts) return { valid: false, reason: await schemeReasonOf(money, hold, reverts) };
       return { valid: true, payer: hold.payer, hold };
     },
     authorize: (hold, since) => act("authorize", hold, since, authorizing(hold).args),
@@ -198,7 +198,7 @@ const REASONS: Readonly<Record<string, string>> = {
  * Returns the scheme's reason for a revert. Errors of the token differ from token to token, so for them the payer's nonce
  * and balance are read instead. @throws ChainDown
  */
-async function reasonOf({ reader, asset }: TokenAtNode, hold: Hold, reverts: string): Promise<string> {
+async function schemeReasonOf({ reader, asset }: TokenAtNode, hold: Hold, reverts: string): Promise<string> {
   const { payer } = hold.info;
   const [used, balance] = await chainRead("a payer", () =>
     Promise.all([
@@ -216,7 +216,7 @@ async function reasonOf({ reader, asset }: TokenAtNode, hold: Hold, reverts: str
 /** State of a hold on one node: the event that caused it, and its block. */
 type HoldOnNode =
   | { state: "none" }
-  | { state: keyof typeof EVENTS; tx: string; blockNumber: number; amountAtomic: bigint };
+  | { state: keyof typeof EVENT_OF_STATE; tx: string; blockNumber: number; amountAtomic: bigint };
 
 const FOUND_EQUALITY: AnswerEquality<HoldOnNode> = {
   textOf: (one) =>
@@ -224,12 +224,12 @@ const FOUND_EQUALITY: AnswerEquality<HoldOnNode> = {
 };
 
 /** Returns the event that put a hold into a state, up to a block; null when there is none. @throws ChainDown */
-async function eventOf(
+async function findEvent(
   { reader }: TokenAtNode,
-  { hold, since, state }: { hold: Hold; since: number; state: keyof typeof EVENTS },
+  { hold, since, state }: { hold: Hold; since: number; state: keyof typeof EVENT_OF_STATE },
   head: Block,
 ): Promise<HoldOnNode | null> {
-  const event = ESCROW_ABI.find((item) => item.type === "event" && item.name === EVENTS[state])!;
+  const event = ESCROW_ABI.find((item) => item.type === "event" && item.name === EVENT_OF_STATE[state])!;
   const [log] = await logsSince(since, head, (range) =>
     reader.getLogs({
       ...{ address: ESCROW, event: event as Extract<typeof event, { type: "event"; name: "PaymentVoided" }> },
@@ -254,7 +254,7 @@ async function findHold(money: TokenAtNode, hold: Hold, since: number, head: Blo
   if (!collected) return { state: "none" };
   const over = refundable > 0n ? (["captured"] as const) : (["voided", "reclaimed", "captured"] as const);
   for (const state of capturable > 0n ? (["held"] as const) : over) {
-    const seen = await eventOf(money, { hold, since, state }, head);
+    const seen = await findEvent(money, { hold, since, state }, head);
     if (seen) return seen;
   }
   throw new ChainDown(`the escrow has hold ${hold.hash}, and no log since ${since} says how`);

@@ -30,7 +30,7 @@ export interface Facilitator extends FacilitatorClient {
 }
 
 /**
- * What happened on the chain during one `verify` or `settle`. The protocol's package reports a node that does not answer
+ * The events on the chain during one `verify` or `settle`. The protocol's package reports a node that does not answer
  * as an invalid payment, and a missing receipt as a failed transfer; this record tells such answers apart.
  */
 interface CallRecord {
@@ -78,14 +78,14 @@ function createSignatureCheck(): Signer["verifyTypedData"] {
   };
 }
 
-interface SignerParts {
+interface SignerDeps {
   reader: Reader;
   sender: Sender;
   isSigned: Signer["verifyTypedData"];
 }
 
 /** Returns the package's access to the chain for one `verify` or `settle`; it notes failures in `course`. */
-function signerIn(course: CallRecord, { reader, sender, isSigned }: SignerParts): Signer {
+function createSigner(course: CallRecord, { reader, sender, isSigned }: SignerDeps): Signer {
   const noted = async <T>(work: () => Promise<T>, isTrouble: (error: unknown) => boolean): Promise<T> => {
     try {
       return await work();
@@ -147,7 +147,7 @@ export function createFacilitator(options: FacilitatorOptions): Facilitator {
   const known = { pendingSettlementStore: new InMemoryPendingSettlementStore() };
   /** Creates the package's facilitator for one call. Its signer notes failures, so it cannot be shared between calls. */
   const facilitatorIn = (course: CallRecord) => {
-    const signer = signerIn(course, parts);
+    const signer = createSigner(course, parts);
     return new x402Facilitator()
       .register(network as Network, new ExactEvmScheme(signer, known))
       .registerV1(v1NamesOf(network) as Network[], new ExactEvmSchemeV1(signer));

@@ -19,9 +19,9 @@ export interface FundedWalletsOptions {
 }
 
 /** Longest time in which a signed payment may still settle, ms: five minutes of validity, and one for the block. */
-const OPEN_MS = 360_000;
-/** How long a wallet that held too little is skipped, ms. */
-const SKIP_MS = 60_000;
+const OPEN_PAYMENT_MS = 360_000;
+/** Time for which a wallet that held too little is skipped, ms. */
+const POOR_WALLET_PAUSE_MS = 60_000;
 const READS_AT_ONCE = 8;
 
 /** A signed payment that may still settle, and until when (unix ms). */
@@ -44,13 +44,13 @@ const shuffleWallets = (secret: Uint8Array, lot: string, wallets: readonly Walle
     .sort((a, b) => (a.rank < b.rank ? -1 : 1))
     .map(({ wallet }) => wallet);
 
-/** Tracks what wallets hold minus what was signed and may still settle. */
+/** Tracks the balances of wallets minus the payments that were signed and may still settle. */
 function createBalances(rail: Pick<Rail, "balance">, now: () => number) {
   const promised: OpenPayment[] = [];
   const poor = new Map<string, number>();
 
   /** Returns the atomic units of a wallet that no open payment needs. @throws ChainDown */
-  async function free(address: string, need: PaymentNeed): Promise<bigint> {
+  async function freeBalance(address: string, need: PaymentNeed): Promise<bigint> {
     const place = assetKey(need);
     const { value: held } = await rail.balance(address, need);
     // A payment that settled within the last minutes is subtracted twice, so the result may be too low but never too
@@ -63,21 +63,21 @@ function createBalances(rail: Pick<Rail, "balance">, now: () => number) {
     const gone = promised.filter(({ until }) => until <= now());
     for (const one of gone) promised.splice(promised.indexOf(one), 1);
     const { amountAtomic } = need;
-    promised.push({ address: wallet.address, place: assetKey(need), amountAtomic, until: now() + OPEN_MS });
+    promised.push({ address: wallet.address, place: assetKey(need), amountAtomic, until: now() + OPEN_PAYMENT_MS });
     return wallet;
   }
 
   /** Returns the first of these wallets that can pay, or null. Wallets that held too little within a minute are skipped. */
-  async function firstRich(wallets: readonly Wallet[], need: PaymentNeed): Promise<Wallet | null> {
+  async function findFundedWallet(wallets: readonly Wallet[], need: PaymentNeed): Promise<Wallet | null> {
     const key = (wallet: Wallet) => `${wallet.address} ${assetKey(need)}`;
     const asked = wallets.filter((wallet) => (poor.get(key(wallet)) ?? 0) <= now());
     for (let from = 0; from < asked.length; from += READS_AT_ONCE) {
       const some = asked.slice(from, from + READS_AT_ONCE);
       const has = new Map<Wallet, boolean>();
       await forEachConcurrent(some, READS_AT_ONCE, async (wallet) => {
-        const enough = (await free(wallet.address, need)) >= need.amountAtomic;
+        const enough = (await freeBalance(wallet.address, need)) >= need.amountAtomic;
         has.set(wallet, enough);
-        if (!enough && need.amountAtomic > 0n) poor.set(key(wallet), now() + SKIP_MS);
+        if (!enough && need.amountAtomic > 0n) poor.set(key(wallet), now() + POOR_WALLET_PAUSE_MS);
       });
       const rich = some.find((wallet) => has.get(wallet));
       if (rich) return rich;
@@ -85,7 +85,7 @@ function createBalances(rail: Pick<Rail, "balance">, now: () => number) {
     return null;
   }
 
-  return { free, promise, firstRich };
+  return { free: freeBalance, promise, firstRich: findFundedWallet };
 }
 
 /**

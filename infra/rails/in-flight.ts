@@ -1,7 +1,8 @@
 import { systemClock } from "../clock.ts";
 
-/** Most settlements of one wallet at once, and how long one waits for those before it, real ms. */
+/** Most settlements of one wallet at once. */
 const MAX_PER_WALLET = 64;
+/** Longest wait of a settlement for earlier ones of its wallet, real ms. */
 const WAIT_MS = 20_000;
 
 /** One settlement that is running. */
@@ -18,7 +19,7 @@ interface RunningSettlement {
  * Settlements that other processes send are not counted.
  */
 export class InFlightSettlements {
-  readonly #of = new Map<string, readonly RunningSettlement[]>();
+  readonly #runningByWallet = new Map<string, readonly RunningSettlement[]>();
 
   /**
    * Runs a settlement, at once when none of this wallet is running.
@@ -35,21 +36,21 @@ export class InFlightSettlements {
     held: () => Promise<bigint>,
     act: () => Promise<T>,
   ): Promise<T | null> {
-    const before = this.#of.get(wallet) ?? [];
+    const before = this.#runningByWallet.get(wallet) ?? [];
     if (before.length >= MAX_PER_WALLET) return null;
     let end = () => {};
     const over = new Promise<void>((resolve) => {
       end = resolve;
     });
     const one: RunningSettlement = { amountAtomic, isOver: false, over };
-    this.#of.set(wallet, [...before, one]);
+    this.#runningByWallet.set(wallet, [...before, one]);
     try {
       return (await this.#waitTurn(before, amountAtomic, held)) ? await act() : null;
     } finally {
       one.isOver = true;
-      const left = this.#of.get(wallet)!.filter((other) => other !== one);
-      if (left.length > 0) this.#of.set(wallet, left);
-      else this.#of.delete(wallet);
+      const left = this.#runningByWallet.get(wallet)!.filter((other) => other !== one);
+      if (left.length > 0) this.#runningByWallet.set(wallet, left);
+      else this.#runningByWallet.delete(wallet);
       end();
     }
   }

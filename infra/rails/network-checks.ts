@@ -38,7 +38,7 @@ async function checkNode(reader: Reader, name: string, id: string): Promise<Find
 const MAX_BLOCK_GAP_S = 120;
 
 /** Checks that the newest blocks of all nodes of a network are close to each other. */
-async function checkStep(readers: readonly Reader[], id: string): Promise<Finding[]> {
+async function checkBlockGap(readers: readonly Reader[], id: string): Promise<Finding[]> {
   if (readers.length < 2) return [];
   const name = `network ${id} nodes in step`;
   try {
@@ -53,7 +53,7 @@ async function checkStep(readers: readonly Reader[], id: string): Promise<Findin
 }
 
 /** Checks that a node knows the block tag that the settings use for finality. */
-async function checkDepth(reader: Reader, { id, confirmations }: Network): Promise<Finding[]> {
+async function checkFinalityTag(reader: Reader, { id, confirmations }: Network): Promise<Finding[]> {
   if (typeof confirmations === "number") return [];
   const name = `network ${id} confirmations`;
   try {
@@ -65,10 +65,10 @@ async function checkDepth(reader: Reader, { id, confirmations }: Network): Promi
   }
 }
 
-type View = "DOMAIN_SEPARATOR" | "eip712Domain" | "name" | "version" | "decimals";
+type TokenView = "DOMAIN_SEPARATOR" | "eip712Domain" | "name" | "version" | "decimals";
 
 /** Calls a view function of a token; undefined when the token has no such function. */
-async function callView(reader: Reader, address: Address, functionName: View): Promise<unknown> {
+async function callView(reader: Reader, address: Address, functionName: TokenView): Promise<unknown> {
   try {
     return await reader.readContract({ address, abi: TOKEN, functionName });
   } catch (error) {
@@ -83,7 +83,7 @@ async function callView(reader: Reader, address: Address, functionName: View): P
  * Reads a token's EIP-712 domain separator: from EIP-2612's view, else from EIP-5267's, else from its name and version.
  * Undefined when the token has none of them.
  */
-async function separatorOf(reader: Reader, address: Address, chainId: number): Promise<Hex | undefined> {
+async function readDomainSeparator(reader: Reader, address: Address, chainId: number): Promise<Hex | undefined> {
   const separator = (await callView(reader, address, "DOMAIN_SEPARATOR")) as Hex | undefined;
   if (separator !== undefined) return separator;
   const domain = (await callView(reader, address, "eip712Domain")) as readonly unknown[] | undefined;
@@ -115,7 +115,7 @@ async function checkToken(reader: Reader, network: string, token: Token): Promis
     if (isTempo(network)) return found;
     const chainId = Number(network.slice("eip155:".length));
     const ours = domainSeparator({ domain: { name, version, chainId, verifyingContract: address } });
-    const theirs = await separatorOf(reader, address, chainId);
+    const theirs = await readDomainSeparator(reader, address, chainId);
     const [itsName, itsVersion] = [await callView(reader, address, "name"), await callView(reader, address, "version")];
     const inSettings = `the settings say name ${JSON.stringify(name)}, version ${JSON.stringify(version)} (${ours})`;
     const itself = `name ${JSON.stringify(itsName)}, version ${JSON.stringify(itsVersion)} (${theirs})`;
@@ -143,8 +143,8 @@ export async function checkNetwork(network: Network): Promise<Finding[]> {
   const [good] = all;
   if (!good) return nodes;
   const rest = await Promise.all([
-    checkStep(all, network.id),
-    checkDepth(good, network),
+    checkBlockGap(all, network.id),
+    checkFinalityTag(good, network),
     ...network.assets.map((token) => checkToken(good, network.id, token)),
   ]);
   return [...nodes, ...rest.flat()];

@@ -36,7 +36,7 @@ export interface Network {
 const TEST_NETWORKS = new Set([
   ...["eip155:84532", "eip155:11155111", "eip155:421614", "eip155:43113", "eip155:80002", "eip155:42431"],
 ]);
-const depthOf = (id: string): Confirmations => (TEST_NETWORKS.has(id) ? 1 : "finalized");
+const defaultConfirmations = (id: string): Confirmations => (TEST_NETWORKS.has(id) ? 1 : "finalized");
 
 /** Returns a network's USDC (Tempo: its dollar) from the protocols' packages. @throws ConfigError when they have none */
 function usdcOf(id: string, setting: string): Token {
@@ -76,7 +76,7 @@ function networkFromEntry(one: Config["networks"][number], setting: string): Net
     return { ...asset, ...known, address };
   });
   return {
-    ...{ id, rpcUrls: rpc_urls, agree, confirmations: one.confirmations ?? depthOf(id) },
+    ...{ id, rpcUrls: rpc_urls, agree, confirmations: one.confirmations ?? defaultConfirmations(id) },
     gasCeiling: weiOf(one.gas_ceiling_gwei),
     assets: assets.length > 0 ? assets : [usdcOf(id, setting)],
   };
@@ -93,7 +93,12 @@ function networkFromChain({ network: id, rpc_url, asset, confirmations }: Config
     ]);
   const token = { symbol: "USDC", address: asset?.toLowerCase() ?? "", decimals: 6 };
   return {
-    ...{ id, rpcUrls: rpc_url === null ? [] : [rpc_url], agree: 1, confirmations: confirmations ?? depthOf(id) },
+    ...{
+      id,
+      rpcUrls: rpc_url === null ? [] : [rpc_url],
+      agree: 1,
+      confirmations: confirmations ?? defaultConfirmations(id),
+    },
     gasCeiling: weiOf(GAS_CEILING_GWEI),
     assets: [domain ? { ...token, ...domain } : usdcOf(id, "chain")],
   };

@@ -10,11 +10,16 @@ export interface NodeFault {
 }
 
 /** Error codes of Node's resolver (getaddrinfo) and sockets, and the prefixes of TLS's. */
-const DNS = new Set(["ENOTFOUND", "EAI_AGAIN", "EAI_FAIL", "EAI_NODATA", "EAI_NONAME"]);
-const NO_ROUTE = new Set(["EHOSTUNREACH", "ENETUNREACH", "EADDRNOTAVAIL", "EACCES", "EPERM"]);
-const BROKEN_OFF = new Set(["ECONNRESET", "EPIPE", "UND_ERR_SOCKET"]);
-const TIMEOUTS = new Set(["ETIMEDOUT", "UND_ERR_CONNECT_TIMEOUT", "UND_ERR_HEADERS_TIMEOUT", "UND_ERR_BODY_TIMEOUT"]);
-const TLS = /^(?:ERR_SSL|ERR_TLS|CERT_|EPROTO|DEPTH_ZERO|SELF_SIGNED|UNABLE_TO_|HOSTNAME_MISMATCH|INVALID_CA)/;
+const DNS_ERRORS = new Set(["ENOTFOUND", "EAI_AGAIN", "EAI_FAIL", "EAI_NODATA", "EAI_NONAME"]);
+const ROUTE_ERRORS = new Set(["EHOSTUNREACH", "ENETUNREACH", "EADDRNOTAVAIL", "EACCES", "EPERM"]);
+const CONNECTION_RESETS = new Set(["ECONNRESET", "EPIPE", "UND_ERR_SOCKET"]);
+const TIMEOUT_ERRORS = new Set([
+  "ETIMEDOUT",
+  "UND_ERR_CONNECT_TIMEOUT",
+  "UND_ERR_HEADERS_TIMEOUT",
+  "UND_ERR_BODY_TIMEOUT",
+]);
+const TLS_ERRORS = /^(?:ERR_SSL|ERR_TLS|CERT_|EPROTO|DEPTH_ZERO|SELF_SIGNED|UNABLE_TO_|HOSTNAME_MISMATCH|INVALID_CA)/;
 
 /** Most causes of an error that are followed. */
 const MAX_CAUSES = 10;
@@ -42,27 +47,27 @@ function statusFault(status: number): NodeFault {
 
 /** Returns the fault for an error code of a connection, or null. @param code of the system, of undici or of TLS */
 function connectionFault(code: string): NodeFault | null {
-  if (DNS.has(code))
+  if (DNS_ERRORS.has(code))
     return { says: `DNS has no address of its host (${code})`, todo: "check the host's spelling, and the DNS" };
   if (code === "ECONNREFUSED")
     return { says: "the connection is refused: nothing listens at that port", todo: "start it, or check the port" };
-  if (NO_ROUTE.has(code))
+  if (ROUTE_ERRORS.has(code))
     return {
       says: `there is no route to its host (${code})`,
       todo: "check the firewall and the routes of this machine",
     };
-  if (TIMEOUTS.has(code)) return lateFault();
-  if (TLS.test(code))
+  if (TIMEOUT_ERRORS.has(code)) return createTimeoutFault();
+  if (TLS_ERRORS.test(code))
     return {
       says: `the TLS handshake failed (${code})`,
       todo: "check https or http in its address, its certificate, and the clock of this machine",
     };
-  if (BROKEN_OFF.has(code))
+  if (CONNECTION_RESETS.has(code))
     return { says: `it closes the connection (${code})`, todo: "check https or http in its address" };
   return null;
 }
 
-const lateFault = (): NodeFault => ({
+const createTimeoutFault = (): NodeFault => ({
   says: "timeout: it does not answer in time",
   todo: "check whether a firewall drops packets to it, or name another node",
 });
@@ -75,7 +80,7 @@ export function nodeFault(error: unknown): NodeFault {
   const causes = causesOf(error);
   const http = causes.find((one) => one instanceof HttpRequestError);
   if (http?.status !== undefined && (http.status < 200 || http.status > 299)) return statusFault(http.status);
-  if (causes.some((one) => one instanceof TimeoutError)) return lateFault();
+  if (causes.some((one) => one instanceof TimeoutError)) return createTimeoutFault();
   for (const { code } of causes) {
     const fault = typeof code === "string" ? connectionFault(code) : null;
     if (fault) return fault;

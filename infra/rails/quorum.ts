@@ -3,7 +3,7 @@ import type { AsOf, Block } from "./rails.ts";
 import { ChainDown, Cooldowns } from "./rpc.ts";
 import { type BlockTransfer, blockAt, finalAt, type TokenAtNode, type TokenOnChain } from "./settlement.ts";
 
-type Ask<T> = (node: TokenAtNode) => Promise<T>;
+type NodeRead<T> = (node: TokenAtNode) => Promise<T>;
 
 const nodeCooldowns = new Cooldowns<TokenAtNode>();
 
@@ -20,7 +20,7 @@ async function askNodes<T>(
   nodes: readonly TokenAtNode[],
   least: number,
   wanted: number | null,
-  ask: Ask<T>,
+  ask: NodeRead<T>,
 ): Promise<T[]> {
   const answers: T[] = [];
   const failed: ChainDown[] = [];
@@ -92,7 +92,7 @@ const blockOf = (agree: number, blocks: readonly Block[]): Block => ({
 });
 
 /** Asks one node as of a block that it has, and asks the same node for its final block. */
-async function readAt<T>(
+async function readWithFinal<T>(
   node: TokenAtNode,
   head: Block,
   ask: (node: TokenAtNode, head: Block) => Promise<T>,
@@ -152,7 +152,7 @@ async function readAtOneBlock<T>(
     const having = [...heads].flatMap(([node, { number }]) => (number >= height ? [node] : []));
     const at = async (node: TokenAtNode): Promise<AsOf<T>> => {
       const newest = heads.get(node)!;
-      return readAt(node, newest.number === height ? newest : await blockAt(node, height), ask);
+      return readWithFinal(node, newest.number === height ? newest : await blockAt(node, height), ask);
     };
     try {
       const answers = await askNodes(having, agree, null, at);
@@ -186,7 +186,7 @@ export const quorum = {
     alike: AnswerEquality<T>,
   ): Promise<AsOf<T>> {
     if (agree === 1) {
-      const first = async (node: TokenAtNode) => readAt(node, await blockAt(node, "latest"), ask);
+      const first = async (node: TokenAtNode) => readWithFinal(node, await blockAt(node, "latest"), ask);
       return (await askNodes(nodes, 1, 1, first))[0]!;
     }
     let failed: unknown = null;
@@ -200,7 +200,12 @@ export const quorum = {
     throw failed;
   },
   /** Returns the answer that at least `agree` nodes give. @param textOf equal for equal answers @throws ChainDown */
-  async same<T>(nodes: readonly TokenAtNode[], agree: number, ask: Ask<T>, textOf: (answer: T) => string): Promise<T> {
+  async same<T>(
+    nodes: readonly TokenAtNode[],
+    agree: number,
+    ask: NodeRead<T>,
+    textOf: (answer: T) => string,
+  ): Promise<T> {
     if (agree === 1) return (await askNodes(nodes, 1, 1, ask))[0]!;
     const answers = (await askNodes(nodes, agree, null, ask)).map((answer) => ({ answer, text: textOf(answer) }));
     const found = answers.find(({ text }) => answers.filter((one) => one.text === text).length >= agree);

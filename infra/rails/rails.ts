@@ -11,7 +11,7 @@ export interface Rail {
   readonly networks?: readonly string[];
   /** Contract of the asset, lower-case 0x address; one unit is one dollar. */
   readonly asset: string;
-  /** Returns the decimals of the asset that an entry is paid in; 6 when absent. */
+  /** Returns the decimals of the asset in which an entry is paid; 6 when absent. */
   decimalsOf?(entry: Pick<PayableEntry, "network" | "asset">): number;
   /**
    * Reports whether this rail can sign an entry: its network and asset match, payTo is an address, the amount is positive,
@@ -25,9 +25,9 @@ export interface Rail {
    */
   sign(entry: PayableEntry, wallet: Wallet, context: SignContext): Promise<SignedPayment>;
   /**
-   * Reads the settlement of one authorization: the Transfer of exactly this nonce, or null as of a block at which it was
-   * unused or cancelled. Headers of the seller play no part. @throws ChainDown also when the token reports the nonce as
-   * used and no log shows the transfer
+   * Reads the settlement of one authorization: the Transfer of exactly this nonce, or null as of a block at which it
+   * was unused or cancelled. Headers of the seller are not used. @throws ChainDown also when the token reports the
+   * nonce as used and no log shows the transfer
    */
   settlementOf(query: SettlementQuery): Promise<AsOf<Settlement | null>>;
   /** Reads transfers of the asset from `from` to `to` since a block, oldest first. Finds refunds. @throws ChainDown */
@@ -39,7 +39,10 @@ export interface Rail {
    * @throws ChainDown; the reason with which `signal` was aborted
    */
   payersOf(query: PayersQuery): Promise<Payers | null>;
-  /** Reads the newest block. It tells where to begin a search, and does not prove what settled. @throws ChainDown */
+  /**
+   * Reads the newest block, at which a search may begin. The block does not prove what settled.
+   * @throws ChainDown
+   */
   head(place?: AssetRef): Promise<Block>;
   /** Reads the atomic units of the asset that an address holds at `head`. @throws ChainDown */
   balance(address: string, place?: AssetRef): Promise<AsOf<bigint>>;
@@ -51,7 +54,7 @@ export interface Block {
   time: number;
 }
 
-/** The blocks that a value was read as of. */
+/** The blocks as of which a value was read. */
 export interface Blocks {
   /** The block at which the value was read. */
   head: Block;
@@ -97,7 +100,7 @@ export interface AssetRef {
   asset?: string;
 }
 
-/** What the parser of a 402's terms needs of a rail. */
+/** The members of a rail that the parser of a 402's terms needs. */
 export type RailCapabilities = Pick<Rail, "network" | "networks" | "canPay" | "decimalsOf">;
 
 /** Returns all networks of a rail. */

@@ -15,16 +15,17 @@ import { redact } from "../secrets.ts";
 import { ChainDown, isTransportError, type Reader, revertIn } from "./rpc.ts";
 
 /** Default gas limit, ample for one EIP-3009 transfer. */
-const GAS = 250_000n;
-/** How long fees from a node are used, real ms, and the factor by which the base fee may rise meanwhile. */
-const FEES_MS = 10_000;
+const DEFAULT_GAS = 250_000n;
+/** Time for which fees from a node are used, real ms. */
+const FEES_LIFETIME_MS = 10_000;
+/** Factor by which the base fee may rise in that time. */
 const BASE_FEE_FACTOR = 2n;
-const ATTEMPTS = 12;
+const MAX_ATTEMPTS = 12;
 const RECEIPT_TIMEOUT_MS = 15_000;
 /** Longest wait for the cost of a transaction, real ms: the order step that records it waits for this. */
 const COST_TIMEOUT_MS = 3_000;
 /** Number of transactions whose costs are remembered. */
-const COSTS_KEPT = 1_000;
+const MAX_REMEMBERED_COSTS = 1_000;
 
 export interface ContractCall {
   address: Address;
@@ -90,7 +91,7 @@ function roundUpToPower(base: bigint, wei: bigint): bigint {
 function createFeeEstimator(reader: Reader, ceiling: bigint | null) {
   let fees: { maxFeePerGas: bigint; maxPriorityFeePerGas: bigint; at: number } | null = null;
   async function now() {
-    if (fees && performance.now() - fees.at < FEES_MS) return fees;
+    if (fees && performance.now() - fees.at < FEES_LIFETIME_MS) return fees;
     const { maxFeePerGas, maxPriorityFeePerGas } = await reader.estimateFeesPerGas();
     if (ceiling !== null && maxFeePerGas > ceiling)
       throw new Error(`gas costs ${formatGwei(maxFeePerGas)} gwei, and gas_ceiling_gwei is ${formatGwei(ceiling)}`);
@@ -109,7 +110,7 @@ function createFeeEstimator(reader: Reader, ceiling: bigint | null) {
 
 /** Reads and remembers the gas costs of the transactions that one address sent. */
 function createCostReader(reader: Reader, address: Address) {
-  const costs = new BoundedMap<string, bigint>(COSTS_KEPT);
+  const costs = new BoundedMap<string, bigint>(MAX_REMEMBERED_COSTS);
   /** Returns the cost in a receipt; null when another key sent the transaction or the node left a field out. */
   function costOf(receipt: Awaited<ReturnType<Sender["receipt"]>>): bigint | null {
     try {
@@ -155,7 +156,7 @@ export function createSender(
   let nonce: number | null = null;
   let line: Promise<unknown> = Promise.resolve();
 
-  async function sendNext(to: Address, data: Hex, gas = GAS): Promise<Hex> {
+  async function sendNext(to: Address, data: Hex, gas = DEFAULT_GAS): Promise<Hex> {
     for (let attempt = 1; ; attempt++) {
       let hash: Hex | null = null;
       try {
@@ -174,7 +175,7 @@ export function createSender(
         if (!/nonce|already|replacement/i.test(String(error))) fees.forget();
         // The node accepted the transaction and its answer was lost: sending it again would make two transactions.
         if (hash && (await reader.getTransaction({ hash }).catch(() => null))) return hash;
-        if (attempt === ATTEMPTS || !/nonce|underpriced|already/i.test(String(error))) throw error;
+        if (attempt === MAX_ATTEMPTS || !/nonce|underpriced|already/i.test(String(error))) throw error;
         // A random pause, since two processes that retry at the same pace would clash again.
         await new Promise((resolve) => setTimeout(resolve, Math.random() * 4 * attempt));
       }
@@ -231,7 +232,7 @@ export function errorText(error: unknown): string {
 /** Simulates a call against the newest block. Returns the revert's name or message, or null. @throws ChainDown */
 export async function whyItWouldRevert(reader: Reader, from: Address, call: ContractCall): Promise<string | null> {
   try {
-    await reader.simulateContract({ ...call, account: from, gas: call.gas ?? GAS });
+    await reader.simulateContract({ ...call, account: from, gas: call.gas ?? DEFAULT_GAS });
     return null;
   } catch (error) {
     const reverted = revertIn(error);

@@ -10,10 +10,10 @@ import {
 import type { Block, Blocks, Settlement, SettlementQuery } from "./rails.ts";
 import { ChainDown, chainRead, createReader, type Reader } from "./rpc.ts";
 
-const NONCES = parseAbi(["function authorizationState(address authorizer, bytes32 nonce) view returns (bool)"]);
+const NONCE_ABI = parseAbi(["function authorizationState(address authorizer, bytes32 nonce) view returns (bool)"]);
 /** Events of EIP-3009, emitted once for each used and each cancelled authorization. */
-const USED = parseAbiItem("event AuthorizationUsed(address indexed authorizer, bytes32 indexed nonce)");
-const CANCELED = parseAbiItem("event AuthorizationCanceled(address indexed authorizer, bytes32 indexed nonce)");
+const USED_EVENT = parseAbiItem("event AuthorizationUsed(address indexed authorizer, bytes32 indexed nonce)");
+const CANCELED_EVENT = parseAbiItem("event AuthorizationCanceled(address indexed authorizer, bytes32 indexed nonce)");
 export const TRANSFER_EVENT = parseAbiItem("event Transfer(address indexed from, address indexed to, uint256 value)");
 
 /** Most blocks of one log request; public nodes refuse more than 10,000. */
@@ -103,7 +103,7 @@ export const asSettlement = (moved: BlockTransfer, { final }: Blocks): Settlemen
 export const isUsed = (reader: Reader, asset: Address, from: Address, nonce: Hex, blockNumber?: bigint) =>
   chainRead("a nonce", () =>
     reader.readContract({
-      ...{ address: asset, abi: NONCES, functionName: "authorizationState", args: [from, nonce] },
+      ...{ address: asset, abi: NONCE_ABI, functionName: "authorizationState", args: [from, nonce] },
       ...(blockNumber === undefined ? {} : { blockNumber }),
     }),
   );
@@ -136,14 +136,14 @@ export async function nonceStateOf(money: TokenAtNode, query: SettlementQuery, h
   const args = { authorizer: query.from as Address, nonce: query.nonce as Hex };
   if (!(await isUsed(reader, asset, args.authorizer, args.nonce, BigInt(head.number)))) return { state: "unused" };
   const [used] = await logsSince(query.sinceBlock, head, (range) =>
-    reader.getLogs({ address: asset, event: USED, args, ...range }),
+    reader.getLogs({ address: asset, event: USED_EVENT, args, ...range }),
   );
   if (used) {
-    const moved = await transferAfter(money, query.from as Address, used);
+    const moved = await findTransferOfNonce(money, query.from as Address, used);
     if (moved) return { state: "used", moved };
   } else {
     const [canceled] = await logsSince(query.sinceBlock, head, (range) =>
-      reader.getLogs({ address: asset, event: CANCELED, args, ...range }),
+      reader.getLogs({ address: asset, event: CANCELED_EVENT, args, ...range }),
     );
     if (canceled)
       return { state: "cancelled", tx: canceled.transactionHash, blockNumber: Number(canceled.blockNumber) };
@@ -152,7 +152,7 @@ export async function nonceStateOf(money: TokenAtNode, query: SettlementQuery, h
 }
 
 /** Returns the Transfer that belongs to an AuthorizationUsed event, or null. @throws ChainDown */
-async function transferAfter(
+async function findTransferOfNonce(
   money: TokenAtNode,
   from: Address,
   event: { blockNumber: bigint; transactionHash: Hex; logIndex: number },

@@ -67,7 +67,10 @@ function whyNotTempo(entry: PayableEntry, network: string, asset: string): strin
   return memo === undefined || memo === null ? null : "the seller sets the memo";
 }
 
-/** Loads the protocol's client and the chain's transaction format, which takes seconds, when Tempo is first signed for. */
+/**
+ * Loads the protocol's client and the chain's transaction format. Loading takes seconds, so it is done at the first
+ * signature for Tempo.
+ */
 async function loadClient() {
   const [{ tempo }, { Transaction }, { tempo: chain }] = await Promise.all([
     import("mppx/client"),
@@ -162,7 +165,7 @@ function createTempoSigner(any: TokenAtNode): (entry: PayableEntry, wallet: Wall
     const now = systemClock.now().getTime();
     if (challenge.expires !== undefined && Date.parse(challenge.expires) < now + MIN_VALIDITY_S * 1000)
       throw new CannotSign("the challenge has expired, or is about to");
-    // Only the parsed fields, which are checked below; the seller's other fields do not reach the client.
+    // Only the parsed fields are passed on, and are checked below. The seller's other fields do not reach the client.
     const asked = {
       ...{ amount: entry.amountAtomic.toString(), currency: entry.asset, recipient: entry.payTo },
       methodDetails: { chainId, ...(methodDetails(challenge).feePayer === true ? { feePayer: true } : {}) },

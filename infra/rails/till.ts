@@ -132,8 +132,8 @@ export function createTill(name: string, facilitator: FacilitatorClient): Till {
 }
 
 /**
- * Converts a facilitator's answer to `settle`. A failure is `refused` where its transaction was reverted or none was sent; where a
- * transaction may still settle it is `unknown`.
+ * Converts a facilitator's answer to `settle`. A failure is `refused` if its transaction was reverted or none was sent,
+ * and `unknown` if a transaction may still settle.
  */
 function toOutcome(answer: {
   success: boolean;

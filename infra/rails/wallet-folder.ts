@@ -32,7 +32,7 @@ export interface WalletsHeld {
 }
 
 const SEED = "seed.key";
-/** Roles with one wallet each. Its key is in a key file of its own, or derived from the seed. */
+/** Roles with one wallet each. The wallet's key is in a separate key file, or derived from the seed. */
 const SINGLE = ["known", "gas", "till", "float"] as const;
 type SingleRole = (typeof SINGLE)[number];
 const FILES: readonly string[] = [SEED, ...SINGLE.map((role) => `${role}.key`)];
@@ -83,8 +83,8 @@ export class WalletFolder {
   read(): WalletsHeld {
     if (!existsSync(this.dir)) return { known: null, gas: null, till: null, float: null, blind: [], uses: [] };
     const files = readdirSync(this.dir).filter((name) => name.endsWith(".key"));
-    const seed = files.includes(SEED) ? this.#seed() : null;
-    const lines = this.#lines();
+    const seed = files.includes(SEED) ? this.#readSeed() : null;
+    const lines = this.#readJournal();
     const made = (what: string): boolean => lines.some((line) => "made" in line && line.made === what);
     const single = (role: SingleRole): Wallet | null => {
       const file = `${role}.key`;
@@ -106,8 +106,9 @@ export class WalletFolder {
   }
 
   /**
-   * Derives the known and the gas wallet if they are missing, and `blind` more blind wallets. Existing wallets are kept.
-   * @param sells whether to derive the till and the float too
+   * Derives the known and the gas wallet if they are missing, and `blind` more blind wallets. Existing wallets are
+   * kept.
+   * @param sells true to derive the till and the float too
    * @returns the new blind wallets
    * @throws RangeError past 10,000 blind wallets; Failure `keys`
    */
@@ -117,19 +118,19 @@ export class WalletFolder {
     if (!existsSync(join(this.dir, SEED))) createPrivate(join(this.dir, SEED), `${randomBytes(32).toString("hex")}\n`);
     const held = this.read();
     if (held.blind.length + blind > MAX_BLIND) throw new RangeError(`at most ${MAX_BLIND} blind wallets`);
-    const numbers = this.#lines().flatMap((line) => ("made" in line && line.made === "blind" ? [line.n] : []));
+    const numbers = this.#readJournal().flatMap((line) => ("made" in line && line.made === "blind" ? [line.n] : []));
     const first = Math.max(0, ...numbers) + 1;
     const lines: JournalLine[] = [];
     for (const role of sells ? SINGLE : SINGLE.slice(0, 2)) if (!held[role]) lines.push({ made: role });
     for (let n = first; n < first + blind; n++) lines.push({ made: "blind", n });
-    this.#append(lines);
-    const seed = this.#seed();
+    this.#appendJournal(lines);
+    const seed = this.#readSeed();
     return Array.from({ length: blind }, (_, i) => this.#walletOf(seed, `blind|${first + i}`));
   }
 
   /** Records a use of a blind wallet; it is on disk when this returns. */
   use(use: WalletUse): void {
-    this.#append([{ used: true, ...use }]);
+    this.#appendJournal([{ used: true, ...use }]);
   }
 
   /** Derives a wallet and remembers it: each address costs a curve multiplication, and a folder may hold thousands. */
@@ -140,14 +141,14 @@ export class WalletFolder {
     return wallet;
   }
 
-  #seed(): Buffer {
+  #readSeed(): Buffer {
     const path = join(this.dir, SEED);
     const text = readPrivate(path).toString("utf8").trim();
     if (!/^[0-9a-f]{64}$/i.test(text)) throw new Failure("keys", `${path} is no seed: 64 hex digits are expected`);
     return Buffer.from(text, "hex");
   }
 
-  #lines(): JournalLine[] {
+  #readJournal(): JournalLine[] {
     if (!existsSync(this.#journal)) return [];
     const text = readPrivate(this.#journal).toString("utf8");
     // A line that a crash cut off was never acted on: a wallet pays only after its line is on disk.
@@ -165,7 +166,7 @@ export class WalletFolder {
   }
 
   /** Appends with one write, so that lines of two processes do not mix. A line that a crash cut off is ended first. */
-  #append(lines: readonly JournalLine[]): void {
+  #appendJournal(lines: readonly JournalLine[]): void {
     if (lines.length === 0) return;
     if (!existsSync(this.#journal)) createPrivate(this.#journal, "");
     const fd = openSync(this.#journal, "a+", 0o600);

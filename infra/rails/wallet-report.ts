@@ -21,7 +21,7 @@ export interface WalletBalances {
   address: string;
   /** UTC day of a blind wallet; null when it was never used. */
   day: string | null;
-  /** Capability ids of the endpoints that it was given to. */
+  /** Capability ids of the endpoints to which the wallet was given. */
   caps: string[];
   /** Units of the asset by `network symbol`; null when the chain could not be asked. */
   balances: Record<string, string | null>;
@@ -34,7 +34,7 @@ export interface AssetFunds {
   known: string | null;
   /** Number of unused blind wallets with money; null when the chain could not be asked. */
   fresh: number | null;
-  /** What those wallets hold together; null when the chain could not be asked. */
+  /** Sum of the balances of those wallets; null when the chain could not be asked. */
   freshTotal: string | null;
   /** Number of unused blind wallets without money; null when the chain could not be asked. */
   unfunded: number | null;

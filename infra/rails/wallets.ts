@@ -27,13 +27,13 @@ const MAX_WAITING = 2_000;
 const TEMPO_FEES = 50_000n;
 
 export interface LocalWalletsOptions extends LocalToken {
-  /** Secret that all keys are derived from, at least 16 bytes. */
+  /** Secret from which all keys are derived, at least 16 bytes. */
   seed: Uint8Array;
   /** The local chain's token, which can be minted. */
   asset: string;
   /** A local chain of Tempo's (CAIP-2) and its dollar: what has to be paid there is paid by the same wallets. */
   tempo?: LocalToken & { network: string };
-  /** Atomic units that the known wallet is topped up to when it holds less than half of them. Default 10,000 USDC. */
+  /** Atomic units to which the known wallet is topped up when it holds less than half of them. Default 10,000 USDC. */
   knownFloorAtomic?: bigint;
 }
 
@@ -74,7 +74,10 @@ export function createLocalWallets(options: LocalWalletsOptions): LocalWallets {
   };
 }
 
-/** Gives a batch of accounts what they lack of their floors. @throws ChainDown */
+/**
+ * Tops up a batch of accounts to their floors.
+ * @throws ChainDown
+ */
 type TopUp = (reader: Reader, token: Address, batch: TopUpRequest[]) => Promise<void>;
 
 /** Tops up wallets with one token of a local chain. */
@@ -85,7 +88,7 @@ function openMint({ rpcUrl, asset }: LocalToken, topUp: TopUp) {
   return {
     /** Tops an account up to a floor, atomic units. */
     fund,
-    /** {@link fund} for a wallet that holds less than half of it. */
+    /** Tops up an account to a floor as {@link fund} does, if the account holds less than half of the floor. */
     async lifted(wallet: Wallet, floorAtomic: bigint): Promise<Wallet> {
       if ((await heldBy(reader, token, wallet.address as Address)) * 2n < floorAtomic)
         await fund(wallet.address, floorAtomic);
@@ -101,7 +104,7 @@ const heldBy = (reader: Reader, token: Address, account: Address): Promise<bigin
 
 /** Derives the wallet of a seed and a label; its key is HMAC-SHA256(seed, label). */
 export function walletOf(seed: Uint8Array, label: string): Wallet {
-  // A secp256k1 key has to be below the group order; about one digest in 2^127 is not, and the next round is tried.
+  // A secp256k1 key has to be below the group order. About one digest in 2^127 is not; then the next round is tried.
   for (let round = 0; ; round++) {
     const privateKey: Hex = `0x${createHmac("sha256", seed).update(`${label}|${round}`).digest("hex")}`;
     try {

@@ -270,15 +270,15 @@ async function sortedEntries(fs: FsSeam, root: string, folder: string): Promise<
 const SYNCS_AT_ONCE = 16;
 
 /**
- * Bulk of a directory store. `put` creates an object without a sync; `flush` syncs each file once, then each folder once, up
- * to the root. An object that exists with other bytes is replaced durably at once, since an earlier checkpoint may need its
- * key.
+ * Bulk of a directory store. `put` creates an object without a sync; `flush` syncs each file once, then each folder
+ * once, up to the root. An object that exists with other bytes is replaced durably at once, since an earlier checkpoint
+ * may name its key.
  */
 class DirectoryBulk implements Bulk {
   /** Keys of objects that may not be durable yet; true for those that this bulk created. */
-  #waiting = new Map<string, boolean>();
+  #pendingKeys = new Map<string, boolean>();
   /** The first error of a sync. Every `flush` from then on throws it. */
-  #fault: { error: unknown } | null = null;
+  #syncError: { error: unknown } | null = null;
 
   constructor(
     private readonly store: DirectoryStore,
@@ -289,7 +289,7 @@ class DirectoryBulk implements Bulk {
 
   async put(key: string, bytes: Uint8Array): Promise<void> {
     const placed = await withStoreErrors(key, () => this.placing.placeUnsynced(this.store.path(key), bytes));
-    if (placed) this.#waiting.set(key, true);
+    if (placed) this.#pendingKeys.set(key, true);
     else if (Buffer.compare((await this.store.get(key))?.bytes ?? Buffer.alloc(0), bytes) === 0) this.adopt(key);
     // `hold` makes the object durable before it resolves.
     else await putDurably(this.store, key, bytes);
@@ -297,13 +297,13 @@ class DirectoryBulk implements Bulk {
 
   adopt(key: string): void {
     this.store.path(key);
-    if (!this.#waiting.has(key)) this.#waiting.set(key, false);
+    if (!this.#pendingKeys.has(key)) this.#pendingKeys.set(key, false);
   }
 
   async flush(): Promise<void> {
     const { fs, root } = this;
-    const waiting = this.#waiting;
-    this.#waiting = new Map();
+    const waiting = this.#pendingKeys;
+    this.#pendingKeys = new Map();
     /** Folders to sync; the value is the key of an object inside, for error messages. */
     const folders = new Map<string, string>();
     await this.#all(waiting, async ([key, isOurs]) => {
@@ -321,11 +321,11 @@ class DirectoryBulk implements Bulk {
       }
     });
     await this.#all(folders, ([folder, key]) => withStoreErrors(key, () => fs.sync(folder)));
-    if (this.#fault) throw this.#fault.error;
+    if (this.#syncError) throw this.#syncError.error;
   }
 
   /** Runs `work` on all items, even when some fail, and keeps the first error. */
   async #all<T>(items: Iterable<T>, work: (item: T) => Promise<void>): Promise<void> {
-    for (const error of await forEachSettled(items, SYNCS_AT_ONCE, work)) this.#fault ??= { error };
+    for (const error of await forEachSettled(items, SYNCS_AT_ONCE, work)) this.#syncError ??= { error };
   }
 }

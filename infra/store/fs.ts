@@ -31,7 +31,7 @@ export interface FsSeam {
 export interface NewFile {
   write(bytes: Uint8Array): Promise<void>;
   stat(): Promise<FileStat>;
-  /** Set the modification time; milliseconds since 1970. */
+  /** Sets the modification time, milliseconds since 1970. */
   setModified(ms: number): Promise<void>;
   sync(): Promise<void>;
   close(): Promise<void>;

@@ -10,7 +10,7 @@ const RETRY_MS = 4;
 /** Most callers of this process that wait for the lock at once. */
 const MAX_WAITING = 10_000;
 
-/** Nothing was done, so the caller may try again. */
+/** Makes the error for a lock that could not be taken. Nothing was done, so the caller may try again. */
 const heldByOthers = (path: string, ms: number): Failure =>
   new Failure("failed", `store: lock ${path} was held by others for ${Math.round(ms)} ms`, { retriable: true });
 
@@ -99,7 +99,7 @@ function makeFirstPage(db: Database.Database): void {
  * a SQLite file until it closes it. The kernel drops the lock with the process, so after kill -9 another can take it.
  */
 export interface Keeper {
-  /** True when this process is the keeper, from this call on. Never waits. */
+  /** Returns true if this process is the keeper from now on. Never waits. */
   tryToKeep(): boolean;
   /** Releases the lock, so that another process can take it. */
   close(): void;

@@ -2,7 +2,7 @@ import type { Config } from "../config.ts";
 import { openDirectoryStore } from "./directory.ts";
 import { type Store, StoreUnfit } from "./store.ts";
 
-/** Names of the three stores. Each has credentials of its own. */
+/** Names of the three stores. Each has separate credentials. */
 export type StoreName = "private" | "public" | "orders";
 
 /**

@@ -20,7 +20,7 @@ export class ObjectPlacer {
   readonly #folders: DurableFolders;
   /** Random prefix of the names of this process's temporary files. */
   readonly #prefix = randomBytes(12).toString("hex");
-  #names = 0;
+  #usedNames = 0;
 
   /** @param root and `temporary`: existing folders on one file system. */
   constructor(fs: FsSeam, root: string, temporary: string) {
@@ -139,7 +139,7 @@ export class ObjectPlacer {
   }
 
   #newName(): string {
-    return `${this.#temporary}/${this.#prefix}${this.#names++}`;
+    return `${this.#temporary}/${this.#prefix}${this.#usedNames++}`;
   }
 
   /** Removes a temporary file. Errors are ignored, so as not to hide an earlier one; the next open removes what is left. */

@@ -18,12 +18,12 @@ export interface RefusalReaderParts {
 }
 
 /**
- * Tells missing objects from refused ones. To a client that may read a bucket but not list it, S3 answers AccessDenied
- * for an object that does not exist (GetObject of the S3 API: 403 without s3:ListBucket, 404 with it). So a refusal
- * counts as missing only if the store now also refuses a key in that folder that cannot exist, and still gives the
- * known object. If the store answers 404 for the impossible key, its refusal of the first key is real. If it refuses
- * the known object too (wrong credentials, a firewall, a withdrawn policy), it is down. A folder that a policy excludes
- * looks empty to every reader.
+ * Distinguishes missing objects from refused ones. To a client that may read a bucket but not list it, S3 answers
+ * AccessDenied for an object that does not exist (GetObject of the S3 API: 403 without s3:ListBucket, 404 with it). So
+ * a refusal counts as missing only if the store now also refuses a key in that folder that cannot exist, and still
+ * gives the known object. If the store answers 404 for the impossible key, its refusal of the first key is real. If the
+ * store refuses the known object too (wrong credentials, a firewall, a withdrawn policy), the store counts as down. A
+ * folder that a policy excludes looks empty to every reader.
  */
 export class RefusalReader {
   /** Folders in which a key that cannot exist was refused. */

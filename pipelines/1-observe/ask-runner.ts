@@ -7,11 +7,11 @@ import type { Log } from "../../infra/log/log.ts";
 import type { Logger, Metrics } from "../../infra/telemetry.ts";
 import type { BodyOf } from "../record/bodies.ts";
 import { envelopeOf, sealEnvelope } from "../record/envelope.ts";
-import { ASK_KEPT_MS, ASK_REST_MS, dayOf, dayStart, rfc3339 } from "../record/time.ts";
+import { ASK_LIFETIME_MS, dayOf, dayStart, MIN_PROBE_INTERVAL_MS, rfc3339 } from "../record/time.ts";
 import { PLATFORM_CAP_FACTOR } from "../record/url.ts";
 import type { Hosts } from "./hosts.ts";
 import { type AskReport, type Observer, ObserverStopped } from "./observer.ts";
-import { type CurrentListing, currentListings } from "./probe/unplanned.ts";
+import { type CurrentListing, readCurrentListings } from "./probe/unplanned.ts";
 
 /**
  * Most asks whose probe runs or waits for its host at once. The observer probes few hosts in parallel, one call at a
@@ -20,15 +20,15 @@ import { type CurrentListing, currentListings } from "./probe/unplanned.ts";
 const MAX_PROBES_AT_ONCE = 64;
 /** Most rows that one run reads from the lake, including asks that are being probed or are paused. */
 const MAX_ROWS_READ = 1_000;
-/** An ask whose probe failed through our own fault is not tried again for this long, ms. */
-const PAUSE_MS = 600_000;
+/** Pause before an ask whose probe failed through our own fault is tried again, ms. */
+const RETRY_PAUSE_MS = 600_000;
 /**
  * Most asks that this process remembers as done. It has to remember them because the lake loads their records some time
  * later.
  */
 const MAX_REMEMBERED = 100_000;
-/** Most capabilities that the record of one ask names. */
-const MAX_PROBED = 16;
+/** Most endpoint ids in the record that an ask is done. */
+const MAX_CAPS_PER_ASK = 16;
 
 /** An ask (a client's request to probe a url) that may be probed now. */
 export interface OpenAsk {
@@ -41,22 +41,25 @@ export interface OpenAsk {
 /** Most probes an hour for the endpoints of one domain, and for all names under one hosting platform. */
 const probeLimits = (perDomain: number) => ({ per_domain: perDomain, per_platform: PLATFORM_CAP_FACTOR * perDomain });
 
-/** Reads the asks whose domain may be probed now, with the domains in fair turns (sql/queries/asks, open). */
-export const openAsks = (
+/**
+ * Reads the asks whose domain may be probed now. Domains take turns, so that no domain delays another
+ * (sql/queries/asks, open).
+ */
+export const readOpenAsks = (
   lake: Pick<Lake, "all">,
   now: Date,
   perDomain = LIMITS.asks_per_domain_hour,
 ): Promise<OpenAsk[]> =>
   lake.all<OpenAsk>(sql("queries/asks:open"), {
     ...{ now: now.getTime(), ...probeLimits(perDomain), most: MAX_ROWS_READ },
-    ...{ rest_ms: ASK_REST_MS, kept_ms: ASK_KEPT_MS },
+    ...{ rest_ms: MIN_PROBE_INTERVAL_MS, kept_ms: ASK_LIFETIME_MS },
   });
 
 /**
  * An endpoint that was listed up to this long before the day began may be missing in the day's plan, which is drawn ten
  * minutes before the day (roles/jobs.ts), ms.
  */
-const BEFORE_DAY_MS = 3_600_000;
+const PLAN_LEAD_MS = 3_600_000;
 
 /** An endpoint that was never probed, that no client asked for, and that today's plan may not contain. */
 interface UnprobedEndpoint {
@@ -74,7 +77,7 @@ interface UnprobedEndpoint {
 const readUnprobed = (lake: Pick<Lake, "all">, now: Date, perDomain: number): Promise<UnprobedEndpoint[]> =>
   lake.all<UnprobedEndpoint>(sql("queries/asks:unprobed"), {
     ...{ now: now.getTime(), ...probeLimits(perDomain), most: MAX_ROWS_READ },
-    since: dayStart(dayOf(now)).getTime() - BEFORE_DAY_MS,
+    since: dayStart(dayOf(now)).getTime() - PLAN_LEAD_MS,
   });
 
 /**
@@ -100,16 +103,16 @@ export interface AskRunnerParts {
 }
 
 /**
- * Probes the urls that clients asked for. Its state is read from the records of the topic `asks` and from the
- * handshakes, so that after a restart the next process continues where this one stopped. {@link startDue} starts the
- * probes that may start and returns at once, so that a slow host delays only asks for itself. The end of each ask is
- * recorded, also when nothing could be probed.
+ * Probes the urls that clients asked for. It reads from the records of the topic `asks` and from the handshakes which
+ * asks are done, so that a restarted process continues where the last one stopped. {@link startDue} starts the probes
+ * that may start and returns at once, so that a slow host delays only its own asks. The end of each ask is recorded,
+ * also when nothing could be probed.
  */
 export class AskRunner {
   readonly #running = new Map<string, Promise<void>>();
-  /** Capability -> unix ms when this process probed it. Older asks for it are done. */
+  /** Unix ms at which this process last probed each endpoint. Asks made before that are done. */
   readonly #probedAt = new BoundedMap<string, number>(MAX_REMEMBERED);
-  /** Capability -> unix ms until which it is not tried again. */
+  /** Unix ms until which each endpoint whose probe failed is not tried again. */
   readonly #paused = new BoundedMap<string, number>(MAX_REMEMBERED);
 
   constructor(private readonly parts: AskRunnerParts) {}
@@ -121,33 +124,33 @@ export class AskRunner {
    */
   async startDue(): Promise<number> {
     const { lake, now, perDomainHour = LIMITS.asks_per_domain_hour } = this.parts;
-    const room = () => MAX_PROBES_AT_ONCE - this.#running.size;
-    if (room() <= 0) return 0;
+    const freeSlots = () => MAX_PROBES_AT_ONCE - this.#running.size;
+    if (freeSlots() <= 0) return 0;
     const at = now();
-    const asked = (await openAsks(lake, at, perDomainHour)).map(({ cap, t, body }) => ({
+    const asked = (await readOpenAsks(lake, at, perDomainHour)).map(({ cap, t, body }) => ({
       ...{ cap, t },
       ask: JSON.parse(body) as BodyOf<"ask">,
     }));
-    const begun = await this.#start(asked, at, room());
-    if (room() <= 0) return begun;
+    const begun = await this.#start(asked, at, freeSlots());
+    if (freeSlots() <= 0) return begun;
     const day = dayOf(at);
     const unplanned = (await readUnprobed(lake, at, perDomainHour))
-      // Endpoints in the plan are probed by the plan. Before the plan exists (null), every endpoint may still get into
-      // it.
-      .filter(({ cap }) => this.parts.observer.plans(day, cap) === false)
+      // Endpoints in the day's plan are probed as planned. Before the plan exists (null), any endpoint may still get
+      // into it.
+      .filter(({ cap }) => this.parts.observer.isPlanned(day, cap) === false)
       .map(({ cap, t, url, method }) => ({ cap, t, ask: createAsk(cap, url, method) }));
-    return begun + (await this.#start(unplanned, at, room(), true));
+    return begun + (await this.#start(unplanned, at, freeSlots(), true));
   }
 
-  /** @param listed true: take only endpoints that are still listed */
-  async #start(turns: readonly ProbeTurn[], at: Date, room: number, listed = false): Promise<number> {
+  /** @param mustBeListed true to skip endpoints that are no longer listed */
+  async #start(turns: readonly ProbeTurn[], at: Date, room: number, mustBeListed = false): Promise<number> {
     const first = turns.filter((one) => this.#mayProbe(one, at.getTime())).slice(0, room);
     const caps = first.map(({ cap }) => cap);
-    const listings = await currentListings(this.parts.lake, caps);
-    const startable = first.filter(({ cap }) => !listed || listings.has(cap));
+    const listings = await readCurrentListings(this.parts.lake, caps);
+    const startable = first.filter(({ cap }) => !mustBeListed || listings.has(cap));
     for (const one of startable) {
-      const look = this.#probe(one, listings.get(one.cap)).finally(() => this.#running.delete(one.cap));
-      this.#running.set(one.cap, look);
+      const running = this.#probe(one, listings.get(one.cap)).finally(() => this.#running.delete(one.cap));
+      this.#running.set(one.cap, running);
     }
     return startable.length;
   }
@@ -172,15 +175,15 @@ export class AskRunner {
   async #probe({ cap, t, ask }: ProbeTurn, listing: CurrentListing | undefined): Promise<void> {
     const { observer, log, now, logger, metrics } = this.parts;
     try {
-      const report = await observer.ask(ask, listing);
-      await log.append([createLookedRecord(ask, t, report, now(), log.partitions)]);
+      const report = await observer.probeAsk(ask, listing);
+      await log.append([createAskDoneRecord(ask, t, report, now(), log.partitions)]);
       this.#probedAt.set(cap, now().getTime());
       metrics.count("touchstone_observe_asks_total", { result: report.probed[0]?.state ?? "not_probed" });
     } catch (error) {
       // The observer was stopped: the ask stays open for the next process.
       if (error instanceof ObserverStopped) return;
       // The log, the disk or our own code failed. The ask stays open and is tried again later.
-      this.#paused.set(cap, now().getTime() + PAUSE_MS);
+      this.#paused.set(cap, now().getTime() + RETRY_PAUSE_MS);
       metrics.count("touchstone_observe_asks_total", { result: "broken" });
       logger.error({ err: error, cap }, "a look at an asked url failed; the url is tried again in ten minutes");
     }
@@ -204,8 +207,8 @@ const createAsk = (cap: string, url: string, method: string): BodyOf<"ask"> => (
  * Makes the record that an ask is done. Its event id follows from the ask, so that a second record after a crash is
  * dropped as a copy.
  */
-function createLookedRecord(ask: BodyOf<"ask">, t: number, report: AskReport, at: Date, partitions: number) {
-  const body = { cap: ask.cap, host: ask.host, probed: report.probed.slice(0, MAX_PROBED) };
+function createAskDoneRecord(ask: BodyOf<"ask">, t: number, report: AskReport, at: Date, partitions: number) {
+  const body = { cap: ask.cap, host: ask.host, probed: report.probed.slice(0, MAX_CAPS_PER_ASK) };
   const slot = `${ask.cap}/${rfc3339(new Date(t))}`;
   const producer = "touchstone/1";
   return sealEnvelope(envelopeOf({ type: "ask.looked", key: ask.host, slot, at, producer, body }), partitions);

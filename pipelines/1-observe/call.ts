@@ -16,8 +16,8 @@ export interface Call {
 }
 
 /**
- * Attempt numbers in a handshake's event id. They distinguish a free and a paid call with the same endpoint, block and
- * minute.
+ * Attempt numbers in a handshake's event id. They distinguish free, paid and asked calls of one endpoint in one block
+ * and minute.
  */
 export const HANDSHAKE_ATTEMPTS = { free: 0, paid: 1, asked: 2 } as const;
 

@@ -24,7 +24,7 @@ const MAX_WAIT_MS = 30_000;
 export class FirstIntents {
   readonly #nextOffsets: Map<number, number>;
   readonly #firstNonces: BoundedMap<string, string>;
-  readonly #reading = new Map<number, Promise<void>>();
+  readonly #runningReads = new Map<number, Promise<void>>();
 
   private constructor(
     private readonly log: Pick<Log, "read" | "partitions">,
@@ -35,7 +35,7 @@ export class FirstIntents {
     this.#firstNonces = new BoundedMap(max);
   }
 
-  /** Call this before the older intents are loaded, so that none is missed in between. */
+  /** Notes where the log ends now. Call this before the older intents are loaded, so that none is missed in between. */
   static async open(log: Pick<Log, "read" | "bounds" | "partitions">, max = MAX_REMEMBERED): Promise<FirstIntents> {
     const next = new Map<number, number>();
     for (let partition = 0; partition < log.partitions; partition++) {
@@ -45,8 +45,8 @@ export class FirstIntents {
   }
 
   /**
-   * Is our appended intent the first in the log with its id? A copy that a repeated append made has its nonce and
-   * counts as ours.
+   * Is our appended intent the first record in the log with its event id? A first record with our nonce is ours, also
+   * when a repeated append wrote two copies of it.
    * @throws Failure
    */
   async isFirst(cap: string, eventId: string, nonce: string): Promise<boolean> {
@@ -55,16 +55,18 @@ export class FirstIntents {
     while (!this.#firstNonces.has(eventId)) {
       if (systemClock.monotonic() - began > MAX_WAIT_MS)
         throw new Failure("failed", `the intent ${eventId} was appended and could not be read back`);
-      await this.#readFurther(partition);
+      await this.#readNext(partition);
     }
     return this.#firstNonces.get(eventId) === nonce;
   }
 
-  /** Reads a partition further. Only one read runs at a time; a second caller waits for the running read. */
-  #readFurther(partition: number): Promise<void> {
+  /**
+   * Reads the next records of a partition. Only one read of a partition runs at a time; further callers wait for it.
+   */
+  #readNext(partition: number): Promise<void> {
     const reading =
-      this.#reading.get(partition) ?? this.#read(partition).finally(() => this.#reading.delete(partition));
-    this.#reading.set(partition, reading);
+      this.#runningReads.get(partition) ?? this.#read(partition).finally(() => this.#runningReads.delete(partition));
+    this.#runningReads.set(partition, reading);
     return reading;
   }
 

@@ -6,7 +6,7 @@ import type { Logger } from "../../infra/telemetry.ts";
 import { partitionOf } from "../record/ids.ts";
 import { FirstIntents } from "./first-intents.ts";
 
-/** Tells which hosts (with port) this process may call now. */
+/** Decides which hosts (with port) this process may call now. */
 export interface Hosts {
   owns(host: string): boolean;
 }
@@ -23,8 +23,8 @@ interface Lease {
   stop: AbortController;
   /** Was everything read that the log held when the partition was assigned? */
   caughtUp: boolean;
-  beginning: Promise<void>;
-  works: Set<Promise<void>>;
+  catchUpDone: Promise<void>;
+  running: Set<Promise<void>>;
 }
 
 /** Work that runs once for each assigned partition. */
@@ -32,14 +32,14 @@ interface AttachedWork {
   work: PartitionWork;
   /** Aborted with the first error that the work threw for any partition. */
   failed: AbortController;
-  works: Set<Promise<void>>;
+  running: Set<Promise<void>>;
 }
 
 export interface HostShareParts {
   ownership: Ownership;
   /**
-   * Number of partitions of the log. A host belongs to the partition of its name as a key, which also has the asks for
-   * the host.
+   * Number of partitions of the log. A host belongs to the partition to which its name maps as a record key. That
+   * partition also has the asks for the host.
    */
   partitions: number;
   /** Reads everything that the log holds now, so that this observer knows what other observers did before. */
@@ -53,12 +53,12 @@ export interface HostShareParts {
  * Opens this observer's share of the hosts, and {@link FirstIntents}, which decides when two observers call one host.
  * Call it before older intents are read.
  */
-export async function shareHosts(
+export async function openHostShare(
   parts: Omit<HostShareParts, "partitions"> & { log: Pick<Log, "read" | "bounds" | "partitions"> },
-): Promise<{ hosts: HostShare; firsts: FirstIntents }> {
+): Promise<{ hosts: HostShare; firstIntents: FirstIntents }> {
   const { log, ...rest } = parts;
   const firsts = await FirstIntents.open(log);
-  return { firsts, hosts: await HostShare.open({ ...rest, partitions: log.partitions }) };
+  return { firstIntents: firsts, hosts: await HostShare.open({ ...rest, partitions: log.partitions }) };
 }
 
 /** Pause before the log is read again after a failure, real ms. */
@@ -67,7 +67,7 @@ const RETRY_PAUSE_MS = 1_000;
 /**
  * This observer's share of the hosts: those of the partitions that the group assigned to it. After a partition is
  * assigned, the log is first read up to its end at that moment, so that this observer knows the calls of other
- * observers. Only then may the hosts be called. A lost partition is given up when no call to its hosts is running any
+ * observers. Only then may the hosts be called. A lost partition is released when no call to its hosts is running any
  * more. An observer that has lost a partition and does not know it yet may still sign a payment; then the first intent
  * in the log decides (first-intents.ts).
  */
@@ -88,7 +88,7 @@ export class HostShare implements Hosts {
     });
     await ownership.ready();
     for (const partition of ownership.held()) share.#assign(partition);
-    await share.caughtUp();
+    await share.waitUntilCaughtUp();
     return share;
   }
 
@@ -103,27 +103,27 @@ export class HostShare implements Hosts {
     return partitionOf(host, this.parts.partitions) === partition;
   }
 
-  /** Resolves when the log was read as required for every partition that is assigned now. */
-  async caughtUp(): Promise<void> {
-    await Promise.all([...this.#leases.values()].map(({ beginning }) => beginning));
+  /** Resolves when, for every partition that is assigned now, the log was read up to the moment of the assignment. */
+  async waitUntilCaughtUp(): Promise<void> {
+    await Promise.all([...this.#leases.values()].map(({ catchUpDone: beginning }) => beginning));
   }
 
   /**
-   * Runs `work` once for each partition that is assigned now or until `over` resolves, and again for a partition that
-   * was lost and is assigned again. Resolves when `over` has resolved and all work has ended.
+   * Runs `work` once for each partition that is assigned now or becomes assigned before `ended` resolves, and again for
+   * a partition that was lost and is assigned again. Resolves when `ended` has resolved and all work is done.
    * @throws the first error of `work`; then no further work starts
    */
-  async runDuring(work: PartitionWork, over: Promise<void>): Promise<void> {
+  async runDuring(work: PartitionWork, ended: Promise<void>): Promise<void> {
     const failed = new AbortController();
-    const attached: AttachedWork = { work, failed, works: new Set() };
+    const attached: AttachedWork = { work, failed, running: new Set() };
     const failure = new Promise<void>((resolve) => {
       failed.signal.addEventListener("abort", () => resolve(), { once: true });
     });
     this.#attached.add(attached);
     for (const lease of this.#leases.values()) if (lease.caughtUp) this.#start(attached, lease);
-    await Promise.race([over, failure]);
+    await Promise.race([ended, failure]);
     this.#attached.delete(attached);
-    await Promise.all(attached.works);
+    await Promise.all(attached.running);
     failed.signal.throwIfAborted();
   }
 
@@ -137,9 +137,9 @@ export class HostShare implements Hosts {
   #assign(partition: number): void {
     if (this.#leases.has(partition)) return;
     const stop = new AbortController();
-    const lease: Lease = { partition, stop, caughtUp: false, beginning: Promise.resolve(), works: new Set() };
+    const lease: Lease = { partition, stop, caughtUp: false, catchUpDone: Promise.resolve(), running: new Set() };
     this.#leases.set(partition, lease);
-    lease.beginning = this.#catchUp(lease);
+    lease.catchUpDone = this.#catchUp(lease);
   }
 
   async #catchUp(lease: Lease): Promise<void> {
@@ -168,7 +168,7 @@ export class HostShare implements Hosts {
     // Each host with waiting calls adds a listener: hundreds of listeners are no leak here.
     setMaxListeners(0, signal);
     const done = attached.work(lease.partition, signal).catch((error: unknown) => attached.failed.abort(error));
-    for (const works of [attached.works, lease.works]) {
+    for (const works of [attached.running, lease.running]) {
       works.add(done);
       void done.finally(() => works.delete(done));
     }
@@ -178,8 +178,8 @@ export class HostShare implements Hosts {
     const lease = this.#leases.get(partition);
     if (!lease) return;
     lease.stop.abort(new Error(`partition ${partition} was given to another observer`));
-    await lease.beginning;
-    await Promise.all(lease.works);
+    await lease.catchUpDone;
+    await Promise.all(lease.running);
     await this.parts.release?.(partition);
     this.#leases.delete(partition);
   }

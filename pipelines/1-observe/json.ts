@@ -15,8 +15,8 @@ export {
 } from "../record/json.ts";
 
 /**
- * sha256 of the RFC 8785 bytes of a stranger's value. null when the value has no such form (too deep, a number past
- * 2^53, a lone surrogate): then it cannot be compared, and it counts as not declared.
+ * Returns the sha256 of a value's canonical JSON (RFC 8785). null when the value has no canonical form (too deep, a
+ * number past 2^53, a lone surrogate). Such a value cannot be compared, and counts as not declared.
  */
 export function hashOf(value: unknown): string | null {
   try {
@@ -26,14 +26,14 @@ export function hashOf(value: unknown): string | null {
   }
 }
 
-/** Longest value that the record keeps, bytes of its canonical form. */
-export const MAX_KEPT = 32_768;
+/** Largest value that the record keeps, in bytes of its canonical JSON. */
+export const MAX_KEPT_BYTES = 32_768;
 
 /** The value when it is small enough and has a canonical form, else undefined. */
 export function valueIfKeepable(value: unknown): unknown {
   if (value === undefined || value === null) return undefined;
   try {
-    return canonicalBytes(value).length <= MAX_KEPT ? value : undefined;
+    return canonicalBytes(value).length <= MAX_KEPT_BYTES ? value : undefined;
   } catch {
     return undefined;
   }

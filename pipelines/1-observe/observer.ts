@@ -28,10 +28,10 @@ import { Retries } from "./paid/retry.ts";
 import { type SpanReport, Spans } from "./plan/spans.ts";
 import { type Caps, Ledger } from "./plan/spend.ts";
 import { BLOCKS_PER_DAY } from "./plan/steps.ts";
-import { Control } from "./probe/exchange.ts";
+import { ControlCalls } from "./probe/exchange.ts";
 import { type AskReport, type CurrentListing, probeAsk, probeCurrentListing } from "./probe/unplanned.ts";
 import { ASKS, ASKS_AT_ONCE, HostQueue, INTAKE, INTAKE_AT_ONCE } from "./queue.ts";
-import { ownReader, type Reader } from "./reading/reader.ts";
+import { processReader, type Reader } from "./reading/reader.ts";
 import { Recorder } from "./recorder.ts";
 import type { Tools } from "./tools.ts";
 
@@ -51,7 +51,7 @@ export interface ObserverConfig {
   spentBefore: bigint;
   hostsAtOnce: number;
   /** Most payees whose other payers one call of {@link Observer.readBuyers} reads from the chain; default 0. */
-  payeesPerLook?: number;
+  payeesPerRead?: number;
   /** Secret key from which questions with known answers are drawn, at least 16 bytes. */
   secret: Uint8Array;
   /** Pauses between searches for the settlement after a paid call, real ms. */
@@ -71,8 +71,8 @@ export interface ObserverParts {
   /** Called with the event ids of every append that the log confirmed. */
   onAck?: (eventIds: readonly string[]) => void;
   /**
-   * Where several observers share the work: this observer's share of the hosts, and the decision whose intent was
-   * first.
+   * Set when several observers share the work: this observer's share of the hosts, and {@link FirstIntents}, which
+   * decides when two observers call one host.
    */
   shared?: { hosts: HostShare; firsts: FirstIntents };
   /**
@@ -89,31 +89,31 @@ export interface Observer {
   /**
    * Makes every planned call with `from` <= planned time < `to` that is not in the record: hosts in parallel, the calls
    * of one host in time order. It decides on re-tests after each call. Resolves when the last call has ended.
-   * @param clockFrom makes the clock for the calls of one host, which begins at `start`. Default: the observer's clock,
+   * @param createClock makes the clock for the calls of one host, which begins at `start`. Default: the observer's clock,
    * or, if that clock is simulated, a simulated clock for each host
    * @throws NotRecorded when the log refuses a record: then the span ends, and nothing more is paid
    */
-  observeSpan(plan: DayPlan, from: Date, to: Date, clockFrom?: (start: Date) => Clock): Promise<SpanReport>;
+  observeSpan(plan: DayPlan, from: Date, to: Date, createClock?: (start: Date) => Clock): Promise<SpanReport>;
   /**
    * Does what {@link observeSpan} does, for this observer's share of the hosts, which may change meanwhile. After
-   * `over` has resolved it waits for the running calls and ends. A host's calls begin after its partition was assigned
-   * and the log was read up to that moment.
+   * `ended` has resolved it waits for the running calls and returns. A host's calls begin after its partition was
+   * assigned and the log was read up to that moment.
    * @throws NotRecorded as {@link observeSpan} does
    */
-  observeShare(plan: DayPlan, from: Date, to: Date, over: Promise<void>): Promise<SpanReport>;
+  observeShare(plan: DayPlan, from: Date, to: Date, ended: Promise<void>): Promise<SpanReport>;
   /**
-   * Call this once at the start, before anything else. It records intents that an earlier process left open as our own
-   * fault.
+   * Call this once at the start, before anything else. It ends the intents that an earlier process left open: it
+   * records their results as our own fault.
    */
   recover(): Promise<{ lost: number }>;
   /**
-   * Call this about every minute. It records settlements that come late or become final, sends proofs of late
-   * settlements again, and looks for refunds. It records verdicts on failures that buyers published, which follow from
-   * our own calls. It withdraws the calls of a class that failed for all sellers on a day.
+   * Call this about every minute. It records settlements that appear late or become final, sends the proof of a late
+   * settlement to the seller again, and searches for refunds. It records verdicts, which follow from our own calls, on
+   * failures that buyers published. It withdraws the calls of a class that failed for all sellers on a day.
    */
   awaitSettlements(): Promise<ReconcileReport>;
   /**
-   * Call this every hour. Reads from the chain who else pays some of our payees.
+   * Reads from the chain who else pays some of the payees that we pay. Call it every hour.
    * @returns number of payees that were read
    * @throws NotRecorded
    */
@@ -122,9 +122,9 @@ export interface Observer {
    * Probes once the url of an ask (a client's request to probe a url), or the listed endpoint if `listing` is given.
    * @throws Failure
    */
-  ask(ask: BodyOf<"ask">, listing?: CurrentListing): Promise<AskReport>;
-  /** Is the endpoint in the plan of this UTC day? null before this process has begun that plan. */
-  plans(day: string, cap: string): boolean | null;
+  probeAsk(ask: BodyOf<"ask">, listing?: CurrentListing): Promise<AskReport>;
+  /** Is the endpoint in the plan of this UTC day? null while this process has not begun that plan. */
+  isPlanned(day: string, cap: string): boolean | null;
   /** Reads a seller's own listing (an origin, or its `/.well-known/x402`). */
   intakeSeller(url: string): Promise<IntakeReport>;
   /** Reads a catalogue, then the own listing of every seller in it (each origin once a UTC day). */
@@ -139,9 +139,9 @@ export interface Observer {
 
 const SETTLE_POLL_MS = [250, 1_000, 2_000];
 const MAX_QUEUED = 100_000;
-const MAX_PASSED = 100_000;
+const MAX_PASSED_INPUTS = 100_000;
 
-/** Sets a class's counters and gauges to 0, so that they exist before the first event. */
+/** Sets the counters and gauges of a class to 0, so that they are exported before the first event. */
 function zeroClassMetrics(metrics: Pick<Metrics, "count" | "gauge">, name: string): void {
   for (const passed of ["true", "false"] as const)
     metrics.count("touchstone_observe_class_controls_total", { class: name, passed }, 0);
@@ -151,7 +151,9 @@ function zeroClassMetrics(metrics: Pick<Metrics, "count" | "gauge">, name: strin
   metrics.gauge("touchstone_observe_class_failing", 0, { class: name });
 }
 
-/** The error that ends running work when the observer is stopped. It counts as nobody's fault. */
+/**
+ * The error with which running work ends when the observer is stopped. A call that ends with it counts against nobody.
+ */
 export class ObserverStopped extends Failure {
   constructor() {
     super("failed", "the observer was stopped");
@@ -163,7 +165,7 @@ export class ObserverStopped extends Failure {
  * have one id, so the second is dropped.
  */
 async function recordVerdicts(recorder: Recorder, memory: Pick<Memory, "verdicts">, clock: Pick<Clock, "now">) {
-  const verdicts = await memory.verdicts();
+  const verdicts = await memory.findVerdicts();
   if (verdicts.length === 0) return;
   const at = clock.now();
   await recorder.append(
@@ -180,7 +182,7 @@ async function recordVerdicts(recorder: Recorder, memory: Pick<Memory, "verdicts
 /** Creates an {@link Observer} from its parts. */
 export function createObserver(parts: ObserverParts): Observer {
   const { log, egress, rail, wallets, clock, memory, config, logger, metrics, onAck, shared } = parts;
-  const { reader = ownReader, loop = ownLoop, classes } = parts;
+  const { reader = processReader, loop = ownLoop, classes } = parts;
   const hosts: Hosts = shared?.hosts ?? EVERY_HOST;
   if (config.secret.length < 16) throw new RangeError("the secret of the known answers has at least 16 bytes");
   const stop = new AbortController();
@@ -189,42 +191,42 @@ export function createObserver(parts: ObserverParts): Observer {
   const intake = new Intake({ egress, rail, recorder, metrics, memory, reader, logger });
   const tools: Tools = {
     ...{ egress, reader, loop, rail, wallets, recorder, intake, logger, metrics },
-    asking: new ClassQuestions({
+    questions: new ClassQuestions({
       ...{ recorder, metrics, logger, maps: classes?.maps ?? NO_CLASS_MAPS, sources: classes?.sources ?? {} },
     }),
-    control: new Control(egress, config.controlUrls),
-    controlFrom: (stock) => new Control(withRequestFields(egress, { stock }), config.controlUrls),
+    control: new ControlCalls(egress, config.controlUrls),
+    createControl: (stock) => new ControlCalls(withRequestFields(egress, { stock }), config.controlUrls),
     ledger: new Ledger(config.caps, config.spentBefore, shared ? BigInt(BLOCKS_PER_DAY) : null),
     hosts,
-    firsts: shared?.firsts ?? null,
+    firstIntents: shared?.firsts ?? null,
     secret: config.secret,
     settlePollMs: config.settlePollMs ?? SETTLE_POLL_MS,
     retries: new Retries(memory),
     inFlight: new Set(),
-    passed: new BoundedMap(MAX_PASSED),
+    passedInputs: new BoundedMap(MAX_PASSED_INPUTS),
     signal: stop.signal,
   };
-  const slots = new HostQueue(config.hostsAtOnce, MAX_QUEUED, {
+  const hostQueue = new HostQueue(config.hostsAtOnce, MAX_QUEUED, {
     [ASKS]: ASKS_AT_ONCE,
     [INTAKE]: INTAKE_AT_ONCE,
   });
-  const buyers = new PayeeBuyersReader(tools, memory, config.payeesPerLook ?? 0);
+  const buyers = new PayeeBuyersReader(tools, memory, config.payeesPerRead ?? 0);
   const reconciler = new Reconciler(tools, memory);
   metrics.gauge("touchstone_observe_blind_missed_seconds", 0);
   for (const { name } of CHECKERS) zeroClassMetrics(metrics, name);
   const excuses = new ClassWithdrawals({ memory, recorder, hosts, metrics, logger });
-  const spans = new Spans(tools, memory, reconciler, slots, config.hostsAtOnce, stop.signal);
-  const sellers = new Sellers({ intake, memory, egress, slots, clock, hosts, signal: stop.signal });
-  const ownClock = (start: Date): Clock => (clock.jumps ? new SimulatedClock(start) : clock);
+  const spans = new Spans(tools, memory, reconciler, hostQueue, config.hostsAtOnce, stop.signal);
+  const sellers = new Sellers({ intake, memory, egress, hostQueue, clock, hosts, signal: stop.signal });
+  const clockForHost = (start: Date): Clock => (clock.jumps ? new SimulatedClock(start) : clock);
   return {
-    observeSpan: (plan, from, to, clockFrom = ownClock) => spans.run(plan, from, to, clockFrom),
+    observeSpan: (plan, from, to, createClock = clockForHost) => spans.makeCalls(plan, from, to, createClock),
     observeShare: (plan, from, to, over) => {
       if (!shared) throw new Error("this observer shares its work with nobody");
-      return spans.runShare(shared.hosts, plan, { from, to, ended: over }, ownClock);
+      return spans.runShare(shared.hosts, plan, { from, to, ended: over }, clockForHost);
     },
     async recover() {
       // The inputs come newest first. They are added oldest first, since a bounded map drops what was added first.
-      for (const input of (await memory.passedInputs(MAX_PASSED)).reverse()) tools.passed.set(input, true);
+      for (const input of (await memory.passedInputs(MAX_PASSED_INPUTS)).reverse()) tools.passedInputs.set(input, true);
       return reconciler.recover(clock);
     },
     async awaitSettlements() {
@@ -234,12 +236,12 @@ export function createObserver(parts: ObserverParts): Observer {
       return report;
     },
     readBuyers: () => buyers.readDue(clock),
-    ask(ask, listing) {
+    probeAsk(ask, listing) {
       const look = () => (listing ? probeCurrentListing(tools, listing, clock) : probeAsk(tools, ask, clock));
-      return slots.run(hostOf(ask.normalised_url), look, ASKS);
+      return hostQueue.run(hostOf(ask.normalised_url), look, ASKS);
     },
-    plans: (day, cap) => spans.plans(day, cap),
-    intakeSeller: (url) => sellers.read(url),
+    isPlanned: (day, cap) => spans.isPlanned(day, cap),
+    intakeSeller: (url) => sellers.readSeller(url),
     intakeCatalogue: (named) => sellers.readCatalogue(named),
     unfinishedCatalogues: (named) => sellers.unfinishedCatalogues(named),
     refreshSellers: () => sellers.readAllDue(),

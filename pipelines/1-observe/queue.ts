@@ -1,31 +1,34 @@
 import { Failure } from "../../infra/errors.ts";
 
 /**
- * Most hosts that are probed for asks at once. Strangers name these hosts, and each can keep us waiting up to the
+ * Most hosts that are probed for asks at once. Clients choose these hosts, and each can delay its answer up to the
  * deadline.
  */
 export const ASKS_AT_ONCE = 8;
 
 /**
- * Probes for asks (clients' requests to probe a url). This name and those below each name a pool of connections in
- * egress and a kind of work in the queue.
+ * Pool for probes that clients asked for. This constant and those below each name a pool of connections in egress and a
+ * kind of work in {@link HostQueue}.
  */
 export const ASKS = "asks";
 /** Most sellers and catalogues whose listings are read at once. There are thousands, and some answer slowly. */
 export const INTAKE_AT_ONCE = 8;
-/** Reading of listings. */
+/** Pool for the reading of listings. */
 export const INTAKE = "intake";
-/** Unrecorded probes for a client that waits for the answer (serving). A setting limits their number. */
-export const LOOKS = "looks";
-/** Fetches for our own paid operations (serving), from addresses that buyers name. */
-export const WORK = "work";
-/** Calls that buyers buy through us (serving). Each holds its connection until the seller has answered. */
+/** Pool for unrecorded probes while a client waits for the answer (serving). A setting limits their number. */
+export const LIVE_PROBES = "looks";
+/** Pool for the fetches that our own paid operations make (serving), from addresses that buyers name. */
+export const OWN_FETCHES = "work";
+/**
+ * Pool for calls that buyers buy through us (serving). Each call keeps its connection until the seller has answered.
+ */
 export const VIA = "via";
 /**
- * Requests for the prices of calls in {@link VIA}. They have their own pool, so that no request waits for a slow call.
+ * Pool for requests for the prices of calls in {@link VIA}. It is separate, so that no such request waits for a slow
+ * call.
  */
 export const PRICES = "prices";
-/** Planned paid calls. The egress profile `paid` also uses this pool. */
+/** Pool for planned paid calls, and for all requests of the egress profile `paid`. */
 export const PAID = "paid";
 
 /** Most notices sent at once. Strangers name their receivers, so notices never use the connections of planned calls. */
@@ -33,11 +36,9 @@ export const NOTICES_AT_ONCE = 16;
 /** Most calls at once that buyers buy through us. */
 export const VIA_AT_ONCE = 32;
 
-/**
- * Most fetches at once for our own paid operations, and most requests at once for sellers' prices, for all buyers
- * together.
- */
-export const WORK_AT_ONCE = 16;
+/** Most fetches at once for our own paid operations, for all buyers together. */
+export const OWN_FETCHES_AT_ONCE = 16;
+/** Most requests at once for sellers' prices, for all buyers together. */
 export const PRICES_AT_ONCE = 16;
 
 /**
@@ -51,7 +52,7 @@ export const POOLS = {
   [PAID]: 16,
   challenge: 8,
   notice: NOTICES_AT_ONCE,
-  [WORK]: WORK_AT_ONCE,
+  [OWN_FETCHES]: OWN_FETCHES_AT_ONCE,
   [VIA]: VIA_AT_ONCE,
   [PRICES]: PRICES_AT_ONCE,
 } as const satisfies Readonly<Record<string, number>>;
@@ -60,22 +61,22 @@ export const POOLS = {
  * Limits of egress for a process that calls `hostsAtOnce` hosts at once: enough connections that no planned call waits
  * for one.
  */
-export const egressLimits = (hostsAtOnce: number, looksAtOnce: number) => ({
+export const egressLimits = (hostsAtOnce: number, liveProbesAtOnce: number) => ({
   maxConcurrent: Math.max(64, 2 * hostsAtOnce),
-  pools: { ...POOLS, [PAID]: Math.max(POOLS[PAID], hostsAtOnce), [LOOKS]: looksAtOnce },
+  pools: { ...POOLS, [PAID]: Math.max(POOLS[PAID], hostsAtOnce), [LIVE_PROBES]: liveProbesAtOnce },
 });
 
 interface Waiting {
   run: () => Promise<void>;
-  /** Kind of work: a key of `asides`, or "" for planned calls. */
+  /** Kind of work: a key of `kindLimits`, or "" for planned calls. */
   kind: string;
 }
 
 /**
  * A queue of work for many hosts. It runs one piece of work at a time for each host, and `atOnce` hosts in parallel.
  * Hosts take turns, so that a host with ten thousand endpoints delays only itself. Work of one host runs in the order
- * in which it was added. Each kind of work in `asides` has its own limit of hosts, so that slow hosts of one kind do
- * not delay the work of another.
+ * in which it was added. Each kind of work in `kindLimits` has its own limit of hosts, so that slow hosts of one kind
+ * do not delay the work of another.
  */
 export class HostQueue {
   /** Waiting work by host, in the order in which hosts are served (a Map keeps the order of insertion). */
@@ -83,7 +84,7 @@ export class HostQueue {
   readonly #busy = new Set<string>();
   /** Number of running pieces of work, by kind. */
   readonly #running = new Map<string, number>();
-  readonly #atOnce: ReadonlyMap<string, number>;
+  readonly #limits: ReadonlyMap<string, number>;
   #pending = 0;
 
   /**
@@ -91,11 +92,11 @@ export class HostQueue {
    */
   constructor(
     atOnce: number,
-    private readonly max = 10_000,
+    private readonly maxPending = 10_000,
     kindLimits: Readonly<Record<string, number>> = {},
   ) {
-    this.#atOnce = new Map([["", atOnce], ...Object.entries(kindLimits)]);
-    for (const n of this.#atOnce.values()) if (n < 1) throw new RangeError(`at least one host at once, not ${n}`);
+    this.#limits = new Map([["", atOnce], ...Object.entries(kindLimits)]);
+    for (const n of this.#limits.values()) if (n < 1) throw new RangeError(`at least one host at once, not ${n}`);
   }
 
   /** Number of pieces of work that wait or run. */
@@ -108,8 +109,10 @@ export class HostQueue {
    * @throws Failure at once, without running `work`, when too much work is waiting; it can be tried again later
    */
   run<T>(host: string, work: () => Promise<T>, kind = ""): Promise<T> {
-    if (this.#pending >= this.max)
-      return Promise.reject(new Failure("failed", `more than ${this.max} calls are waiting`, { retriable: true }));
+    if (this.#pending >= this.maxPending)
+      return Promise.reject(
+        new Failure("failed", `more than ${this.maxPending} calls are waiting`, { retriable: true }),
+      );
     this.#pending++;
     return new Promise<T>((resolve, reject) => {
       const run = async () => {
@@ -119,26 +122,26 @@ export class HostQueue {
           reject(error);
         }
       };
-      const line = this.#waiting.get(host);
-      if (line) line.push({ run, kind });
+      const queue = this.#waiting.get(host);
+      if (queue) queue.push({ run, kind });
       else this.#waiting.set(host, [{ run, kind }]);
       this.#runNext();
     });
   }
 
-  readonly #hasRoomFor = (kind: string): boolean => (this.#running.get(kind) ?? 0) < (this.#atOnce.get(kind) ?? 0);
+  readonly #hasRoomFor = (kind: string): boolean => (this.#running.get(kind) ?? 0) < (this.#limits.get(kind) ?? 0);
 
   #runNext(): void {
-    const names = [...this.#atOnce.keys()];
-    for (const [host, line] of this.#waiting) {
+    const names = [...this.#limits.keys()];
+    for (const [host, queue] of this.#waiting) {
       if (!names.some(this.#hasRoomFor)) return;
       if (this.#busy.has(host)) continue;
-      const at = line.findIndex((one) => this.#hasRoomFor(one.kind));
+      const at = queue.findIndex((one) => this.#hasRoomFor(one.kind));
       if (at < 0) continue;
-      const [{ run, kind }] = line.splice(at, 1) as [Waiting];
+      const [{ run, kind }] = queue.splice(at, 1) as [Waiting];
       // The host moves to the end, so that every other host is served before it is served again.
       this.#waiting.delete(host);
-      if (line.length > 0) this.#waiting.set(host, line);
+      if (queue.length > 0) this.#waiting.set(host, queue);
       this.#busy.add(host);
       this.#count(kind, 1);
       void run().finally(() => {

@@ -31,17 +31,17 @@ export class NotRecorded extends Failure {
  */
 const RETRY_PAUSES_MS = [50, 500];
 
-/** Makes a draft. It exists so that the compiler checks the draft's body against its record type. */
-export const draft = <T extends RecordType>(of: Draft<T>): Draft => of as unknown as Draft;
+/** Returns its argument as a draft. With it the compiler checks the draft's body against the record type. */
+export const createDraft = <T extends RecordType>(of: Draft<T>): Draft => of as unknown as Draft;
 
-/** Appends records to the log under ids that are known before the call that they describe is made. */
+/** Appends records to the log. Their ids are known before the call that they describe is made. */
 export class Recorder {
   constructor(
     private readonly parts: {
       log: Log;
       producer: string;
       metrics: Metrics;
-      /** Called after every confirmed append. The records that it names are never lost. */
+      /** Called with the event ids of every append that the log confirmed. These records are never lost. */
       onAck?: ((eventIds: readonly string[]) => void) | undefined;
     },
   ) {}

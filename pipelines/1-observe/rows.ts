@@ -8,31 +8,34 @@ import { type Call, HANDSHAKE_ATTEMPTS } from "./call.ts";
 import { hashOf } from "./json.ts";
 import type { ToolExchange } from "./mcp/session.ts";
 import type { Probe } from "./probe/probe.ts";
-import { type Draft, draft } from "./recorder.ts";
+import { createDraft, type Draft } from "./recorder.ts";
 
-type McpSeen = ToolExchange["seen"];
+type McpExchange = ToolExchange["recordMembers"];
 
-/** Slot of a fact that is learned later: the hash of its body, so that a fact that is read twice gets one record id. */
+/**
+ * Returns the slot of a fact that is learned after the call: the hash of its body, so that a fact that is read twice
+ * gets one record id.
+ */
 const slotOfBody = (body: unknown): string => hashOf(body) ?? "";
 
-/** Slot of all records of one planned call: its block and minute. */
+/** Returns the slot of all records of one planned call: its block and minute. */
 const slotOfIntent = (intent: BodyOf<"paid.intent">): string => plannedSlot(intent.slot.block, intent.slot.minute);
 
 /**
- * Time of a fact about a call: now, but never before the call's planned time, since the simulated clock of a host may
- * be ahead.
+ * Returns the time of a fact about a call: now, but never before the call's planned time, since the simulated clock of
+ * a host may be ahead of the observer's clock.
  */
 export const factTime = (of: Pick<OpenIntent, "intent">, clock: Clock): Date =>
   new Date(Math.max(clock.now().getTime(), Date.parse(of.intent.planned_at)));
 
 /** Does the Transfer on the chain match the quote: at most its amount, its payee, asset and network? */
-export function matchesQuote(intent: BodyOf<"paid.intent">, seen: Settlement): boolean {
+export function matchesQuote(intent: BodyOf<"paid.intent">, settlement: Settlement): boolean {
   const { quote } = intent;
   return (
-    seen.amountAtomic <= BigInt(quote.amount_atomic) &&
-    seen.to.toLowerCase() === quote.pay_to.toLowerCase() &&
-    seen.asset.toLowerCase() === quote.asset.toLowerCase() &&
-    seen.network === quote.network
+    settlement.amountAtomic <= BigInt(quote.amount_atomic) &&
+    settlement.to.toLowerCase() === quote.pay_to.toLowerCase() &&
+    settlement.asset.toLowerCase() === quote.asset.toLowerCase() &&
+    settlement.network === quote.network
   );
 }
 
@@ -51,60 +54,72 @@ export function createProbeRow(
   const of = { cap, slot: plannedSlot(block, minute), attempt: HANDSHAKE_ATTEMPTS[planned], at };
   const seen = { slot: { block, minute }, planned, ...body };
   return mcp
-    ? draft({ ...of, type: "mcp.probe", body: { ...seen, ...mcp } })
-    : draft({ ...of, type: "handshake", body: seen });
+    ? createDraft({ ...of, type: "mcp.probe", body: { ...seen, ...mcp } })
+    : createDraft({ ...of, type: "handshake", body: seen });
 }
 
 /**
- * Makes the record of how the MCP session of a paid tool call began. It has the intent's slot, so that a copy gets the
- * same id.
+ * Makes the record of how the MCP session of a paid tool call began. Its slot is the intent's slot, so that a copy gets
+ * an equal id.
  */
-export function createMcpPaidRow(of: Pick<OpenIntent, "eventId" | "cap" | "intent">, seen: McpSeen, at: Date): Draft {
+export function createMcpPaidRow(
+  of: Pick<OpenIntent, "eventId" | "cap" | "intent">,
+  seen: McpExchange,
+  at: Date,
+): Draft {
   const body = { of: of.eventId, ...seen };
-  return draft({ type: "mcp.paid", cap: of.cap, slot: slotOfIntent(of.intent), attempt: of.intent.attempt, at, body });
+  return createDraft({
+    type: "mcp.paid",
+    cap: of.cap,
+    slot: slotOfIntent(of.intent),
+    attempt: of.intent.attempt,
+    at,
+    body,
+  });
 }
 
 /** Makes the record of a Transfer that was read from the chain. */
 export function createSettlementRow(
   of: Pick<OpenIntent, "eventId" | "cap" | "intent">,
-  seen: Settlement,
+  settlement: Settlement,
   at: Date,
 ): Draft {
   const { intent } = of;
   const body: BodyOf<"settlement"> = {
     intent: of.eventId,
-    tx: seen.tx,
-    block_number: seen.blockNumber,
-    block_time: seen.blockTime,
-    from: seen.from,
-    to: seen.to,
-    ...(seen.sender === undefined ? {} : { sender: seen.sender }),
-    amount_atomic: seen.amountAtomic.toString(),
-    price: formatMoney(atomicToMicro(seen.amountAtomic, seen.decimals ?? 6) ?? 0n),
-    asset: seen.asset,
-    network: seen.network,
+    tx: settlement.tx,
+    block_number: settlement.blockNumber,
+    block_time: settlement.blockTime,
+    from: settlement.from,
+    to: settlement.to,
+    ...(settlement.sender === undefined ? {} : { sender: settlement.sender }),
+    amount_atomic: settlement.amountAtomic.toString(),
+    price: formatMoney(atomicToMicro(settlement.amountAtomic, settlement.decimals ?? 6) ?? 0n),
+    asset: settlement.asset,
+    network: settlement.network,
     nonce: intent.nonce,
-    final: seen.final,
-    as_quoted: matchesQuote(intent, seen),
+    final: settlement.final,
+    as_quoted: matchesQuote(intent, settlement),
   };
-  return draft({ type: "settlement", cap: of.cap, slot: slotOfBody(body), at, body });
+  return createDraft({ type: "settlement", cap: of.cap, slot: slotOfBody(body), at, body });
 }
 
 /**
- * Makes the record of a later fact about an intent. `n` distinguishes repeated requests with one proof whose bodies are
- * equal.
+ * Makes the record of a later fact about an intent. `n` distinguishes repeated requests with one proof if their records
+ * have equal bodies.
  */
 export const createFollowupRow = (cap: string, body: BodyOf<"paid.followup">, at: Date, n = 0): Draft =>
-  draft({ type: "paid.followup", cap, slot: slotOfBody(body), attempt: n, at, body });
+  createDraft({ type: "paid.followup", cap, slot: slotOfBody(body), attempt: n, at, body });
 
-/** Makes the record of who else pays the address at which an endpoint is paid. */
+/** Makes the record of who else pays the payee address of an endpoint. */
 export const createBuyersRow = (cap: string, body: BodyOf<"payee.buyers">, at: Date): Draft =>
-  draft({ type: "payee.buyers", cap, slot: slotOfBody(body), at, body });
+  createDraft({ type: "payee.buyers", cap, slot: slotOfBody(body), at, body });
 
 /**
- * Makes the result of a paid call whose end nobody watched, because our process died or could not evaluate the answer.
- * It is always our own fault and never evidence that the seller took the money (verification-method.md section 1). It
- * has the id that a watched result would have, so only the first of the two in the log counts.
+ * Makes the result of a paid call that this service did not watch to its end, because our process died or could not
+ * evaluate the answer. It is always our own fault and never evidence that the seller took the money
+ * (verification-method.md section 1). It has the id that a watched result would have, so only the first of the two in
+ * the log counts.
  */
 export function createLostRow(of: Pick<OpenIntent, "eventId" | "cap" | "intent">, at: Date, says: string): Draft {
   const { intent } = of;
@@ -129,5 +144,12 @@ export function createLostRow(of: Pick<OpenIntent, "eventId" | "cap" | "intent">
     control: null,
     says,
   };
-  return draft({ type: "paid.result", cap: of.cap, slot: slotOfIntent(intent), attempt: intent.attempt, at, body });
+  return createDraft({
+    type: "paid.result",
+    cap: of.cap,
+    slot: slotOfIntent(intent),
+    attempt: intent.attempt,
+    at,
+    body,
+  });
 }

@@ -6,35 +6,41 @@ import type { FirstIntents } from "./first-intents.ts";
 import type { Hosts } from "./hosts.ts";
 import type { Intake } from "./listings/intake.ts";
 import type { Ledger } from "./plan/spend.ts";
-import type { Control, ExchangeDeps } from "./probe/exchange.ts";
+import type { ControlCalls, ExchangeDeps } from "./probe/exchange.ts";
 import type { Recorder } from "./recorder.ts";
 
-/** What the functions that make calls need. */
+/** The dependencies of the functions that make calls. */
 export interface Tools extends ExchangeDeps {
   rail: Rail;
   wallets: Wallets;
-  control: Control;
-  /** Makes control calls from the address that a blind call uses, since that address may be down while others work. */
-  controlFrom(stock: string): Control;
+  control: ControlCalls;
+  /**
+   * Makes control calls through the network address that a blind call uses, since that address may be down while others
+   * work.
+   */
+  createControl(stock: string): ControlCalls;
   recorder: Recorder;
   intake: Intake;
   /** Classes of endpoints, and the questions whose answers we know. */
-  asking: ClassQuestions;
+  questions: ClassQuestions;
   ledger: Ledger;
-  /** Hosts that are this observer's to call. */
+  /** The hosts that this observer may call. */
   hosts: Hosts;
-  /** Where several observers share the work: whose intent was first. Null where this observer works alone. */
-  firsts: Pick<FirstIntents, "isFirst"> | null;
-  /** Key of the known answers. It is secret: with it a seller could predict our questions. */
+  /** Decides whose intent was first when several observers share the work; null for a single observer. */
+  firstIntents: Pick<FirstIntents, "isFirst"> | null;
+  /** Secret key from which questions with known answers are drawn. With it a seller could predict them. */
   secret: Uint8Array;
-  /** Pauses (real ms) between looks at the chain after a paid call; reconcile.ts finds what settles later. */
+  /**
+   * Pauses between searches for the settlement after a paid call, real ms. Later settlements are found by
+   * paid/reconcile.ts.
+   */
   settlePollMs: readonly number[];
-  /** Is a repeated request to this endpoint due (paid/retry.ts)? If true, the call marks it as made. */
+  /** `take` returns true if a repeated request to this endpoint is due (paid/retry.ts), and then marks it as made. */
   retries: { take(cap: string, now: Date): Promise<boolean> };
   /** Event ids of intents whose call is running in this process. */
   inFlight: Set<string>;
-  /** `cap sha256` of requests that passed before. If such a request fails later, the input is not to blame. */
-  passed: BoundedMap<string, true>;
+  /** Requests that passed before, as `<cap> <sha256>`. If such a request fails later, its input is not to blame. */
+  passedInputs: BoundedMap<string, true>;
   logger: Logger;
   metrics: Metrics;
   signal?: AbortSignal | undefined;

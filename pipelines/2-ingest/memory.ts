@@ -6,7 +6,7 @@ import type { BodyOf, Claims } from "../record/bodies.ts";
 import {
   type AwaitedIntent,
   type ClassCall,
-  type DebtsKnown,
+  type Debts,
   type FailedClass,
   type ListedCap,
   MAX_UNDELIVERED,
@@ -36,7 +36,7 @@ export function createMemory(lake: Lake): Memory {
       return listed;
     },
     listingsOf: (source, day) => lake.all<StandingListing>(sql("queries/listings:of_source"), { source, day }),
-    async doneOn(day) {
+    async recordedIdsOn(day) {
       const slots = { day, first: blockOf(dayStart(day)), end: blockOf(dayStart(addDays(day, 1))) };
       const done = new Set<string>();
       for await (const rows of lake.stream<{ event_id: string }>(sql("queries/planned:done_on"), slots)) {
@@ -52,7 +52,7 @@ export function createMemory(lake: Lake): Memory {
     },
     openIntents: () => intents("queries/payments:open"),
     awaitingSettlement: async () => (await lake.all<AwaitedRow>(sql("queries/payments:awaiting"))).map(awaitedOf),
-    async debts() {
+    async readDebts() {
       const undelivered = (
         await lake.all<AwaitedRow & { settlement: string }>(sql("queries/payments:undelivered"), {
           days: params.window.days_max,
@@ -64,17 +64,17 @@ export function createMemory(lake: Lake): Memory {
       }));
       return {
         owed: undelivered,
-        refunds: await lake.all<DebtsKnown["refunds"][number]>(sql("queries/payments:refunds")),
+        refunds: await lake.all<Debts["refunds"][number]>(sql("queries/payments:refunds")),
       };
     },
-    verdicts: () =>
+    findVerdicts: () =>
       lake.all<Verdict>(sql("queries/published:verdicts"), { passes: params.buyers.not_reproduced_after_passes }),
     async retriedSince(cap, since) {
       return (await lake.all(sql("queries/payments:retried"), { cap, since })).length > 0;
     },
     async payees(since) {
       const rows = await lake.all<PayeeRow>(sql("queries/payments:payees"), { since });
-      return rows.map(({ pay_to, read, ...row }) => ({ ...row, payTo: pay_to, read: read && rfc3339(read) }));
+      return rows.map(({ pay_to, read, ...row }) => ({ ...row, payTo: pay_to, lastReadAt: read && rfc3339(read) }));
     },
     async walletsPaying(payTo, since) {
       const rows = await lake.all<{ wallet: string }>(sql("queries/payments:wallets"), { pay_to: payTo, since });
@@ -128,7 +128,7 @@ interface IntentRow {
 interface AwaitedRow extends IntentRow {
   settlement: string | null;
 }
-interface PayeeRow extends Omit<PaidPayee, "payTo" | "read"> {
+interface PayeeRow extends Omit<PaidPayee, "payTo" | "lastReadAt"> {
   pay_to: string;
   read: Date | null;
 }

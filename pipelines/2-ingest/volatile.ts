@@ -2,8 +2,8 @@ import { forEachYielding } from "../../infra/concurrency.ts";
 import type { Lake, Statements } from "../../infra/lake/duckdb.ts";
 import { sql } from "../../infra/lake/sql.ts";
 import { get, isObject } from "../1-observe/json.ts";
-import { requestOf } from "../1-observe/probe/request.ts";
-import { type CurrentListing, type CurrentRow, listedAs, listingFrom } from "../1-observe/probe/unplanned.ts";
+import { buildRequest } from "../1-observe/probe/request.ts";
+import { type CurrentListing, type CurrentRow, parseListing, toListedCap } from "../1-observe/probe/unplanned.ts";
 import { windowStart } from "../3-grade/params.ts";
 import { HISTORY_DAYS, type HistoryDay, type HistoryNames } from "../record/history.ts";
 import { type ListedOffer, MAX_LISTED_OFFERS } from "../record/leaf.ts";
@@ -15,10 +15,10 @@ import {
   type CorrectionRecord,
   HANDSHAKE_REQUEST_MAX,
   type HandshakeRequest,
+  isAnyPositionLower,
   MAX_PAY_TOS,
   type Positions,
   type VolatileRow,
-  wentBack,
 } from "../record/volatile.ts";
 
 /** An offer of the newest 402, as the lake keeps it. */
@@ -87,7 +87,7 @@ async function requestsOf(lake: Lake, wanted: readonly { cap: string }[]): Promi
   const caps = JSON.stringify(wanted.map(({ cap }) => cap));
   for await (const batch of lake.stream<CurrentRow>(sql("queries/listings:current"), { caps })) {
     await forEachYielding(batch, ROWS_A_TURN, (row) => {
-      const request = repeatable(listingFrom(row));
+      const request = repeatable(parseListing(row));
       if (request !== null) requests.set(row.cap, request);
     });
   }
@@ -217,9 +217,9 @@ function shortened(schema: unknown, described: boolean, depth: number): Record<s
  * "": it cannot be shown, because it is too long, or because the server's list of tools decides the arguments.
  */
 export function repeatable(listing: CurrentListing): string | null {
-  const { request } = requestOf(listedAs(listing), null, null);
+  const { request } = buildRequest(toListedCap(listing), null, null);
   const { url, body, tool } = request;
-  if (tool?.blind) return "";
+  if (tool?.isInputUnknown) return "";
   const told: HandshakeRequest = tool
     ? { tool: tool.name, arguments: tool.arguments }
     : {
@@ -246,7 +246,7 @@ export async function changedBuckets(
   before: HistoryNames["positions"] | null,
   now: Positions,
 ): Promise<number[]> {
-  const known = before && !wentBack(before, now) ? before : {};
+  const known = before && !isAnyPositionLower(before, now) ? before : {};
   const list = Object.entries(known).flatMap(([topic, parts]) =>
     Object.entries(parts).map(([part, next]) => ({ topic, part: Number(part), next })),
   );

@@ -1,4 +1,4 @@
-import { callsUnreadableAnswersSilent, type WhyParts } from "../record/card.ts";
+import { countsUnreadableAsSilent, type WhyParts } from "../record/card.ts";
 import { BANDS, type Band, type Tier } from "../record/vocabulary.ts";
 import { round6 } from "./bounds.ts";
 import type { Figure, Figures } from "./components.ts";
@@ -86,7 +86,7 @@ function describeTheft({ theft, settled }: Sums): string {
  */
 function describeSilence({ liveLast, counted, seenFirst }: Sums, version: string): string {
   const probes = `${countText(counted, "probe")}${sinceText(seenFirst)}`;
-  if (callsUnreadableAnswersSilent(version)) {
+  if (countsUnreadableAsSilent(version)) {
     return liveLast === null ? `it never answered in ${probes}` : `it last answered on ${dateOf(liveLast)}`;
   }
   return liveLast === null

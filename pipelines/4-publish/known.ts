@@ -5,7 +5,7 @@ import { type NonDeliveringSeller, RelatedParties } from "../3-grade/related.ts"
 import { type ListingFacts, toListingFacts } from "../published/endpoint.ts";
 import type { PublishedFold } from "../published/fold.ts";
 import type { RunHeader } from "../record/card.ts";
-import { hourOf } from "../record/commitment.ts";
+import { utcHourOf } from "../record/commitment.ts";
 import { partitionOf } from "../record/ids.ts";
 import { BadLeaf, type Draft } from "./leaves.ts";
 
@@ -161,13 +161,13 @@ export async function unpublishedCommitments(
   fold: PublishedFold,
   now: Date,
 ): Promise<CommitmentDraft[]> {
-  const rows = await lake.all<Row>(sql("queries/commitments:open"), { before: hourOf(now) });
+  const rows = await lake.all<Row>(sql("queries/commitments:open"), { before: utcHourOf(now) });
   const isKnown = ({ sha256 }: Row): boolean => fold.commitments.has(sha256);
   const known = rows.filter(isKnown).map(({ sha256 }) => sha256);
   if (known.length > 0) await lake.run(sql("queries/commitments:published"), { known: JSON.stringify(known) });
   return rows
     .filter((row) => !isKnown(row))
-    .map(({ cap, sha256, t }) => ({ kind: "commitment", capability_id: cap, moment: hourOf(t), sha256 }));
+    .map(({ cap, sha256, t }) => ({ kind: "commitment", capability_id: cap, moment: utcHourOf(t), sha256 }));
 }
 
 export type ReceiptDraft = Draft & { kind: "receipt" };

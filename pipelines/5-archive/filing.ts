@@ -10,7 +10,13 @@ import type { ArchiveDraft } from "../4-publish/filings.ts";
 import { PublicConflict, putPacked } from "../4-publish/writes.ts";
 import { parseJson } from "../published/errors.ts";
 import { headersOf } from "../published/objects.ts";
-import { ArchiveManifest, archiveFileKey, archiveManifestKey, formatOf, reproduceOf } from "../record/archive.ts";
+import {
+  ArchiveManifest,
+  archiveFileKey,
+  archiveManifestKey,
+  manifestFormat,
+  reproduceCommand,
+} from "../record/archive.ts";
 import { archiveId } from "../record/ids.ts";
 import { addDays, rfc3339 } from "../record/time.ts";
 import type { ArchiveSubject } from "../record/vocabulary.ts";
@@ -91,7 +97,7 @@ async function putManifest(
     ...{ schema: "svc.archive.v1" as const, id, subject },
     ...{ from: `${day}T00:00:00.000Z`, to: `${addDays(day, 1)}T00:00:00.000Z` },
     ...{ rows: file.rows, content_hash: file.contentHash, bytes: file.bytes, verified_at: rfc3339(now()) },
-    ...{ format: formatOf(subject, supersedes), file: url, reproduce: reproduceOf(url) },
+    ...{ format: manifestFormat(subject, supersedes), file: url, reproduce: reproduceCommand(url) },
   };
   const ownManifest = signObject(cards, unsigned);
   await onStep?.("signed", subject, day);
@@ -105,7 +111,7 @@ async function putManifest(
   const { verified_at: _, file: __, reproduce: ___, ...fixedMembers } = unsigned;
   const agrees =
     storedManifest?.file.endsWith(`/${file.key}`) &&
-    storedManifest.reproduce === reproduceOf(storedManifest.file) &&
+    storedManifest.reproduce === reproduceCommand(storedManifest.file) &&
     Object.entries(fixedMembers).every(([name, value]) => storedManifest[name as keyof typeof fixedMembers] === value);
   const keys = await jwks();
   const signed =

@@ -4,7 +4,7 @@ import type { CheckpointTrust } from "../../infra/tree/checkpoint.ts";
 import { checkpointKeys, ownTrust } from "../4-publish/tree-head.ts";
 import { ArchiveFold } from "../published/fold.ts";
 import { RecordReader, readCheckpoint } from "../published/reader.ts";
-import { KEPT_DAYS } from "../record/archive.ts";
+import { RETENTION_DAYS } from "../record/archive.ts";
 import { DAY_MS, dayOf } from "../record/time.ts";
 import type { FilingParts } from "./filing.ts";
 
@@ -27,7 +27,7 @@ export const createArchivePlace = (publicStore: Store, keys: Keys, origin: strin
 });
 
 /** Rows of UTC days before this one may move to the archive. */
-export const archivedUntil = (now: Date): string => dayOf(new Date(now.getTime() - KEPT_DAYS * DAY_MS));
+export const archivedUntil = (now: Date): string => dayOf(new Date(now.getTime() - RETENTION_DAYS * DAY_MS));
 
 /** Reads the archive's leaves from our public tree; empty before the first checkpoint. */
 export async function readArchiveFold(store: Store, trust: CheckpointTrust): Promise<ArchiveFold> {

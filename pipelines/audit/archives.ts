@@ -7,7 +7,7 @@ import type { ArchiveFold, PublishedFold } from "../published/fold.ts";
 import { verifySignature } from "../published/keys.ts";
 import { MAX } from "../published/limits.ts";
 import type { Source } from "../published/source.ts";
-import { archiveManifestKey, dayOfManifest, reproduceOf } from "../record/archive.ts";
+import { archiveManifestKey, dayOfManifest, reproduceCommand } from "../record/archive.ts";
 import type { EvidenceLine, SampleLine } from "../record/evidence.ts";
 import { archiveId } from "../record/ids.ts";
 import type { ArchiveLeaf, EvidenceLeaf, GradeLeaf, Leaf } from "../record/leaf.ts";
@@ -193,7 +193,7 @@ function checkLeaf(leaf: ArchiveLeaf, seen: ReadonlyMap<string, ArchiveLeaf>, re
   refuse(archiveId(manifest.subject, day, manifest.content_hash), manifest.id);
   refuse(`${day}T00:00:00.000Z to ${addDays(day, 1)}T00:00:00.000Z`, `${manifest.from} to ${manifest.to}`);
   refuse(`/${key}`, manifest.file.slice(-key.length - 1));
-  refuse(reproduceOf(manifest.file), manifest.reproduce);
+  refuse(reproduceCommand(manifest.file), manifest.reproduce);
   if (seen.has(manifest.id)) throw new Unproven(`leaf ${index}`, "a file once", `${manifest.id} again`);
   if (supersedes === null) return;
   const wrong = seen.get(supersedes)?.manifest;

@@ -6,7 +6,7 @@ import { parseJson, Unproven } from "../published/errors.ts";
 import { type EvidenceFile, fetchFile, readFile } from "../published/files.ts";
 import type { Source } from "../published/source.ts";
 import { FIRST_VERIFIER_VERSION, MISSING_MEMBER_TEXT, type SignedCard, type UnsignedCard } from "../record/card.ts";
-import { type EvidenceLine, evidenceLineOf, RelatedPartiesLine } from "../record/evidence.ts";
+import { type EvidenceLine, parseEvidenceLine, RelatedPartiesLine } from "../record/evidence.ts";
 import { bucketOf } from "../record/ids.ts";
 import { addDays, dayOf } from "../record/time.ts";
 import { registrableDomain } from "../record/url.ts";
@@ -165,7 +165,7 @@ async function evidenceOf(
 async function linesOf(source: Source, file: EvidenceFile, caps: ReadonlySet<string>): Promise<EvidenceLine[]> {
   const lines: EvidenceLine[] = [];
   await readFile(await fetchFile(source, file), file, (bytes) => {
-    const line = evidenceLineOf(parseJson(bytes));
+    const line = parseEvidenceLine(parseJson(bytes));
     if (line && caps.has(line.capability_id)) lines.push(line);
     else if (!line) lines.push(INVALID_LINE);
   });

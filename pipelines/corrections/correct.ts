@@ -1,6 +1,6 @@
 import { canonicalText, sha256hex } from "../../infra/canonical.ts";
 import { Failure } from "../../infra/errors.ts";
-import { type Draft, draft } from "../1-observe/recorder.ts";
+import { createDraft, type Draft } from "../1-observe/recorder.ts";
 import type { BodyOf } from "../record/bodies.ts";
 import { idOf } from "../record/ids.ts";
 import { rfc3339 } from "../record/time.ts";
@@ -127,4 +127,4 @@ export const draftOf = <T extends "correction" | "reinstated" | "dispute">(
   cap: string,
   body: BodyOf<T>,
   at: Date,
-): Draft => draft({ type, cap, slot: sha256hex(canonicalText(body)), at, body } as Draft<T>);
+): Draft => createDraft({ type, cap, slot: sha256hex(canonicalText(body)), at, body } as Draft<T>);

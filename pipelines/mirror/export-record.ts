@@ -5,7 +5,7 @@ import { componentColumns, componentValuesOf, compositeOf } from "../published/i
 import { readProvenLeaves } from "../published/leaves.ts";
 import { COLUMN, type Columns, type Row, toDate } from "../published/parquet-table.ts";
 import type { Source } from "../published/source.ts";
-import { type AmendmentLine, type EvidenceLine, evidenceLineOf, SampleLine } from "../record/evidence.ts";
+import { type AmendmentLine, type EvidenceLine, parseEvidenceLine, SampleLine } from "../record/evidence.ts";
 import { EvidenceLeaf, type GradeLeaf, type Leaf } from "../record/leaf.ts";
 import { BANDS, type Band } from "../record/vocabulary.ts";
 
@@ -76,7 +76,7 @@ async function* evidenceLines(source: Source, files: readonly EvidenceFile[]) {
   for (const file of files) {
     const lines: EvidenceLine[] = [];
     await readFile(await fetchFile(source, file), file, (bytes) => {
-      const line = evidenceLineOf(parseJson(bytes));
+      const line = parseEvidenceLine(parseJson(bytes));
       if (line) lines.push(line);
     });
     yield { file, lines };

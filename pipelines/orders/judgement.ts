@@ -17,7 +17,7 @@ export type CheckInputs = Pick<Expectation, "class" | "known" | "schema" | "mime
 export function strongestCheckOf({ class: name, known, schema, mime }: CheckInputs): JudgedBy {
   if (known) return "truth";
   if (schema !== undefined) return "schema";
-  if (checkerOf(name).unasked) return "class";
+  if (checkerOf(name).scoreOther) return "class";
   return mime !== null && /json/i.test(mime) ? "parses" : "status";
 }
 

@@ -7,9 +7,9 @@ import type { Store } from "../../infra/store/store.ts";
 import type { Logger, Metrics } from "../../infra/telemetry.ts";
 import { putPacked } from "../4-publish/writes.ts";
 import { callKey } from "../published/objects.ts";
-import { commitmentHash, commitmentRecord, SALT_BYTES } from "../record/commitment.ts";
+import { commitmentHash, createCommitmentRecord, SALT_BYTES } from "../record/commitment.ts";
 import { type Envelope, envelopeOf, sealEnvelope } from "../record/envelope.ts";
-import { isBuyersOwn } from "../record/expectation.ts";
+import { isBuyersCheck } from "../record/expectation.ts";
 import { crockford130 } from "../record/ids.ts";
 import type { BoughtRequest, StepOf } from "../record/order-step.ts";
 import { callToRecord, type Leg, type Order } from "./order.ts";
@@ -172,7 +172,7 @@ export class PublishingCalls {
       ...{ delivered: result.delivered, delivery: result.delivery ?? null, schema_ok: result.schema_ok ?? null },
       ...{
         latency_ms: result.latency_ms,
-        checks: result.checks.filter((one) => !isBuyersOwn(one)),
+        checks: result.checks.filter((one) => !isBuyersCheck(one)),
         content_type: result.content_type,
       },
       ...{ request_sha256: intent.request.sha256, request_bytes: request.length },
@@ -189,7 +189,7 @@ export class PublishingCalls {
     if (!salts) return [];
     const { leg, result, request, response } = bought;
     const sealed = (salt: string, bytes: Buffer) =>
-      commitmentRecord(leg.cap, commitmentHash(Buffer.from(salt, "hex"), bytes), new Date(result.at), PRODUCER);
+      createCommitmentRecord(leg.cap, commitmentHash(Buffer.from(salt, "hex"), bytes), new Date(result.at), PRODUCER);
     return [sealed(salts.request, request), ...(response ? [sealed(salts.response, response)] : [])];
   }
 

@@ -17,15 +17,15 @@ import { PAYMENT_KEY } from "../1-observe/mcp/session.ts";
 import { deadlineOf } from "../1-observe/paid/sign.ts";
 import { isPassing } from "../1-observe/plan/steps.ts";
 import { exchange } from "../1-observe/probe/exchange.ts";
-import { type ProbeTools, probe } from "../1-observe/probe/probe.ts";
+import { type ProbeDeps, probe } from "../1-observe/probe/probe.ts";
 import type { Request, ToolCall } from "../1-observe/probe/request.ts";
 import { PRICES, VIA } from "../1-observe/queue.ts";
 import { type Evaluation, type Expectation, evaluate } from "../1-observe/reading/checks.ts";
 import type { Declared } from "../1-observe/terms/declared.ts";
 import { classOf, type KnownAnswer } from "../record/classes.ts";
-import { type BuyersExpectation, isBuyersOwn } from "../record/expectation.ts";
+import { type BuyersExpectation, isBuyersCheck } from "../record/expectation.ts";
 import { atomicToMicro, formatMoney } from "../record/money.ts";
-import { type BoughtRequest, MAX_SIGNED, type StepOf } from "../record/order-step.ts";
+import { type BoughtRequest, MAX_SIGNED_CHARS, type StepOf } from "../record/order-step.ts";
 import { strongestCheckOf } from "./judgement.ts";
 import type { NewStep } from "./order-log.ts";
 
@@ -74,7 +74,7 @@ export interface SellerAnswer {
   says: string | null;
 }
 
-export interface SellerTools extends ProbeTools {
+export interface SellerTools extends ProbeDeps {
   rail: Rail;
   /** The wallet that sellers are paid from. @param need what is to be signed with it @throws NoWallet, ChainDown */
   float(need?: PaymentNeed): Promise<Wallet>;
@@ -119,7 +119,7 @@ const toStepRequest = ({ body, tool, ...request }: CallRequest): BoughtRequest =
 });
 
 /** The seller's JSON Schema, or undefined if it is too long or an answer cannot be validated against it. */
-async function usableSchemaOf({ reader }: Pick<ProbeTools, "reader">, schema: unknown): Promise<unknown> {
+async function usableSchemaOf({ reader }: Pick<ProbeDeps, "reader">, schema: unknown): Promise<unknown> {
   const text = schema === undefined ? undefined : JSON.stringify(schema);
   if (text === undefined || text.length > MAX_SCHEMA) return undefined;
   const usable = await reader.ask("usable", { schema });
@@ -141,7 +141,7 @@ const STATE_WORDS = {
  * seller sends.
  */
 export async function askForQuote(
-  tools: ProbeTools & Pick<SellerTools, "truths">,
+  tools: ProbeDeps & Pick<SellerTools, "truths">,
   endpoint: QuotedEndpoint,
   request: CallRequest,
   clock: Clock,
@@ -161,7 +161,7 @@ export async function askForQuote(
   const known = await answerIfKnown(tools, endpoint, request, declared);
   if (known === "unknown") return TRUTH_SOURCE_DOWN;
   const want = {
-    class: known?.class ?? classOf({ named: declared.named }),
+    class: known?.class ?? classOf({ named: declared.className }),
     known,
     schema: await usableSchemaOf(tools, declared.outputSchema),
     mime: declared.mime,
@@ -210,7 +210,7 @@ export async function signIntent(
   leg: number,
 ): Promise<NewStep<"seller_intent"> | NoQuote> {
   const { entry, request, cap, want } = quote;
-  if (echoLengthOf(entry, quote.context) > MAX_SIGNED - MAX_SIGNED_WITHOUT_ECHO) return ECHO_TOO_LONG;
+  if (echoLengthOf(entry, quote.context) > MAX_SIGNED_CHARS - MAX_SIGNED_WITHOUT_ECHO) return ECHO_TOO_LONG;
   try {
     const { network, asset, amountAtomic } = entry;
     const wallet = await tools.float({ network, asset, amountAtomic });
@@ -218,7 +218,7 @@ export async function signIntent(
     const head = await tools.rail.head();
     const bounded = { ...entry, maxTimeoutSeconds: Math.min(entry.maxTimeoutSeconds, SELLER_VALIDITY_S) };
     const signed = await tools.rail.sign(bounded, wallet, quote.context);
-    if (signed.headerValue.length > MAX_SIGNED) return ECHO_TOO_LONG;
+    if (signed.headerValue.length > MAX_SIGNED_CHARS) return ECHO_TOO_LONG;
     return {
       state: "seller_intent",
       ...{ leg, cap, request: toStepRequest(request), wallet: signed.from, pay_to: entry.payTo },
@@ -256,7 +256,7 @@ const toStepSchema = (schema: unknown): { schema_sha256?: string } =>
  * @param quote the quote that this process made the intent from: request body and schema are not in the log
  */
 export async function sendLeg(
-  tools: ProbeTools,
+  tools: ProbeDeps,
   intent: Pick<StepOf<"seller_intent">, "header_name" | "signed_bytes" | "deadline_ms">,
   { request, want }: Pick<SellerQuote, "request" | "want">,
   expect: BuyersExpectation | null,
@@ -278,7 +278,7 @@ export async function sendLeg(
  * memory does not pass.
  */
 export async function evaluateAnswer(
-  { reader }: Pick<ProbeTools, "reader">,
+  { reader }: Pick<ProbeDeps, "reader">,
   result: EgressResult,
   want: Expectation,
   expect: BuyersExpectation | null,
@@ -292,7 +292,7 @@ export async function evaluateAnswer(
       ...(own.ok ? own.value : [{ name: "expect_bounds", ok: false, says: "could not be tried" }]),
     );
   }
-  const met = evaluation.checks.every((one) => one.ok || !isBuyersOwn(one));
+  const met = evaluation.checks.every((one) => one.ok || !isBuyersCheck(one));
   return {
     ...{
       evaluation,

@@ -1,4 +1,4 @@
-import { type CorrectionLeaf, cardMoment, type GradeLeaf, type Leaf, type ListingLeaf } from "../record/leaf.ts";
+import { type CorrectionLeaf, cardTime, type GradeLeaf, type Leaf, type ListingLeaf } from "../record/leaf.ts";
 import { addDays } from "../record/time.ts";
 import type { Band } from "../record/vocabulary.ts";
 
@@ -124,7 +124,7 @@ function applyGrade<E extends Endpoint>(
   projection: Projection<E>,
   bytes: Buffer | undefined,
 ): E {
-  const computedAt = cardMoment(leaf);
+  const computedAt = cardTime(leaf);
   const card = projection.card(leaf, bytes);
   const letters = leaf.headline ? projection.letters(old.letters, leaf) : old.letters;
   // Cards of one endpoint in one run are neighbours in the log; any other card begins a new group.
@@ -156,7 +156,7 @@ const HOLD_DAYS = 15;
  */
 export function keepRawLetters(before: readonly RawLetter[], leaf: GradeLeaf): readonly RawLetter[] {
   const { index, day, raw_band: band, card } = leaf;
-  const letter = { leaf: index, day, band, windowStart: card.window_start ?? "", computedAt: cardMoment(leaf) };
+  const letter = { leaf: index, day, band, windowStart: card.window_start ?? "", computedAt: cardTime(leaf) };
   const raw = [...before, letter];
   const first = addDays(day, -HOLD_DAYS);
   return raw.slice(Math.max(0, raw.findIndex((one) => one.day >= first) - 1));

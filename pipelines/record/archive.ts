@@ -24,16 +24,16 @@ export const ArchiveManifest = z.strictObject({
 export type ArchiveManifest = z.infer<typeof ArchiveManifest>;
 
 /**
- * Days that every table keeps a row before the row may move to the archive. It is more than grading reads: 90 days of
- * samples and 14 days of earlier letters.
+ * Number of days for which every table keeps a row before the row may move to the archive. Grading reads fewer: 90 days
+ * of samples and 14 days of earlier letters.
  */
-export const KEPT_DAYS = 110;
-const KEPT_DURATION = `P${KEPT_DAYS}D`;
-export const KEPT_FOR: Record<ArchiveSubject, string> = {
-  liveness_probes: KEPT_DURATION,
-  mcp_probes: KEPT_DURATION,
-  grades: KEPT_DURATION,
-  mcp_grades: KEPT_DURATION,
+export const RETENTION_DAYS = 110;
+const RETENTION_DURATION = `P${RETENTION_DAYS}D`;
+export const RETENTION_OF: Record<ArchiveSubject, string> = {
+  liveness_probes: RETENTION_DURATION,
+  mcp_probes: RETENTION_DURATION,
+  grades: RETENTION_DURATION,
+  mcp_grades: RETENTION_DURATION,
 };
 
 /** Kinds of records that never move from the database to the archive. */
@@ -47,21 +47,25 @@ const FORMATS: Record<ArchiveSubject, string> = {
   mcp_grades: "NDJSON, one grade leaf of an MCP tool a line",
 };
 
-/** `format` of a manifest. @param supersedes id of the wrong file that this one replaces, or null */
-export const formatOf = (subject: ArchiveSubject, supersedes: string | null): string =>
+/**
+ * Returns the member `format` of a manifest.
+ * @param supersedes id of the wrong file that this file replaces, or null
+ */
+export const manifestFormat = (subject: ArchiveSubject, supersedes: string | null): string =>
   supersedes === null ? FORMATS[subject] : `${FORMATS[subject]}; replaces ${supersedes}`;
 
 /**
- * The shell command that fetches a file and prints the hash of its unpacked bytes; it needs curl, zstd and sha256sum.
+ * Returns the shell command that fetches a file and prints the hash of its unpacked bytes. It needs curl, zstd and
+ * sha256sum.
  */
-export const reproduceOf = (file: string): string => `curl -fsS '${file}' | zstd -dc | sha256sum`;
+export const reproduceCommand = (file: string): string => `curl -fsS '${file}' | zstd -dc | sha256sum`;
 
-/** The UTC day that a manifest is for. */
+/** Returns the UTC day of a manifest. */
 export const dayOfManifest = ({ from }: Pick<ArchiveManifest, "from">): string => from.slice(0, 10);
 
 /**
- * Store key of an archive file. It contains the hash of the unpacked bytes, since the packed bytes depend on the
- * compressor's version.
+ * Returns the store key of an archive file. The key contains the hash of the unpacked bytes, since the packed bytes
+ * depend on the compressor's version.
  */
 export const archiveFileKey = (subject: ArchiveSubject, day: string, contentHash: string): string =>
   `archive/${subject}/${day}.${contentHash.slice(0, 16)}.ndjson.zst`;

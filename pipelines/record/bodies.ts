@@ -29,14 +29,14 @@ const DefectSeen = z.looseObject({ defect: z.string().max(60), says: Explanation
 /** One offer of a 402. Its known parts are normalised; `network_raw` is the network as the seller wrote it. */
 export const Offer = z.looseObject({
   scheme: z.string().max(60),
-  /** CAIP-2 id where we know the name, else the seller's own text. */
+  /** CAIP-2 id if we know the network, else the text that the seller wrote. */
   network: z.string().max(120),
   network_raw: z.string().max(120),
   asset: z.string().max(200).nullable(),
   pay_to: z.string().max(200).nullable(),
   amount_atomic: Atomic.nullable(),
   decimals: z.int().min(0).max(36).nullable(),
-  /** The amount as money; null where the asset or its decimals are not known. */
+  /** The amount as money; null if the asset or its decimals are not known. */
   price: Money.nullable(),
   max_timeout_s: z.int().nullable(),
   /** Can our wallets pay this offer? */
@@ -106,7 +106,7 @@ const Handshake = z.looseObject({
   says: Explanation.optional(),
 });
 
-/** What a listing claims about an endpoint. Only the url is always present. */
+/** The claims of a listing about an endpoint. Only the url is always present. */
 export const Claims = z.looseObject({
   url: z.string().max(4096),
   method: z.enum(METHODS).nullable(),
@@ -141,8 +141,8 @@ const Listing = z.looseObject({
 const Delisting = z.looseObject({ source: z.string().max(300), source_id: z.string().max(4096), reason: Explanation });
 
 /**
- * A mapping that we made from an endpoint to a class: the class, its question, and where the answer is; null: the
- * endpoint has no mapping any more. An endpoint whose seller names the class has no such record. `dropped`: the mapping
+ * A mapping of an endpoint to a class that we made: the class, the question, and the place of the answer; null if the
+ * endpoint no longer has a mapping. An endpoint whose seller names the class has no such record. `dropped`: the mapping
  * is not used, because no control input (a trial call with a known answer) passed.
  */
 const ClassMapped = z.looseObject({ mapping: Mapping.nullable(), dropped: z.boolean() });
@@ -154,13 +154,15 @@ const ClassMapped = z.looseObject({ mapping: Mapping.nullable(), dropped: z.bool
 const KnownAnswer = z.looseObject({
   class: z.string().max(60),
   variant: z.string().max(60),
-  /** JSON pointer to the value that is scored; null: the whole answer as text. */
+  /** JSON pointer to the value that is scored; null if the whole answer is scored as text. */
   answer: z.string().max(500).nullable(),
   /** The right answer, as we knew it when we made the question. */
   truth: z.unknown(),
-  /** Id of the mapping that the question was made with; null: the seller names the class itself. */
+  /** Id of the mapping with which the question was made; null if the seller names the class itself. */
   mapping: Sha256Hex.nullable(),
-  /** True: this call only tests the mapping (asking.ts) and never counts as a sample. Recorded before the call. */
+  /**
+   * True if this call only tests the mapping (asking.ts) and never counts as a sample. It is recorded before the call.
+   */
   control: z.boolean(),
 });
 
@@ -174,7 +176,7 @@ const PaidIntent = z.looseObject({
   blind: z.boolean(),
   wallet: z.string().max(120),
   input: z.enum(["example", "known_answer", "synthetic"]),
-  /** Set where `input` is `known_answer`; absent in older records. */
+  /** Set if `input` is `known_answer`; absent in older records. */
   known_answer: KnownAnswer.optional(),
   url: z.string().max(4096),
   method: z.enum(METHODS),
@@ -189,15 +191,15 @@ const PaidIntent = z.looseObject({
     network: z.string(),
     pay_to: z.string(),
     max_timeout_s: z.int(),
-    /** null: paid over mpp. */
+    /** null if the payment used mpp. */
     x402_version: z.int().nullable(),
-    /** The protocol that was paid over; absent in older records: x402. */
+    /** The protocol of the payment; absent in older records, which all used x402. */
     protocol: z.enum(PROTOCOLS).optional(),
   }),
-  /** What the first, unpaid request of this call showed: the 402 that is then paid. */
+  /** The result of this call's first, unpaid request: the 402 that is then paid. */
   first_leg: z.looseObject({
     honest: z.boolean().nullable(),
-    /** null: our own process was stalled during the request, so the time is not the seller's. */
+    /** null if our own process was stalled during the request, so that the time says nothing about the seller. */
     latency_ms: z.number().min(0).nullable(),
     terms: Terms,
     differs: z.array(DefectSeen).max(32),
@@ -209,15 +211,15 @@ const PaidIntent = z.looseObject({
   valid_before: z.int(),
   /** Number of the newest block before the payment was sent. The search for the payment's Transfer begins here. */
   since_block: z.int().min(0),
-  /** Moment by which the last byte of the answer must have come. */
+  /** Moment by which the last byte of the answer must have arrived. */
   deadline: Time,
 });
 
 const Check = z.looseObject({ name: z.string().max(60), ok: z.boolean(), says: z.string().max(500).optional() });
 
 /**
- * The evaluation of an answer to a paid request, both for the first request and for each later one that shows the same
- * payment proof again.
+ * The evaluation of an answer to a paid request, both for the first request and for each later request with that
+ * payment proof.
  */
 const DELIVERY_MEMBERS = {
   status: z.int().nullable(),
@@ -249,14 +251,14 @@ const PaidResult = z.looseObject({
    */
   signed_receipt: z.looseObject({ read: z.boolean(), valid: z.boolean(), authorised: z.boolean() }).optional(),
   /**
-   * When the whole answer had arrived. These are real unix seconds, so that they compare with block times, even where
-   * the record's other times are simulated.
+   * When the whole answer had arrived. Real unix seconds, which can be compared with block times, even if the record's
+   * other times are simulated.
    */
   answered_time: z.int().min(0).optional(),
   says: Explanation.optional(),
 });
 
-/** A Transfer as read from the chain's event log; a seller's response header is never believed. */
+/** A Transfer as read from the chain's event log. A seller's response header is never used for it. */
 const SettlementSeen = z.looseObject({
   intent: Id,
   tx: z.string().max(120),
@@ -264,7 +266,7 @@ const SettlementSeen = z.looseObject({
   block_time: z.int(),
   from: z.string(),
   to: z.string(),
-  /** Sender of the transaction, that is, the facilitator. Absent where no node returned it. */
+  /** Sender of the transaction, that is, the facilitator. Absent if no node returned it. */
   sender: z.string().max(120).optional(),
   amount_atomic: Atomic,
   price: Money,
@@ -277,9 +279,9 @@ const SettlementSeen = z.looseObject({
 });
 
 /**
- * Who else pays a payee that we pay, counted from the chain's Transfers of one asset to its address. It is published
- * beside the grade and does not change it. It covers only days whose published evidence already names our wallets;
- * otherwise its counts could help somebody to identify them.
+ * Counts of who else pays a payee that we pay, from the chain's Transfers of one asset to the payee's address. It is
+ * published beside the grade and does not change it. It covers only days whose published evidence already names our
+ * wallets. Otherwise the counts could help somebody to identify them.
  */
 export const PayeeBuyers = z.looseObject({
   /** CAIP-2 id. */
@@ -301,14 +303,14 @@ export const PayeeBuyers = z.looseObject({
   payers: z.int().min(0),
   transfers: z.int().min(0),
   total: SumOfMoney,
-  /** Share of the total that the largest payer sent; null: nobody else paid. */
+  /** Share of the total that the largest payer sent; null if nobody else paid. */
   largest_share: z.number().min(0).max(1).nullable(),
   /**
    * 1 divided by the sum of the squared shares (docs/schedule.md): the number of equal payers that would be as
    * concentrated.
    */
   effective_payers: z.number().min(1).nullable(),
-  /** What our own wallets sent to the address in these blocks. */
+  /** Transfers from our own wallets to the address in these blocks. */
   ours: z.looseObject({ transfers: z.int().min(0), total: SumOfMoney }),
 });
 
@@ -325,7 +327,7 @@ const Followup = z.looseObject({
     .looseObject({
       outcome: z.enum(RETRIES),
       status: z.int().nullable(),
-      /** Are the bytes equal to those of the first answer? null: there is no answer to compare. */
+      /** Are the bytes equal to those of the first answer? null if there is no answer to compare. */
       same_bytes: z.boolean().nullable(),
     })
     .optional(),
@@ -350,7 +352,7 @@ const McpPaid = z.looseObject({ of: Id, ...MCP_START_MEMBERS });
 
 /**
  * A call that a buyer bought through us and agreed to publish (orders.md, Publish). A call that passed is published
- * after its buyer was charged; a call that failed, after its seller has the money. Its bytes are kept under
+ * after its buyer was charged. A call that failed is published after its seller has the money. Its bytes are kept under
  * `call/<sha256>.zst`.
  */
 const PaidPublished = z.looseObject({
@@ -370,7 +372,7 @@ const PaidPublished = z.looseObject({
   pass: z.boolean(),
   status: z.int().nullable(),
   delivered: z.boolean(),
-  /** Both this and `schema_ok` are null in orders from before they were recorded. */
+  /** This and `schema_ok` are null in older orders, which did not record them. */
   delivery: z.number().min(0).max(1).nullable(),
   schema_ok: z.boolean().nullable(),
   latency_ms: z.number().min(0).nullable(),
@@ -379,7 +381,7 @@ const PaidPublished = z.looseObject({
   /** sha256 over `METHOD url`, a newline and the body. These bytes are kept under this hash. */
   request_sha256: Sha256Hex,
   request_bytes: z.int().min(0),
-  /** null: the answer had no bytes. */
+  /** null if the answer had no bytes. */
   response_sha256: Sha256Hex.nullable(),
   response_bytes: z.int().min(0),
 });
@@ -446,7 +448,7 @@ const Correction = z.looseObject({
   id: Id,
   record_id: Id.nullable(),
   /**
-   * When the withdrawn record was observed: letters computed since then may depend on it. Absent or null where the
+   * When the withdrawn record was observed: letters computed since then may depend on it. Absent or null if the
    * correction names no record.
    */
   observed_at: Time.nullable().optional(),
@@ -469,7 +471,7 @@ const Dispute = z.looseObject({
   capability_id: Id.optional(),
   at: Time.optional(),
   service: z.string().max(300).optional(),
-  /** When we received it. */
+  /** When this service received the dispute. */
   received_at: Time.optional(),
 });
 const Reinstated = z.looseObject({ correction: Id, says: Explanation });
@@ -479,7 +481,7 @@ export const Standing = z.looseObject({
   band: z.enum([...BANDS, "UNRATED"]),
   tier: z.enum(TIERS),
   composite: z.number(),
-  /** null: the card has no `computed_at`. */
+  /** null if the card has no `computed_at`. */
   computed_at: Time.nullable(),
   flags: z.array(z.string().max(60)).max(64),
 });
@@ -522,8 +524,8 @@ const WatcherCreated = z.looseObject({
 
 /**
  * Why a watcher ended. asked: somebody stopped it with its token. gone: the receiver answered 410. unused and share:
- * the table of watchers was full; for long no notice of this watcher had been accepted (unused), or its client network
- * had the most watchers (share).
+ * the table of watchers was full, and no notice of this watcher had been accepted for a long time (unused), or its
+ * client network had the most watchers (share).
  */
 const WatcherStopped = z.looseObject({ id: Id, why: z.enum(["asked", "gone", "unused", "share"]), at: Time });
 
@@ -550,7 +552,7 @@ const WatcherDelivered = z.looseObject({ ...NOTICE_MEMBERS, status: z.int(), to:
 /** A notice attempt that got no 2xx status, and when the next attempt is due. */
 const WatcherFailed = z.looseObject({
   ...NOTICE_MEMBERS,
-  /** null: there was no answer. */
+  /** null if there was no answer. */
   status: z.int().nullable(),
   says: z.string().max(300),
   retry_at: Time,

@@ -1,6 +1,6 @@
 /**
- * Cuts the card and the bytes that its signature covers out of a grade leaf. The leaf is in RFC 8785 form, so nothing
- * has to be parsed and printed again.
+ * Cuts the card, and the bytes that the card's signature covers, out of a grade leaf. The leaf is in RFC 8785 form, so
+ * nothing has to be parsed and printed again.
  */
 
 /** One Ed25519 signature to verify. The public key is 32 bytes from a stranger, which may be no valid key. */
@@ -17,26 +17,26 @@ export interface CardKey {
   until: number;
 }
 
-const CARD = Buffer.from('"card":{');
-const AFTER = Buffer.from('},"day":');
+const CARD_START = Buffer.from('"card":{');
+const CARD_END = Buffer.from('},"day":');
 
-/** Start and end of the card within a grade leaf, or null where the bytes are no grade leaf in RFC 8785 form. */
-function cardSpan(entry: Buffer): { start: number; end: number } | null {
+/** Finds start and end of the card within a grade leaf; null if the bytes are no grade leaf in RFC 8785 form. */
+function findCardSpan(entry: Buffer): { start: number; end: number } | null {
   // Quotation marks inside a JSON text are escaped, so these byte sequences can only be names of members.
-  const start = entry.indexOf(CARD) + CARD.length - 1;
-  const end = entry.lastIndexOf(AFTER) + 1;
-  return start >= CARD.length && end > start ? { start, end } : null;
+  const start = entry.indexOf(CARD_START) + CARD_START.length - 1;
+  const end = entry.lastIndexOf(CARD_END) + 1;
+  return start >= CARD_START.length && end > start ? { start, end } : null;
 }
 
-/** The card's text in a grade leaf, or null where the bytes are no grade leaf in RFC 8785 form. */
+/** Returns the card's text in a grade leaf; null if the bytes are no grade leaf in RFC 8785 form. */
 export function cardTextOf(entry: Buffer): string | null {
-  const span = cardSpan(entry);
+  const span = findCardSpan(entry);
   return span && entry.toString("utf8", span.start, span.end);
 }
 
 /**
- * The signature of a card and the bytes that it covers. null where cutting is not possible; then the caller has to
- * parse and print the card.
+ * Returns the signature of a card and the bytes that it covers. null if the card cannot be cut out; then the caller has
+ * to parse and print it.
  * @param keyOf finds a validated key by its key id (`signing_key_id`)
  */
 export function signedBytesOf(
@@ -55,7 +55,7 @@ export function signedBytesOf(
   const time = Date.parse(String(at));
   if (!key || !(time >= key.from && time < key.until)) return null;
   const signature = Buffer.from(text, "base64url");
-  const span = cardSpan(entry);
+  const span = findCardSpan(entry);
   if (signature.length !== 64 || signature.toString("base64url") !== text || !span) return null;
   const { start, end } = span;
   const member = Buffer.from(`"signature":"${text}",`);

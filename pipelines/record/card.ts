@@ -58,10 +58,10 @@ export const SignedCard = z.strictObject({
 });
 export type SignedCard = z.infer<typeof SignedCard>;
 
-/** Shown in place of a member that a card leaves out. */
+/** The text that is shown for a member that a card leaves out. */
 export const MISSING_MEMBER_TEXT = "not said by this card";
 
-/** Path and fragment of the method's description, under the service's own address. */
+/** Path and fragment of the page that describes the method, relative to the service's address. */
 export const METHOD_PAGE = "/docs/verification-method#svc-grade-1";
 
 /** Version of the checks that scored the samples, and of the rules by which a card lists them. */
@@ -71,21 +71,22 @@ export const VERIFIER_VERSION = "touchstone-verifier-3";
 export const FIRST_VERIFIER_VERSION = "touchstone-verifier-1";
 
 /**
- * Does a card of this verifier version list an answer in `evidence_sample` as often as it came? From version 2 on each
+ * Does a card of this verifier version list equal answers in `evidence_sample` several times? Since version 2, each
  * answer is listed once.
  */
 export const listsRepeatedAnswers = (version: string): boolean => version === FIRST_VERIFIER_VERSION;
 
 /**
- * Does `why` in this verifier version call an endpoint silent that answered without a readable 402, for example with a
- * 404? Versions 1 and 2 do.
+ * Does `why` of this verifier version count an endpoint as silent that answered without a readable 402, for example
+ * with a 404? That of versions 1 and 2 does.
  */
-export const callsUnreadableAnswersSilent = (version: string): boolean =>
+export const countsUnreadableAsSilent = (version: string): boolean =>
   version === FIRST_VERIFIER_VERSION || version === "touchstone-verifier-2";
 
 /**
- * The parts of the sentence `why` that a grading run knows. The publisher completes the sentence, since the hold (the
- * delay before a letter rises) depends on the raw letters published before (verification-method.md section 8).
+ * The parts of the sentence `why` that a grading run computes. The publisher completes the sentence, since the hold
+ * (the delay before a letter rises) depends on raw letters that were published before (verification-method.md section
+ * 8).
  */
 export const WhyParts = z.strictObject({
   /**
@@ -154,8 +155,8 @@ export const RunHeader = z.strictObject({
   /** sha256 of the table of related parties that the cards were graded with; a leaf of the tree names it. */
   kin_sha256: z.string(),
   /**
-   * Every endpoint of these partitions that took money: rows of the next table of related parties. A header of version
-   * 1 lacks the member and changes no row.
+   * Every endpoint of the run's partitions that took money: rows of the next table of related parties. A header of
+   * version 1 lacks this member, and its run changes no row.
    */
   thieves: NonDeliveringSellers.optional(),
   changed: z.int(),

@@ -13,10 +13,10 @@ import { tokenPrice } from "./classes/token-price.ts";
 export type { Checker, Example, KnownAnswer, TruthSources, Variant } from "./classes/checker.ts";
 
 /**
- * The class of endpoints whose answers have no known truth. Only delivery is checked: an answer came, it parses, and it
- * is no error page.
+ * The class of endpoints whose answers have no known truth. Only delivery is checked: there is an answer, it parses,
+ * and it is no error page.
  */
-export const any: Checker = { name: "any", variants: {} };
+export const anyClass: Checker = { name: "any", variants: {} };
 
 /** Every class with its checker. Each has a section in docs/classes.md. */
 export const CHECKERS: readonly Checker[] = [
@@ -30,21 +30,22 @@ export const CHECKERS: readonly Checker[] = [
   tokenPrice,
   companyName,
   knownRows,
-  any,
+  anyClass,
 ];
 
-/** The checker of a class by name; `any` for an unknown name. */
-export const checkerOf = (name: string): Checker => CHECKERS.find((checker) => checker.name === name) ?? any;
+/** Returns the checker of a class by name; `any` for an unknown name. */
+export const checkerOf = (name: string): Checker => CHECKERS.find((checker) => checker.name === name) ?? anyClass;
 
 /**
- * The kind of question that an answer is scored by; null for a class or a variant that does not exist, or no longer.
+ * Returns the kind of question by which an answer is scored; null for a class or a variant that does not exist or was
+ * removed.
  */
 export function variantOf({ class: name, variant }: Pick<KnownAnswer, "class" | "variant">): Variant | null {
   const { variants } = checkerOf(name);
   return Object.hasOwn(variants, variant) ? variants[variant]! : null;
 }
 
-/** The class that a listing names (`class`); `any` where it names none, or an unknown class. */
+/** Returns the class that a listing names; `any` if it names none, or an unknown class. */
 export function classOf(hints: { named?: string | undefined }): string {
-  return checkerOf(hints.named ?? any.name).name;
+  return checkerOf(hints.named ?? anyClass.name).name;
 }

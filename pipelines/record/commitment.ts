@@ -15,20 +15,21 @@ export const SALT_BYTES = 32;
 const HOUR_MS = 3_600_000;
 
 /**
- * sha256 over salt and bytes, hex. @param salt random, new for every commitment. @throws RangeError for a salt of
- * another length
+ * Computes the sha256 over salt and bytes, hex.
+ * @param salt random, new for every commitment
+ * @throws RangeError for a salt of another length
  */
 export function commitmentHash(salt: Uint8Array, bytes: Uint8Array): string {
   if (salt.length !== SALT_BYTES) throw new RangeError(`a salt is ${SALT_BYTES} bytes, not ${salt.length}`);
   return createHash("sha256").update(salt).update(bytes).digest("hex");
 }
 
-/** The UTC hour of a moment, in the form of a leaf's `moment`. */
-export const hourOf = (at: Date): string => rfc3339(new Date(Math.floor(at.getTime() / HOUR_MS) * HOUR_MS));
+/** Returns the UTC hour of a moment, in the form of a leaf's `moment`. */
+export const utcHourOf = (at: Date): string => rfc3339(new Date(Math.floor(at.getTime() / HOUR_MS) * HOUR_MS));
 
 /**
- * First moment at which a commitment of this hour may be published: when the hour is over, so that the time of the leaf
- * reveals no more than the hour.
+ * Returns the first moment at which a commitment of this hour may be published: the end of the hour, so that the time
+ * of the leaf reveals no more than the hour.
  */
 export const publishableAt = (moment: string): Date => new Date(Date.parse(moment) + HOUR_MS);
 
@@ -38,7 +39,7 @@ export const publishableAt = (moment: string): Date => new Date(Date.parse(momen
  * @param sha256 from {@link commitmentHash}; the caller must not keep salt and bytes
  * @param observedAt when the call ended
  */
-export function commitmentRecord(
+export function createCommitmentRecord(
   cap: string,
   sha256: string,
   observedAt: Date,
@@ -54,5 +55,5 @@ export function commitmentRecord(
  * id follow from the receipt's hash.
  * @param sha256 over the RFC 8785 bytes of the signed receipt
  */
-export const receiptRecord = (sha256: string, givenAt: Date, producer: string): Envelope<"web.receipt"> =>
+export const createReceiptRecord = (sha256: string, givenAt: Date, producer: string): Envelope<"web.receipt"> =>
   envelopeOf({ type: "web.receipt", key: sha256, slot: sha256, at: givenAt, producer, body: { sha256 } });

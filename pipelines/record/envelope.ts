@@ -39,8 +39,8 @@ export interface Envelope<T extends RecordType = RecordType> {
 }
 
 /**
- * What an envelope is made from. The event id is a hash over type, key, `slot` and `attempt`, so it is known before the
- * call (records.md).
+ * The values from which an envelope is made. The event id is a hash over type, key, `slot` and `attempt`, so it is
+ * known before the call (records.md).
  */
 export interface EnvelopeInput<T extends RecordType>
   extends Pick<Envelope<T>, "type" | "cap" | "key" | "producer" | "body"> {
@@ -57,12 +57,12 @@ export function envelopeOf<T extends RecordType>(input: EnvelopeInput<T>): Envel
   return { v: ENVELOPE_VERSION, type, event_id, ...named, key, observed_at: rfc3339(at), producer, body };
 }
 
-/** `UPCASTS[n]` turns an envelope of version n into version n + 1. Empty while there is one version. */
+/** `UPCASTS[n]` converts an envelope of version n to version n + 1. Empty, since there is only one version so far. */
 const UPCASTS: Record<number, (raw: Record<string, unknown>) => Record<string, unknown>> = {};
 
 /**
- * A decoder that throws for bytes that are no UTF-8. It is created once, since creating one costs as much as reading a
- * record.
+ * A decoder that throws for bytes that are no UTF-8. It is created once, since creating a decoder costs as much as
+ * reading a record.
  */
 const UTF8 = new TextDecoder("utf-8", { fatal: true });
 

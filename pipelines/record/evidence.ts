@@ -2,8 +2,9 @@ import { z } from "zod";
 import { RFC3339 } from "./time.ts";
 
 /**
- * Lines of an evidence file (records.md, Evidence): every sample of a UTC day, and what was learned on that day about
- * samples of any day. Each line is RFC 8785 JSON. 5-archive writes the files; anybody can recompute a card from them.
+ * Lines of an evidence file (records.md, Evidence): every sample of a UTC day, and the facts that were learned on that
+ * day about samples of any day. Each line is RFC 8785 JSON. 5-archive writes the files; anybody can recompute a card
+ * from them.
  *
  * `position` is the offset of the newest log record that the line contains, in `topic` of the capability's partition.
  * The run that computed a card whose leaf has the positions {topic: next} had read the line if `position < next`.
@@ -17,7 +18,7 @@ const Text = z.string().nullable();
  * The members of a paid row that later records may change. The entries of `before` and the amendments use these names
  * too.
  */
-const ChangingMembers = z.looseObject({
+const ChangeableMembers = z.looseObject({
   fault: Text,
   live: Bool,
   honest: Bool,
@@ -31,13 +32,13 @@ const ChangingMembers = z.looseObject({
   response_sha256: Text,
 });
 
-export const SampleLine = ChangingMembers.extend({
+export const SampleLine = ChangeableMembers.extend({
   /** Event id of the handshake, or of the intent of a paid call. */
   obs_id: z.string(),
   capability_id: z.string(),
   topic: z.string(),
   position: z.int().min(0),
-  /** Offset of the sample's first record. A run whose `next` is at or below it had not read the sample. */
+  /** Offset of the sample's first record. A run whose `next` is at or below this offset had not read the sample. */
   first: z.int().min(0),
   /**
    * Earlier states of the row, ascending. Each entry holds the members that differed from this line for cards whose
@@ -75,7 +76,7 @@ export type AmendmentLine = z.infer<typeof AmendmentLine>;
 export type EvidenceLine = SampleLine | AmendmentLine;
 
 /** Validates a parsed line of a file of rows; null for one that is neither a sample nor an amendment. */
-export function evidenceLineOf(value: unknown): EvidenceLine | null {
+export function parseEvidenceLine(value: unknown): EvidenceLine | null {
   const isSample = typeof value === "object" && value !== null && "obs_id" in value;
   return (isSample ? SampleLine : AmendmentLine).safeParse(value).data ?? null;
 }

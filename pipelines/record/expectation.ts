@@ -1,13 +1,14 @@
 import { z } from "zod";
 
 /**
- * Longest expectation, in characters of its JSON. It is bounded because the log keeps it for ever as part of the order.
+ * Longest expectation, in characters of its JSON. The length is bounded because the log keeps the expectation for ever
+ * as part of the order.
  */
-export const MAX_EXPECTATION = 4_096;
+export const MAX_EXPECTATION_CHARS = 4_096;
 
 /**
- * What a buyer itself expects of the answer that it buys. The answer has to meet each member and to pass our own
- * checks. An expectation that cannot be evaluated is refused before anything is paid.
+ * A buyer's own expectation of the answer that it buys. The answer has to meet each member and to pass our own checks.
+ * An expectation that cannot be evaluated is refused before anything is paid.
  */
 export const BuyersExpectation = z
   .strictObject({
@@ -35,14 +36,17 @@ export const BuyersExpectation = z
     min_length: z.int().min(1).max(1_048_576).optional().describe("Least length of the answer, bytes."),
   })
   .refine((one) => Object.values(one).some((value) => value !== undefined), "must have a member")
-  .refine((one) => JSON.stringify(one).length <= MAX_EXPECTATION, `must be at most ${MAX_EXPECTATION} characters long`);
+  .refine(
+    (one) => JSON.stringify(one).length <= MAX_EXPECTATION_CHARS,
+    `must be at most ${MAX_EXPECTATION_CHARS} characters long`,
+  );
 export type BuyersExpectation = z.infer<typeof BuyersExpectation>;
 
-/** What is wrong with an expectation. `pointer` is a JSON pointer into it. */
+/** A fault of an expectation. `pointer` is a JSON pointer into the expectation. */
 export interface ExpectationFault {
   pointer: string;
   detail: string;
 }
 
 /** Is this a check of the buyer's own expectation, and not one of our checks? */
-export const isBuyersOwn = ({ name }: { name: string }): boolean => name.startsWith("expect_");
+export const isBuyersCheck = ({ name }: { name: string }): boolean => name.startsWith("expect_");

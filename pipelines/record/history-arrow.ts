@@ -15,28 +15,28 @@ import { readColumns } from "./arrow-file.ts";
 import type { HistoryDay } from "./history.ts";
 import { DAY_MS } from "./time.ts";
 
-const double = new Float64();
-const micro = new Int64();
+const doubleType = new Float64();
+const microType = new Int64();
 
 /**
- * Columns in order. Prices are whole micro-units, which are exact. The dictionary type stores an id once, however many
- * days it has.
+ * Columns in order. Prices are whole micro-units, which are exact. The dictionary type stores an id once for all days
+ * of the endpoint.
  */
 const columnTypes = (): { [name in keyof HistoryDay]: DataType } => ({
-  // A dictionary type has an identity of its own, so every table needs a new one.
+  // Every table needs a new dictionary type, since each type object identifies one dictionary.
   capability_id: new Dictionary(new Utf8(), new Int32()),
   day: new DateDay(),
-  price_low: micro,
-  price_high: micro,
-  price_last: micro,
-  terms_ms_median: double,
-  terms_ms_p95: double,
-  paid_ms_median: double,
-  paid_ms_p95: double,
-  probes: double,
-  answered: double,
-  paid: double,
-  delivered: double,
+  price_low: microType,
+  price_high: microType,
+  price_last: microType,
+  terms_ms_median: doubleType,
+  terms_ms_p95: doubleType,
+  paid_ms_median: doubleType,
+  paid_ms_p95: doubleType,
+  probes: doubleType,
+  answered: doubleType,
+  paid: doubleType,
+  delivered: doubleType,
 });
 const NAMES = Object.keys(columnTypes()) as (keyof HistoryDay)[];
 
@@ -65,10 +65,10 @@ export class HistoryFile {
     this.rows = rows;
   }
 
-  /** Days of one endpoint, oldest first; empty when the file does not have it. */
+  /** Returns the days of one endpoint, oldest first; empty if the file does not have the endpoint. */
   daysOf(cap: string): HistoryDay[] {
     const days: HistoryDay[] = [];
-    for (let row = this.#firstOf(cap); row < this.rows && this.#columns.capability_id.get(row) === cap; row++) {
+    for (let row = this.#firstRowOf(cap); row < this.rows && this.#columns.capability_id.get(row) === cap; row++) {
       const values = NAMES.map((name) => [name, this.#columns[name].get(row) as unknown]);
       const day = Object.fromEntries(values) as HistoryDay;
       day.day = Math.round(day.day / DAY_MS);
@@ -77,8 +77,8 @@ export class HistoryFile {
     return days;
   }
 
-  /** First row whose id is not below `cap`, by binary search: the file is sorted. */
-  #firstOf(cap: string): number {
+  /** Finds the first row whose id is not below `cap`, by binary search, since the file is sorted. */
+  #firstRowOf(cap: string): number {
     let low = 0;
     let high = this.rows;
     while (low < high) {

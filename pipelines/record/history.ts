@@ -1,8 +1,8 @@
 /**
  * One day of the charts on an endpoint's page: there is a row for each capability and each of the last 90 UTC days.
  * Every hour the lake's owner writes the rows of each bucket of capabilities as one Arrow IPC file
- * (`live/history/<bucket>.<n>.arrow`). Like all of `live/` the files are neither proven nor mirrored; the evidence
- * files have the proven rows.
+ * (`live/history/<bucket>.<n>.arrow`). Like all files of `live/` they are neither proven nor mirrored. The proven rows
+ * are in the evidence files.
  */
 export interface HistoryDay {
   capability_id: string;
@@ -28,11 +28,11 @@ export interface HistoryDay {
 
 /** Member `history` of `live/view.json`: the current files, and the log positions up to which their rows were read. */
 export interface HistoryNames {
-  /** Bucket -> key of its file. */
+  /** Key of each bucket's file, by bucket. */
   files: Record<string, string>;
   /** {topic: {partition: next offset}}. */
   positions: Record<string, Record<string, number>>;
 }
 
-/** Number of days that a history has, today included. */
+/** Number of days in a history, including today. */
 export const HISTORY_DAYS = 90;

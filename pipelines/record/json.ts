@@ -7,8 +7,8 @@ export const isObject = (value: unknown): value is JsonObject =>
   typeof value === "object" && value !== null && !Array.isArray(value);
 
 /**
- * The value at a path of own members. Only own members are read, so that `__proto__` or `constructor` in a stranger's
- * JSON never reach a prototype.
+ * Returns the value at a path of own members. Only own members are read, so that `__proto__` or `constructor` in a
+ * stranger's JSON never reach a prototype.
  */
 export const get = (value: unknown, ...path: string[]): unknown => {
   let at = value;
@@ -20,19 +20,19 @@ export const get = (value: unknown, ...path: string[]): unknown => {
 };
 
 /**
- * Cuts a text to `max` characters and replaces lone surrogates, which have no RFC 8785 form. They may be in the text or
- * come from the cut.
+ * Cuts a text to `max` characters and replaces lone surrogates, which have no RFC 8785 form. They may be in the text,
+ * or the cut may make them.
  */
 export const clean = (value: string, max: number): string => value.slice(0, max).replace(/\p{Surrogate}/gu, "\ufffd");
 
-/** Removes the slashes at the end. A loop, since a regular expression would backtrack at every slash. */
+/** Removes the slashes at the end. It is a loop, since a regular expression would backtrack at every slash. */
 export function withoutSlashes(value: string): string {
   let end = value.length;
   while (value[end - 1] === "/") end--;
   return value.slice(0, end);
 }
 
-/** A trimmed text of at least one character, cut to `max`; undefined for anything else. */
+/** Returns a trimmed text of at least one character, cut to `max`; undefined for anything else. */
 export const text = (value: unknown, max: number): string | undefined =>
   typeof value === "string" && value.trim() ? clean(value.trim(), max) : undefined;
 
@@ -44,16 +44,19 @@ export const MAX_NESTED = 2 * MAX_DEPTH;
 /** Most values in one JSON text that is parsed. Terms and documents of real sellers have some thousands. */
 const MAX_VALUES = 200_000;
 /**
- * Most values where an honest text may be long: a paid answer may be a megabyte of numbers, and a catalogue may send
- * all rows at once.
+ * Most values in a text that may be long: a paid answer may be a megabyte of numbers, and a catalogue may send all rows
+ * at once.
  */
 export const MAX_VALUES_LONG_TEXT = 1_000_000;
 
 const [QUOTE, BACKSLASH, COMMA] = ['"', "\\", ","].map((char) => char.charCodeAt(0));
 const [OPEN, CLOSE, OPEN_LIST, CLOSE_LIST] = [..."{}[]"].map((char) => char.charCodeAt(0));
 
-/** End of the string that begins at this quote: the next quote that is not preceded by an odd number of backslashes. */
-function endOfString(json: string, quote: number): number {
+/**
+ * Finds the end of the string that begins at this quote: the next quote that is not preceded by an odd number of
+ * backslashes.
+ */
+function findStringEnd(json: string, quote: number): number {
   for (let end = json.indexOf('"', quote + 1); end >= 0; end = json.indexOf('"', end + 1)) {
     let before = end - 1;
     while (json.charCodeAt(before) === BACKSLASH) before--;
@@ -63,7 +66,7 @@ function endOfString(json: string, quote: number): number {
 }
 
 /**
- * Assuming that a text is JSON, is it nested at most {@link MAX_NESTED} deep, with at most `maxValues` values? Takes
+ * Is a text, assuming that it is JSON, nested at most {@link MAX_NESTED} deep, with at most `maxValues` values? Takes
  * linear time.
  */
 export function isBounded(json: string, maxValues = MAX_VALUES): boolean {
@@ -71,7 +74,7 @@ export function isBounded(json: string, maxValues = MAX_VALUES): boolean {
   let values = 1;
   for (let i = 0; i < json.length; i++) {
     const code = json.charCodeAt(i);
-    if (code === QUOTE) i = endOfString(json, i);
+    if (code === QUOTE) i = findStringEnd(json, i);
     else if (code === COMMA) values++;
     else if (code === OPEN || code === OPEN_LIST) {
       values++;
@@ -92,7 +95,7 @@ export function parseJson(input: Uint8Array | string, maxValues = MAX_VALUES): u
   }
 }
 
-/** Any value as JSON text; only its type where the value is nested too deep to print. */
+/** Returns any value as JSON text, or only its type if the value is nested too deep to print. */
 export function show(value: unknown): string {
   try {
     return JSON.stringify(value) ?? typeof value;
@@ -108,9 +111,10 @@ export function show(value: unknown): string {
 const PLAIN_BASE64 = /^[A-Za-z0-9+/_-]*={0,2}$/;
 
 /** Is this base64 that all decoders read alike? Decoders differ in how they treat other characters. */
-export const isPlainBase64 = (input: string): boolean => PLAIN_BASE64.test(input) && unpadded(input).length % 4 !== 1;
+export const isPlainBase64 = (input: string): boolean =>
+  PLAIN_BASE64.test(input) && removePadding(input).length % 4 !== 1;
 
-function unpadded(input: string): string {
+function removePadding(input: string): string {
   let end = input.length;
   while (input[end - 1] === "=") end--;
   return input.slice(0, end);
@@ -118,7 +122,7 @@ function unpadded(input: string): string {
 
 /** Decodes base64 in either alphabet, ignoring white space; null when the text is no base64. */
 function decodeBase64(input: string): Uint8Array | null {
-  const standard = unpadded(input.replace(/[\t\n\f\r ]/g, ""))
+  const standard = removePadding(input.replace(/[\t\n\f\r ]/g, ""))
     .replaceAll("-", "+")
     .replaceAll("_", "/");
   try {
@@ -130,7 +134,7 @@ function decodeBase64(input: string): Uint8Array | null {
 
 /**
  * Parses JSON as the clients of the payment protocols do: it replaces bytes that are no UTF-8, since Latin-1 text from
- * `btoa` is common. It returns undefined where {@link parseJson} does.
+ * `btoa` is common. It returns undefined when {@link parseJson} does.
  */
 export const parseLooseJson = (bytes: Uint8Array): unknown => parseJson(new TextDecoder().decode(bytes));
 

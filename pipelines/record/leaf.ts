@@ -15,8 +15,8 @@ const band = z.enum([...BANDS, "UNRATED"]);
 const DefectLine = z.looseObject({ defect: z.string(), says: z.string(), seenAt: z.string().nullable().optional() });
 
 /**
- * A published card. `raw_band` is the letter that this run's samples give; `card.band` is the letter after the hold,
- * which delays a rise.
+ * A published card. `raw_band` is the letter from this run's samples; `card.band` is the letter after the hold, which
+ * delays a rise.
  */
 export const GradeLeaf = z.looseObject({
   kind: z.literal("grade"),
@@ -38,15 +38,15 @@ export const GradeLeaf = z.looseObject({
 });
 export type GradeLeaf = z.infer<typeof GradeLeaf>;
 
-/** When the card of a leaf was computed; if the card has no such time, when it was published. */
-export const cardMoment = ({ card, at }: Pick<GradeLeaf, "card" | "at">): string => card.computed_at ?? at;
+/** Returns when the card of a leaf was computed; if the card has no such time, when it was published. */
+export const cardTime = ({ card, at }: Pick<GradeLeaf, "card" | "at">): string => card.computed_at ?? at;
 
 /** Most offers that a listing leaf holds, in the order of the 402 that named them. */
 export const MAX_LISTED_OFFERS = 16;
 
 /**
- * One way to pay that an endpoint's newest 402 offers. A member is null where the 402 does not name it, or where it
- * changes from call to call; then `check` answers with its newest value.
+ * One way to pay that an endpoint's newest 402 offers. A member is null if the 402 does not name it, or if it changes
+ * from call to call; then `check` answers with its newest value.
  */
 const ListedOffer = z.looseObject({
   /** CAIP-2 id, or the name that the 402 has for the network. */
@@ -126,8 +126,8 @@ export const CommitmentLeaf = z.strictObject({
 export type CommitmentLeaf = z.infer<typeof CommitmentLeaf>;
 
 /**
- * The hash of a receipt from POST /v1/web/evidence (docs/paid-operations.md). A receipt contains a salt, so without the
- * receipt nobody can learn from the leaf what was fetched.
+ * The hash of a receipt from POST /v1/web/evidence (docs/paid-operations.md). A receipt contains a salt, so nobody can
+ * learn from the leaf alone what was fetched.
  */
 export const ReceiptLeaf = z.strictObject({
   kind: z.literal("receipt"),
@@ -138,16 +138,16 @@ export const ReceiptLeaf = z.strictObject({
 export type ReceiptLeaf = z.infer<typeof ReceiptLeaf>;
 
 /**
- * What a grading run changes in the table of related parties (payees and domains that took money without an answer).
- * The table is made by applying these leaves in order. Each card names the table that it was graded with by the table's
- * hash (`inputs.kin`).
+ * The changes that a grading run makes to the table of related parties (payees and domains that took money without an
+ * answer). The table is made by applying these leaves in order. Each card names the table that it was graded with by
+ * the table's hash (`inputs.kin`).
  */
 export const RelatedPartiesLeaf = z.looseObject({
   kind: z.literal("kin"),
   ...LEAF_MEMBERS,
   /** When the run was made. */
   computed_at: z.string(),
-  /** Hash of the table after this leaf (docs/evidence.md); null where the next leaf continues the change. */
+  /** Hash of the table after this leaf (docs/evidence.md); null if the next leaf continues the change. */
   kin: Sha256Hex.nullable(),
   add: z.array(z.looseObject({ cap: z.string(), domain: z.string().nullable(), pay_to: z.string().nullable() })),
   remove: z.array(z.string()),
@@ -227,8 +227,8 @@ export const ArchiveLeaf = z.looseObject({
   sha256: z.string(),
   unpacked_bytes: z.int().min(0),
   /**
-   * Manifest id of the wrong file of this subject and day that this file replaces; null where it replaces none.
-   * `reason` tells why.
+   * Manifest id of the wrong file of this subject and day that this file replaces, and the reason; null if it replaces
+   * none.
    */
   supersedes: z.string().nullable(),
   reason: z.string().nullable(),
@@ -265,7 +265,7 @@ export const IndexLine = z.looseObject({
   capability_id: z.string(),
   band,
   tier: z.string().nullable(),
-  /** null: the card has no such figure. 0: there is no card. */
+  /** Number of samples; null if the card has no such figure; 0 if there is no card. */
   sample_count: z.int().nullable(),
   defects: z.array(DefectLine),
   why: z.string(),

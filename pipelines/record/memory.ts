@@ -2,44 +2,51 @@ import type { BodyOf, Claims } from "./bodies.ts";
 import type { Mapping } from "./classes/mapping.ts";
 
 /**
- * What the observer and the planner read from the record, answered from the lake (the database of the log's rows).
+ * Reads for the observer and the planner from the record, that is, from the lake (the database of the log's rows).
  * After a start the lake must first load everything that the log holds; otherwise a planned call could be made twice.
  */
 export interface Memory {
   /** The capabilities (priced endpoints) that are listed now, one row each. */
   listed(): Promise<ListedCap[]>;
-  /** Listing records of one source: the newest of each source id, and all of that UTC day. */
+  /** Reads the listing records of one source: the newest of each source id, and all of that UTC day. */
   listingsOf(source: string, day: string): Promise<StandingListing[]>;
-  /** Event ids of handshakes and intents whose planned slot lies on that UTC day. */
-  doneOn(day: string): Promise<Set<string>>;
-  /** Synthetic inputs whose calls passed, as `<cap> <request_sha256>`, newest first, at most `most`. */
+  /** Reads the event ids of handshakes and intents whose planned slot is on that UTC day. */
+  recordedIdsOn(day: string): Promise<Set<string>>;
+  /** Reads at most `most` synthetic inputs whose calls passed, as `<cap> <request_sha256>`, newest first. */
   passedInputs(most: number): Promise<string[]>;
   /**
-   * Intents (records written before a payment leaves) without a result: the process that wrote the intent ended first.
+   * Reads the intents (records written before a payment is sent) without a result, because the process that wrote the
+   * intent ended too early.
    */
   openIntents(): Promise<OpenIntent[]>;
   /**
-   * Intents with a result whose Transfer (the payment on the chain) was not seen yet and may still come, or was seen
-   * and is not final yet.
+   * Reads the intents with a result whose Transfer (the payment on the chain) was not seen yet and may still appear, or
+   * was seen and is not final yet.
    */
   awaitingSettlement(): Promise<AwaitedIntent[]>;
-  /** Payments of the last 90 days that settled, got no answer and were not paid back; and all refunds so far. */
-  debts(): Promise<DebtsKnown>;
-  /** Verdicts that are not recorded yet on failures that buyers published. */
-  verdicts(): Promise<Verdict[]>;
-  /** Was a payment proof sent to this endpoint a second time since that time (RFC 3339), with a recorded result? */
+  /**
+   * Reads the payments of the last 90 days that settled, got no answer and were not paid back; and all refunds so far.
+   */
+  readDebts(): Promise<Debts>;
+  /** Returns verdicts, not recorded yet, on failures that buyers published. */
+  findVerdicts(): Promise<Verdict[]>;
+  /** Was a payment proof sent to this endpoint a second time after `since` (RFC 3339), with a recorded result? */
   retriedSince(cap: string, since: string): Promise<boolean>;
-  /** The payee of each endpoint's newest settlement since that time (RFC 3339). */
+  /** Reads the payee of each endpoint's newest settlement after `since` (RFC 3339). */
   payees(since: string): Promise<PaidPayee[]>;
-  /** Our wallets that had an intent to pay this address since that time (RFC 3339), in lower case. */
+  /** Reads our wallets, in lower case, that had an intent to pay this address after `since` (RFC 3339). */
   walletsPaying(payTo: string, since: string): Promise<string[]>;
   /**
-   * Classes whose calls all failed on a UTC day from `since` to before `until`, with at least `least` payees called.
+   * Reads the classes whose calls all failed on a UTC day from `since` to before `until`, with at least `least` payees
+   * called.
    */
   failedClasses(since: string, until: string, least: number): Promise<FailedClass[]>;
-  /** Calls of a class on a UTC day that count for grading, were answered, and were not withdrawn by a correction. */
+  /**
+   * Reads the calls of a class on a UTC day that count for grading, were answered, and were not withdrawn by a
+   * correction.
+   */
   callsOfClass(name: string, day: string): Promise<ClassCall[]>;
-  /** The amounts of all intents of that UTC day, settled or not, summed for each capability and payee. */
+  /** Sums the amounts of all intents of that UTC day, settled or not, for each capability and payee. */
   spentOn(day: string): Promise<Spent[]>;
 }
 
@@ -54,15 +61,15 @@ export interface Verdict {
   kind: "reproduced" | "not_reproduced";
 }
 
-/** Where our payments for an endpoint arrive, as read from the chain. */
+/** The payee that received our payments for an endpoint, as read from the chain. */
 export interface PaidPayee {
   cap: string;
   url: string;
   network: string;
   asset: string;
   payTo: string;
-  /** When we last recorded who else pays this payee, RFC 3339, or null. */
-  read: string | null;
+  /** When the other payers of this payee were last recorded, RFC 3339, or null. */
+  lastReadAt: string | null;
 }
 
 /** A class whose calls all failed on one day, with the number of payees that were called. */
@@ -78,7 +85,7 @@ export interface ClassCall {
   intent: string;
   cap: string;
   url: string;
-  /** When it was observed, RFC 3339. */
+  /** When the call was observed, RFC 3339. */
   t: string;
 }
 
@@ -123,11 +130,11 @@ export interface ListedCap {
   lastPayTo: string | null;
   /**
    * The mapping to a class that we made for the endpoint, and the results of its control inputs (trial calls); absent
-   * or null where there is none.
+   * or null if there is none.
    */
   mapped?: (Pick<Mapping, "id"> & { dropped: boolean; controls: number; passed: boolean }) | null;
   /**
-   * Time of the newest 402, RFC 3339; null before the first. Absent where it is not known: then the endpoint does not
+   * Time of the newest 402, RFC 3339; null before the first. Absent if it is not known; then the endpoint does not
    * count as silent.
    */
   lastAsked?: string | null;
@@ -150,9 +157,9 @@ export interface StandingListing {
   source_id: string;
   cap: string;
   event_id: string;
-  /** Is it a delisting? */
+  /** Is the record a delisting? */
   gone: boolean;
-  /** Is it the newest record of its source id? */
+  /** Is the record the newest of its source id? */
   newest: boolean;
 }
 
@@ -161,10 +168,10 @@ export interface AwaitedIntent extends OpenIntent {
   seen: BodyOf<"settlement"> | null;
 }
 
-/** Most payments without an answer that are returned; the newest ones are returned. */
+/** Most payments without an answer that are returned: the newest ones. */
 export const MAX_UNDELIVERED = 10_000;
 
-export interface DebtsKnown {
+export interface Debts {
   owed: (AwaitedIntent & { seen: BodyOf<"settlement"> })[];
   /** For each refunded intent, the Transfer from payee to wallet. One Transfer refunds only one intent. */
   refunds: { intent: string; tx: string; payee: string; wallet: string }[];

@@ -1,38 +1,44 @@
 import { Failure } from "../../infra/errors.ts";
 
-/** Money is a BigInt of micro-units (6 decimals) in memory and a decimal string on the wire, which matches this. */
+/** The form of money on the wire: a decimal text. In memory money is a BigInt of micro-units (6 decimals). */
 const MONEY = /^\d{1,12}\.\d{1,6}$/;
 
-/** The error for a text or a number that is no amount of money. */
-const notMoney = (given: unknown): Failure =>
+/** Makes the error for a text or a number that is no amount of money. */
+const createNotMoneyError = (given: unknown): Failure =>
   new Failure("failed", `not money: ${JSON.stringify(String(given).slice(0, 60))}`);
 
-/** "0.02" -> 20000n. @throws Failure */
+/**
+ * Parses money: "0.02" gives 20000n.
+ * @throws Failure
+ */
 export function parseMoney(text: string): bigint {
-  if (typeof text !== "string" || !MONEY.test(text)) throw notMoney(text);
+  if (typeof text !== "string" || !MONEY.test(text)) throw createNotMoneyError(text);
   const [whole, fraction] = text.split(".") as [string, string];
   return BigInt(whole) * 1_000_000n + BigInt(fraction.padEnd(6, "0"));
 }
 
-/** 20000n -> "0.020000", always six decimals. @throws Failure below zero or past twelve digits before the dot. */
+/**
+ * Formats money with six decimals: 20000n gives "0.020000".
+ * @throws Failure below zero, or for more than twelve digits before the dot
+ */
 export function formatMoney(micro: bigint): string {
-  if (micro >= 10n ** 18n) throw notMoney(micro);
+  if (micro >= 10n ** 18n) throw createNotMoneyError(micro);
   return formatSum(micro);
 }
 
 /**
- * Like {@link formatMoney}, but for a sum, which may have more than twelve digits before the dot.
+ * Formats a sum of money, which may have more than twelve digits before the dot, with six decimals.
  * @throws Failure below zero
  */
 export function formatSum(micro: bigint): string {
-  if (micro < 0n) throw notMoney(micro);
+  if (micro < 0n) throw createNotMoneyError(micro);
   const text = micro.toString().padStart(7, "0");
   return `${text.slice(0, -6)}.${text.slice(-6)}`;
 }
 
 /** Parses what {@link formatSum} prints. @throws Failure */
 export function parseSum(text: string): bigint {
-  if (!/^\d{1,40}\.\d{6}$/.test(text)) throw notMoney(text);
+  if (!/^\d{1,40}\.\d{6}$/.test(text)) throw createNotMoneyError(text);
   return BigInt(text.replace(".", ""));
 }
 
@@ -57,7 +63,7 @@ export function atomicToMicro(atomic: bigint, decimals: number): bigint | null {
   return micro < 10n ** 18n ? micro : null;
 }
 
-/** The service's fee on a seller's price: 10 %, rounded up, at least 0.002 (orders.md). */
+/** Returns the service's fee on a seller's price: 10 %, rounded up, at least 0.002 (orders.md). */
 export const feeOf = (price: bigint): bigint => {
   const tenth = (price + 9n) / 10n;
   return tenth > 2000n ? tenth : 2000n;

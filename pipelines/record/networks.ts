@@ -1,6 +1,6 @@
 /**
  * CAIP-2 ids of network names: those of x402 version 1 (the whole table of @x402/evm 2.27) and others that sellers use.
- * A name that is not in this table is kept as it is written.
+ * A name that is not in this table stays as it is written.
  */
 export const NETWORK_NAMES: Readonly<Record<string, string>> = {
   ethereum: "eip155:1",
@@ -55,10 +55,10 @@ export const USDC: Readonly<Record<string, string>> = {
 };
 
 /**
- * Other dollar tokens by CAIP-2 id, hex in lower case, that the official client pays in by default (@x402/evm 2.27,
+ * Other dollar tokens by CAIP-2 id, hex in lower case, with which the official client pays by default (@x402/evm 2.27,
  * table of default assets). Their decimals differ, so their amounts are not converted to money.
  */
-export const DOLLARS: Readonly<Record<string, readonly string[]>> = {
+export const OTHER_DOLLAR_TOKENS: Readonly<Record<string, readonly string[]>> = {
   "eip155:14": ["0xe7cd86e13ac4309349f30b3435a9d337750fc82d"],
   "eip155:50": ["0xfa2958cb79b0491cc627c1557f441ef849ca8eb1"],
   "eip155:51": ["0xb5ab69f7bbada22b28e79c8ffaece55ef1c771d4"],
@@ -85,5 +85,5 @@ export const DOLLARS: Readonly<Record<string, readonly string[]>> = {
   "eip155:11142220": ["0x01c5c0122039549ad1493b8220cabedd739bc44e"],
 };
 
-/** The form in which two addresses are compared: hex in lower case, base58 unchanged. */
+/** Returns an address in the form in which addresses are compared: hex in lower case, base58 unchanged. */
 export const addressKey = (address: string): string => (/^0x/i.test(address) ? address.toLowerCase() : address);

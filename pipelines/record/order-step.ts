@@ -4,9 +4,9 @@ import { RFC3339 } from "./time.ts";
 import { METHODS } from "./vocabulary.ts";
 
 /**
- * Steps of an order (a call that a buyer buys through us, orders.md). A replica writes one step before each act and one
- * step after it saw the act's result. The objects are loose: unknown members are kept. Money is text with six decimals;
- * times of the chain are unix seconds. A leg is one payment to one seller for the order.
+ * Steps of an order (a call that a buyer buys through us, orders.md). A replica writes one step before each action and
+ * one step after it observed the action's result. The objects are loose: unknown members are kept. Money is text with
+ * six decimals; times of the chain are unix seconds. A leg is one payment to one seller for the order.
  */
 const Money = z.string().regex(/^\d{1,12}\.\d{6}$/);
 const Time = z.string().regex(RFC3339);
@@ -15,7 +15,7 @@ const Tx = z.string().max(120);
 const Leg = z.int().min(0).max(63);
 
 /**
- * What a transaction that we sent cost in the chain's own coin, from its receipt. Transactions of others are not
+ * The cost, in the chain's own coin, of a transaction that we sent, from its receipt. Transactions of others are not
  * recorded.
  */
 const Gas = z.looseObject({
@@ -40,12 +40,12 @@ const STEP_MEMBERS = {
   /** Name of the replica that wrote the step. */
   by: z.string().max(60),
   at: Time,
-  /** Cost of the step's own transaction; absent where the step has no transaction, or its cost was not yet known. */
+  /** Cost of the step's own transaction; absent if the step has no transaction, or the cost was not yet known. */
   gas: Gas.optional(),
 };
 
 /** Longest signed payment header for a seller, in characters. It is bounded because the log keeps it for ever. */
-export const MAX_SIGNED = 12_288;
+export const MAX_SIGNED_CHARS = 12_288;
 
 /**
  * The request that is bought. The body's bytes are kept beside the log as an object of the order (order-objects.ts).
@@ -54,7 +54,7 @@ export const BoughtRequest = z.looseObject({
   url: z.string().max(4096),
   method: z.enum(METHODS),
   headers: z.record(z.string().max(60), z.string().max(1000)),
-  /** sha256 of the body; absent where there is none or it is empty. */
+  /** sha256 of the body; absent if there is no body or it is empty. */
   body_sha256: Sha256Hex.optional(),
   body_bytes: z.int().min(0).optional(),
   /** Name of the MCP tool that is called; then the body holds its arguments. Absent: a plain HTTP call. */
@@ -64,7 +64,7 @@ export const BoughtRequest = z.looseObject({
 });
 export type BoughtRequest = z.infer<typeof BoughtRequest>;
 
-/** What the buyer was promised, and the most that it will be charged. */
+/** The price and fee that the buyer was promised, and the most that it will be charged. */
 export const Quote = z.looseObject({
   /** The price that the seller's own 402 asked for this call; with a fallback, the most that any candidate may cost. */
   price: Money,
@@ -79,10 +79,10 @@ export type JudgedBy = (typeof JUDGED_BY)[number];
 
 const Check = z.looseObject({ name: z.string().max(60), ok: z.boolean(), says: z.string().max(500).optional() });
 
-const step = <S extends string, T extends z.ZodRawShape>(state: S, shape: T) =>
+const defineStep = <S extends string, T extends z.ZodRawShape>(state: S, shape: T) =>
   z.looseObject({ ...STEP_MEMBERS, state: z.literal(state), ...shape });
 
-const Claimed = step("claimed", {
+const ClaimedStep = defineStep("claimed", {
   operation: z.enum(["via", "execute", "own"]),
   scheme: z.enum(["exact", "auth-capture"]),
   network: z.string().max(120),
@@ -91,26 +91,25 @@ const Claimed = step("claimed", {
   nonce: z.string().max(120),
   valid_after: z.int().min(0),
   valid_before: z.int().min(0),
-  /** Number of a block on the chain: nothing of this order happened before it. */
+  /** Number of a block on the chain before which no transaction of this order happened. */
   since_block: z.int().min(0),
   /** The buyer's payment as received, decoded. Any replica that settles the order settles this payment. */
   payment: z.looseObject({}),
   payment_sha256: Sha256Hex,
   /** The offer that the payment accepts, in the form that the facilitator requires. */
   requirements: z.looseObject({}),
-  /** sha256 of the buyer's request. The payment is refused if it comes again with another request. */
+  /** sha256 of the buyer's request. The payment is refused if it is sent again with another request. */
   request_sha256: Sha256Hex,
   quote: Quote,
   /** Did the buyer ask for the call to be published? */
   publish: z.boolean(),
   /**
-   * Identifier that the client gives its payment, so that a repeated request buys only once; absent where it gives
-   * none.
+   * Identifier that the client gives its payment, so that a repeated request buys only once; absent if it gives none.
    */
   identifier: z.string().max(128).optional(),
-  /** Opaque name of the client's network; absent where it is not known. */
+  /** Opaque name of the client's network; absent if it is not known. */
   client: z.string().max(60).optional(),
-  /** What the buyer itself expects of the answer; absent where it states no expectation. */
+  /** The buyer's own expectation of the answer; absent if it states none. */
   expect: z.looseObject({}).optional(),
   /**
    * True: the limits on open orders were reached, and the order was accepted because its payer has paid fees before.
@@ -118,29 +117,32 @@ const Claimed = step("claimed", {
   credit: z.boolean().optional(),
   /**
    * Salts (hex) of the commitments to a call that is not published. They are kept after the bytes were deleted. Absent
-   * where the call is published, and in older orders.
+   * if the call is published, and in older orders.
    */
   salts: z.looseObject({ request: Sha256Hex, response: Sha256Hex }).optional(),
 });
 
-/** Written before a byte leaves for the seller: the request, and the only payment that may be sent for this leg. */
-const SellerIntent = step("seller_intent", {
+/**
+ * The step that is written before the first byte is sent to the seller: the request, and the only payment that may be
+ * sent for this leg.
+ */
+const SellerIntent = defineStep("seller_intent", {
   leg: Leg,
   cap: z.string().max(64),
   request: BoughtRequest,
   wallet: z.string().max(120),
   pay_to: z.string().max(200),
   price: Money,
-  /** Did the seller's endpoint have a letter (a grade)? Absent: no. */
+  /** Did the seller's endpoint have a letter (a grade)? Absent means no. */
   lettered: z.boolean().optional(),
   network: z.string().max(120),
   asset: z.string().max(120),
   header_name: z.string().max(60),
-  signed_bytes: z.string().max(MAX_SIGNED),
+  signed_bytes: z.string().max(MAX_SIGNED_CHARS),
   nonce: z.string().max(120),
   valid_before: z.int(),
   since_block: z.int().min(0),
-  /** What the answer is compared with. Only the process that signed the payment receives the answer. */
+  /** The values with which the answer is compared. Only the process that signed the payment receives the answer. */
   want: z.looseObject({
     class: z.string().max(60),
     schema_sha256: Sha256Hex.optional(),
@@ -157,7 +159,7 @@ const SellerIntent = step("seller_intent", {
  * The seller's answer, or how the connection ended. The bytes are kept as an object of the order, which is durable
  * before this step is written.
  */
-const SellerResult = step("seller_result", {
+const SellerResult = defineStep("seller_result", {
   leg: Leg,
   status: z.int().nullable(),
   content_type: z.string().max(300).nullable(),
@@ -179,13 +181,14 @@ const SellerResult = step("seller_result", {
 });
 
 /**
- * An operation of our own is done and its answer is kept; no seller is paid for it. The bytes are kept as the order's
- * answer object of leg 0.
+ * One of our own operations is done and its answer is stored. No seller is paid for it. The bytes are stored as the
+ * order's answer object of leg 0.
  */
-const WorkDone = step("worked", { content_type: z.string().max(300), sha256: Sha256Hex, size: z.int() });
+const WorkedStep = defineStep("worked", { content_type: z.string().max(300), sha256: Sha256Hex, size: z.int() });
 
 /**
- * Why an operation of our own was not done, as its buyer was told. A repeated request with this payment gets it again.
+ * Why one of our own operations was not done, as returned to its buyer. A repeated request with this payment gets the
+ * same problem.
  */
 const WorkProblem = z.looseObject({
   code: z.string().max(60),
@@ -197,8 +200,8 @@ const WorkProblem = z.looseObject({
 });
 export type WorkProblem = z.infer<typeof WorkProblem>;
 
-/** Our signed transfer back to the buyer. Sending it again cannot pay twice, since its nonce is fixed. */
-const RefundIntent = step("refund_intent", {
+/** Our signed transfer back to the buyer. It cannot pay twice when it is sent again, since its nonce is fixed. */
+const RefundIntent = defineStep("refund_intent", {
   amount: Money,
   from: z.string().max(120),
   transfer: z.looseObject({}),
@@ -208,62 +211,68 @@ const RefundIntent = step("refund_intent", {
 });
 
 export const OrderStep = z.discriminatedUnion("state", [
-  Claimed,
-  step("rejected", { says: Explanation }),
-  step("verified", {}),
-  step("hold_intent", {}),
-  step("held", { tx: Tx, capture_deadline: z.int() }),
-  step("hold_failed", { says: Explanation }),
-  step("hold_unknown", { says: Explanation }),
+  ClaimedStep,
+  defineStep("rejected", { says: Explanation }),
+  defineStep("verified", {}),
+  defineStep("hold_intent", {}),
+  defineStep("held", { tx: Tx, capture_deadline: z.int() }),
+  defineStep("hold_failed", { says: Explanation }),
+  defineStep("hold_unknown", { says: Explanation }),
   SellerIntent,
-  WorkDone,
+  WorkedStep,
   SellerResult,
-  step("seller_unknown", { leg: Leg, says: Explanation }),
+  defineStep("seller_unknown", { leg: Leg, says: Explanation }),
   /** `last`: no further seller is tried. `fault`: whose fault it is that the answer did not pass. */
-  step("checked", { leg: Leg, pass: z.boolean(), last: z.boolean(), fault: z.enum(["seller", "ours"]).nullable() }),
+  defineStep("checked", {
+    leg: Leg,
+    pass: z.boolean(),
+    last: z.boolean(),
+    fault: z.enum(["seller", "ours"]).nullable(),
+  }),
   /** The chain shows that a leg's payment was made (or, in `leg_unpaid`, that it never will be). */
-  step("leg_paid", { leg: Leg, tx: Tx, amount: Money }),
-  step("leg_unpaid", { leg: Leg }),
+  defineStep("leg_paid", { leg: Leg, tx: Tx, amount: Money }),
+  defineStep("leg_unpaid", { leg: Leg }),
   /** A seller sent back the money of a leg that did not pass. */
-  step("leg_recovered", { leg: Leg, tx: Tx, amount: Money }),
-  step("settle_intent", {}),
+  defineStep("leg_recovered", { leg: Leg, tx: Tx, amount: Money }),
+  defineStep("settle_intent", {}),
   /**
-   * `final: false`: the chain may still undo the block and the charge in it; absent where the block was deep enough
-   * when it was seen.
+   * `final: false`: the chain may still undo the block and the charge in it; absent if the block was deep enough when
+   * it was seen.
    */
-  step("settled", { tx: Tx, amount: Money, final: z.boolean().optional() }),
-  /** `tx`: the transaction that was sent, if any. `payer_has`: the payer's balance, where the charge was refused. */
-  step("settle_unknown", { says: Explanation, tx: Tx.optional(), payer_has: Money.optional() }),
-  step("written_off", { says: Explanation }),
-  step("released", { says: Explanation, problem: WorkProblem.optional() }),
+  defineStep("settled", { tx: Tx, amount: Money, final: z.boolean().optional() }),
+  /** `tx`: the transaction that was sent, if any. `payer_has`: the payer's balance, if the charge was refused. */
+  defineStep("settle_unknown", { says: Explanation, tx: Tx.optional(), payer_has: Money.optional() }),
+  defineStep("written_off", { says: Explanation }),
+  defineStep("released", { says: Explanation, problem: WorkProblem.optional() }),
   /**
    * An operation of our own that ended without an answer is begun again for the same payment. `steps` as in `adopted`.
    */
-  step("reopened", { steps: z.int().min(0) }),
-  step("void_intent", { says: Explanation }),
-  step("voided", { tx: Tx, says: Explanation, final: z.boolean().optional() }),
-  step("void_unknown", { says: Explanation }),
-  step("reclaimable", { says: Explanation }),
-  step("refund_due", { tx: Tx, amount: Money }),
+  defineStep("reopened", { steps: z.int().min(0) }),
+  defineStep("void_intent", { says: Explanation }),
+  defineStep("voided", { tx: Tx, says: Explanation, final: z.boolean().optional() }),
+  defineStep("void_unknown", { says: Explanation }),
+  defineStep("reclaimable", { says: Explanation }),
+  defineStep("refund_due", { tx: Tx, amount: Money }),
   RefundIntent,
-  step("refunded", { tx: Tx, amount: Money }),
-  step("refund_unknown", { says: Explanation }),
+  defineStep("refunded", { tx: Tx, amount: Money }),
+  defineStep("refund_unknown", { says: Explanation }),
   /** The buyer's payment authorization expired unused: this order moves no money any more. */
-  step("expired", {}),
+  defineStep("expired", {}),
   /**
    * The call is in the record, published or as commitments. `lost`: it is not in the record and never will be, because
    * its bytes were lost first.
    */
-  step("recorded", { lost: z.literal(true).optional() }),
+  defineStep("recorded", { lost: z.literal(true).optional() }),
   /**
    * Another replica takes over the order. `steps`: number of the order's steps when that replica judged it abandoned.
    * If the order has more steps by now, this step has no effect.
    */
-  step("adopted", { steps: z.int().min(0).optional() }),
+  defineStep("adopted", { steps: z.int().min(0).optional() }),
   /**
-   * Changes nothing. A replica that wants to take over an order writes it in order to read the log's own time from it.
+   * Changes nothing. A replica that wants to take over an order writes this step and then reads the log's own time from
+   * it.
    */
-  step("stamped", {}),
+  defineStep("stamped", {}),
 ]);
 export type OrderStep = z.infer<typeof OrderStep>;
 export type StepState = OrderStep["state"];

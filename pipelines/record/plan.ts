@@ -36,7 +36,7 @@ export type PlannedCall = z.infer<typeof PlannedCall>;
 export const PlanLine = z.strictObject({
   cap: z.string(),
   host: z.string(),
-  /** Expected payee when the day began, an EVM address in lower case; null where the endpoint had named none. */
+  /** Expected payee when the day began, an EVM address in lower case; null if the endpoint had named none. */
   payee: z.string().nullable().optional(),
   calls: z.array(PlannedCall),
   /**
@@ -45,8 +45,8 @@ export const PlanLine = z.strictObject({
    */
   base_per_day: z.int(),
   /**
-   * May the endpoint be paid today, that is, do the calls of a whole day with re-tests fit into the spending caps? It
-   * is probed either way.
+   * May the endpoint be paid today, that is, do the calls of a whole day with re-tests fit into the spending caps? The
+   * endpoint is probed in any case.
    */
   covered: z.boolean(),
   /** Expected price of one call when the day began, micro-units as text; null when nothing can be paid. */
@@ -69,7 +69,7 @@ export const DayPlan = z.strictObject({
 });
 export type DayPlan = z.infer<typeof DayPlan>;
 
-/** Counts of a plan for a log line: endpoints, paid endpoints, probes and paid calls, without re-tests. */
+/** Counts the parts of a plan for a log line: endpoints, paid endpoints, probes and paid calls, without re-tests. */
 export function summarizePlan({ day, lines }: Pick<DayPlan, "day" | "lines">) {
   const paid = lines.filter(({ covered }) => covered);
   const countCalls = (lines: readonly PlanLine[], kind: PlannedCall["kind"]): number =>

@@ -1,14 +1,14 @@
 import { pathKey } from "./url.ts";
 
 /** Placeholder for one segment that is not empty: `:name`. */
-const ANY = Symbol("any");
+const ONE_SEGMENT = Symbol("any");
 /** Placeholder for the rest of the path, at least one segment: `*`, `**`, `:name*`. */
-const REST = Symbol("rest");
+const REMAINING_SEGMENTS = Symbol("rest");
 
 /** One segment of a template's path: literal text, a placeholder, or braces between a literal head and tail. */
-type Part = string | typeof ANY | typeof REST | { head: string; tail: string };
+type SegmentPattern = string | typeof ONE_SEGMENT | typeof REMAINING_SEGMENTS | { head: string; tail: string };
 
-const NAME = /^:[A-Za-z_]\w*(\*?)$/;
+const NAMED_PLACEHOLDER = /^:[A-Za-z_]\w*(\*?)$/;
 
 /** A listed url with placeholders, parsed for repeated matching. */
 export interface Template {
@@ -22,8 +22,8 @@ export interface Template {
 }
 
 /**
- * Finds the first `{name}` of a segment, escaped or not; null where there is none. It uses indexOf because templates
- * are strangers' text: a regular expression would start again at each `{` and take quadratic time.
+ * Finds the first `{name}` of a segment, escaped or not; null if there is none. It uses indexOf, since a regular
+ * expression would start again at each `{` of a stranger's text and take quadratic time.
  */
 function findBraces(segment: string): { start: number; end: number } | null {
   const found = [
@@ -37,34 +37,34 @@ function findBraces(segment: string): { start: number; end: number } | null {
   return found.sort((a, b) => a.start - b.start)[0] ?? null;
 }
 
-function parsePart(segment: string): Part {
-  if (segment === "*" || segment === "**") return REST;
-  const name = NAME.exec(segment);
-  if (name) return name[1] ? REST : ANY;
+function parsePart(segment: string): SegmentPattern {
+  if (segment === "*" || segment === "**") return REMAINING_SEGMENTS;
+  const name = NAMED_PLACEHOLDER.exec(segment);
+  if (name) return name[1] ? REMAINING_SEGMENTS : ONE_SEGMENT;
   const braces = findBraces(segment);
   return braces ? { head: segment.slice(0, braces.start), tail: segment.slice(braces.end) } : segment;
 }
 
-function partMatches(part: Part, value: string): boolean {
+function partMatches(part: SegmentPattern, value: string): boolean {
   if (typeof part === "string") return part === value;
   if (typeof part === "symbol") return value.length > 0;
   const { head, tail } = part;
   return value.length > head.length + tail.length && value.startsWith(head) && value.endsWith(tail);
 }
 
-function segmentsMatch(parts: readonly Part[], segments: readonly string[]): boolean {
+function segmentsMatch(parts: readonly SegmentPattern[], segments: readonly string[]): boolean {
   for (let i = 0; i < parts.length; i++) {
     const part = parts[i]!;
-    if (part === REST) return segments.length > i;
+    if (part === REMAINING_SEGMENTS) return segments.length > i;
     if (i >= segments.length || !partMatches(part, segments[i]!)) return false;
   }
   return parts.length === segments.length;
 }
 
-/** Length of `https://host` in a normalised url. */
+/** Returns the length of `https://host` in a normalised url. */
 const originLength = (normalised: string): number => normalised.indexOf("/", "https://".length);
 
-/** Segments of a normalised url's path, without the query and one trailing slash; `/` has none. */
+/** Returns the segments of a normalised url's path, without the query and one trailing slash; `/` has none. */
 export function segmentsOf(normalised: string): string[] {
   const bare = pathKey(normalised);
   const from = originLength(normalised) + 1;
@@ -78,12 +78,12 @@ export function segmentsOf(normalised: string): string[] {
  * Takes time linear in the url's length.
  */
 export function compileTemplate(normalised: string): Template | null {
-  const parts: Part[] = [];
+  const parts: SegmentPattern[] = [];
   for (const segment of segmentsOf(normalised)) {
     const part = parsePart(segment);
     parts.push(part);
-    // Segments after a rest placeholder are not kept, since it matches all of them and a stranger may list hundreds.
-    if (part === REST) break;
+    // Segments after this placeholder are dropped, since it matches all of them and a stranger may write hundreds.
+    if (part === REMAINING_SEGMENTS) break;
   }
   const first = parts.findIndex((part) => typeof part !== "string");
   const query = normalised.indexOf("?");
@@ -109,7 +109,7 @@ const percentEncode = (value: string): string =>
     (char) => `%${char.charCodeAt(0).toString(16).toUpperCase()}`,
   );
 
-/** Decodes percent-escapes; returns the text unchanged where they are invalid. */
+/** Decodes percent-escapes; returns the text unchanged if they are invalid. */
 function percentDecode(name: string): string {
   try {
     return decodeURIComponent(name);
@@ -121,7 +121,7 @@ function percentDecode(name: string): string {
 /**
  * Fills the placeholders of a normalised url. A url without placeholders is returned unchanged.
  * @param fill returns the value of a variable, not encoded; a placeholder without a name is called `*`
- * @returns null where a value would make a whole segment `.` or `..`, since that changes the path
+ * @returns null if a value would make a whole segment `.` or `..`, since that changes the path
  */
 export function fillTemplate(url: string, fill: (name: string) => string): string | null {
   const parsed = new URL(url);
@@ -143,8 +143,8 @@ export function fillTemplate(url: string, fill: (name: string) => string): strin
 }
 
 /**
- * Names of the variables that {@link fillTemplate} asks for, each once, in the order of the url; empty for a url
- * without placeholders.
+ * Returns the names of the variables that {@link fillTemplate} fills, each once, in the order of the url; empty for a
+ * url without placeholders.
  */
 export function variablesOf(url: string): string[] {
   if (!/[{*]|%7B|\/:/i.test(url)) return [];
@@ -157,8 +157,8 @@ export function variablesOf(url: string): string[] {
 }
 
 /**
- * Reads the values of a template's path variables from a url that matches it; null where they are ambiguous: a segment
- * has several variables, or a `*` matches several segments.
+ * Reads the values of a template's path variables from a url that matches it; null if they are ambiguous: a segment has
+ * several variables, or a `*` matches several segments.
  */
 export function pathValues(template: string, url: string): Map<string, string> | null {
   const urlSegments = segmentsOf(url);

@@ -2,20 +2,20 @@
 export const BLOCK_MS = 21_600_000;
 export const DAY_MS = 86_400_000;
 /** Least time between two probes of a url that clients ask for, ms. */
-export const ASK_REST_MS = DAY_MS;
+export const MIN_PROBE_INTERVAL_MS = DAY_MS;
 /** An ask (a client's request to probe a url) that was not probed in this time is dropped, ms. */
-export const ASK_KEPT_MS = 30 * DAY_MS;
+export const ASK_LIFETIME_MS = 30 * DAY_MS;
 
-/** Block number: floor(unix / 21,600). */
+/** Returns the block number of a time: floor(unix / 21,600). */
 export const blockOf = (at: Date): number => Math.floor(at.getTime() / BLOCK_MS);
 
-/** First moment of a block. */
+/** Returns the first moment of a block. */
 export const blockStart = (block: number): Date => new Date(block * BLOCK_MS);
 
-/** UTC date, YYYY-MM-DD. */
+/** Returns the UTC date, YYYY-MM-DD. */
 export const dayOf = (at: Date): string => at.toISOString().slice(0, 10);
 
-/** First moment of a UTC date. */
+/** Returns the first moment of a UTC date. */
 export const dayStart = (day: string): Date => new Date(`${day}T00:00:00.000Z`);
 
 export const addDays = (day: string, n: number): string => dayOf(new Date(dayStart(day).getTime() + n * DAY_MS));

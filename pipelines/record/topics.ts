@@ -14,18 +14,18 @@ export const TOPICS = [
 export type Topic = (typeof TOPICS)[number];
 
 /**
- * Topics from which the log never drops a record. Records of the other topics are copied to segment files, after which
- * the log may drop them. For these two topics the log is the only copy, and their readers begin at the first record: a
+ * Topics from which the log never drops a record. Records of the other topics are copied to segment files; after that
+ * the log may drop them. Of these two topics the log has the only copy, and readers begin at the first record: a
  * watcher exists until it is stopped, a retried order gets its first answer again, a seller with an unpaid loss stays
- * blocked, and the accounts sum over every order.
+ * blocked, and the accounts sum over all orders.
  */
-export const KEPT_TOPICS = ["watchers", "orders"] as const satisfies readonly Topic[];
+export const PERMANENT_TOPICS = ["watchers", "orders"] as const satisfies readonly Topic[];
 
 /** Topics whose records become segment files and database rows. */
-export type IngestedTopic = Exclude<Topic, (typeof KEPT_TOPICS)[number]>;
+export type IngestedTopic = Exclude<Topic, (typeof PERMANENT_TOPICS)[number]>;
 
 /** The topics in the form that opening a log takes. */
-export const LOG_TOPICS = { topics: TOPICS, kept: KEPT_TOPICS } as const;
+export const LOG_TOPICS = { topics: TOPICS, kept: PERMANENT_TOPICS } as const;
 
 /**
  * The group in which owners share the partitions. Records of its topics are keyed by capability, so the owner of a
@@ -33,7 +33,7 @@ export const LOG_TOPICS = { topics: TOPICS, kept: KEPT_TOPICS } as const;
  */
 export const OWNERS: OwnershipGroup = {
   name: "owners",
-  topics: TOPICS.filter((topic) => !(KEPT_TOPICS as readonly Topic[]).includes(topic)),
+  topics: TOPICS.filter((topic) => !(PERMANENT_TOPICS as readonly Topic[]).includes(topic)),
 };
 
 /**

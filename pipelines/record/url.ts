@@ -32,8 +32,8 @@ function sortQuery(search: string): string {
 }
 
 /**
- * The form of a url that identifies an endpoint (records.md): WHATWG form, without fragment, user info and default
- * port, escapes normalised, query pairs sorted by name. http and https stay different. Idempotent.
+ * Normalises a url to the form that identifies an endpoint (records.md): WHATWG form, without fragment, user info and
+ * default port, escapes normalised, query pairs sorted by name. http and https stay different. Idempotent.
  * @throws BadUrl for other schemes, for text that does not parse, and for more than 2,048 characters
  */
 export function normaliseUrl(text: string): string {
@@ -46,12 +46,15 @@ export function normaliseUrl(text: string): string {
   return normal;
 }
 
-/** Host and port of a url that is known to be valid; use `parseUrl` for text that may be invalid. @throws TypeError */
+/**
+ * Returns host and port of a url that is known to be valid. Use `parseUrl` for text that may be invalid.
+ * @throws TypeError
+ */
 export const hostOf = (url: string): string => new URL(url).host;
 
 /**
- * Origin and path of a normalised url, without the query and without one trailing slash. Two urls with equal keys match
- * as `path`.
+ * Returns origin and path of a normalised url, without the query and without one trailing slash. Two urls with equal
+ * results match as `path`.
  */
 export function pathKey(normalised: string): string {
   const query = normalised.indexOf("?");
@@ -60,8 +63,9 @@ export function pathKey(normalised: string): string {
 }
 
 /**
- * Registrable domain of a url, by the public suffix list with its private part. For a host without a registrable domain
- * (an IP address, a single label) it is the host with its port, so that two services at one address stay apart.
+ * Returns the registrable domain of a url, by the public suffix list with its private part. For a host without a
+ * registrable domain (an IP address, a single label) it is the host with its port, so that two services at one address
+ * are distinguished.
  */
 export function registrableDomain(url: string): string {
   const { hostname, host } = new URL(url);
@@ -69,9 +73,9 @@ export function registrableDomain(url: string): string {
 }
 
 /**
- * The domain by which limits on money and shared resources count, by the public suffix list without its private part.
- * Names under a hosting platform (`name.vercel.app`) cost nothing, so they all count as their platform; a domain of its
- * own has to be bought. For a host without a domain it is the result of {@link registrableDomain}.
+ * Returns the domain to which limits on money and shared resources apply, by the public suffix list without its private
+ * part. Names under a hosting platform (`name.vercel.app`) cost nothing, so they all count as the platform. Other
+ * domains have to be bought. For a host without a domain it is the result of {@link registrableDomain}.
  */
 export function platformOf(url: string): string {
   const { hostname, host } = new URL(url);
@@ -79,7 +83,7 @@ export function platformOf(url: string): string {
 }
 
 /**
- * All names under one hosting platform together have this many times the cap of one domain. Each name also has a
- * domain's cap of its own, but names there cost nothing, so that cap alone would limit nobody.
+ * All names under one hosting platform together have this many times the cap of one domain. Each name also has the cap
+ * of a domain, but since names cost nothing, that cap alone would limit nobody.
  */
 export const PLATFORM_CAP_FACTOR = 4;

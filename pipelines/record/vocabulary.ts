@@ -30,8 +30,8 @@ export const ARCHIVE_SUBJECTS = ["liveness_probes", "mcp_probes", "grades", "mcp
 export type ArchiveSubject = (typeof ARCHIVE_SUBJECTS)[number];
 
 /**
- * What came when the payment proof of a paid and answered call was sent once more: the answer; a 402, as if nothing had
- * been paid; another refusal (4xx); anything else. There cannot be a second charge, since no new payment is signed.
+ * Results of sending the payment proof of a paid and answered call once more: the answer; a 402, as if nothing had been
+ * paid; another refusal (4xx); anything else. There is no second charge, since no new payment is signed.
  */
 export const RETRIES = ["answered", "asked_again", "refused", "failed"] as const;
 export type Retry = (typeof RETRIES)[number];
@@ -41,7 +41,7 @@ export type Method = (typeof METHODS)[number];
 
 /** Flags of a grade (verification-method.md section 7), in the order in which they are published. */
 export const FLAGS = [
-  // These two are only in answers to clients that show a payTo, where they come first; no card has them.
+  // These two are only in answers to clients that name a payTo, before all other flags. No card has them.
   "pay_to_unknown",
   "pay_to_differs",
   "took_the_money",
@@ -126,8 +126,8 @@ export type DefectCode = keyof typeof DEFECTS;
 
 /**
  * How a published card differs from the endpoint's card before it: the first of these values that applies
- * (docs/watchers.md). first: there was no earlier card. corrected: a correction of ours, or its withdrawal, was
- * published in between. figures: only numbers changed. The set may grow.
+ * (docs/watchers.md). first: there was no earlier card. corrected: one of our corrections, or the withdrawal of one,
+ * was published in between. figures: only numbers changed. The set may grow.
  */
 export const NOTICE_CHANGES = ["first", "corrected", "band", "tier", "flags", "figures"] as const;
 export type NoticeChange = (typeof NOTICE_CHANGES)[number];
@@ -138,7 +138,7 @@ export interface Defect {
   seenAt?: string | null;
 }
 
-/** A defect with its text from the table above. */
+/** Makes a defect with its text from {@link DEFECTS}. */
 export function defect(code: DefectCode, seenAt?: string): Defect {
   return seenAt === undefined ? { defect: code, says: DEFECTS[code] } : { defect: code, says: DEFECTS[code], seenAt };
 }

@@ -13,50 +13,50 @@ import { forEachYielding } from "../../infra/concurrency.ts";
 import { readColumns } from "./arrow-file.ts";
 import type { VolatileRow } from "./volatile.ts";
 
-const text = new Utf8();
+const textType = new Utf8();
 /** Counts and times are doubles, which hold integers below 2^53 exactly and are read back as plain numbers. */
-const number = new Float64();
-const texts = new List(new Field("item", text, false));
+const numberType = new Float64();
+const textListType = new List(new Field("item", textType, false));
 
 /** Columns in order. Reading a file that lacks one of them fails; other columns are ignored. */
 const COLUMNS: { [name in keyof VolatileRow]: DataType } = {
-  capability_id: text,
-  url: text,
-  method: text,
-  probes: number,
-  answered: number,
-  asked_for_payment: number,
-  last_state: text,
-  last_status: number,
-  first_seen: number,
-  last_seen: number,
-  price: text,
-  asset: text,
-  networks: texts,
-  unit: text,
-  pay_to: text,
-  asked_pay_to: text,
-  pay_tos: texts,
-  pay_tos_before: texts,
-  pay_tos_listed: texts,
-  protocols: texts,
-  networks_listed: texts,
-  distinct_prices: number,
-  paid_calls: number,
-  unserved: number,
-  unserved_since: number,
-  thefts: text,
-  retried: text,
-  retried_at: number,
-  payments: text,
-  observations_since: number,
-  withdrawn_since: number,
-  defects: text,
-  corrected: text,
-  request: text,
+  capability_id: textType,
+  url: textType,
+  method: textType,
+  probes: numberType,
+  answered: numberType,
+  asked_for_payment: numberType,
+  last_state: textType,
+  last_status: numberType,
+  first_seen: numberType,
+  last_seen: numberType,
+  price: textType,
+  asset: textType,
+  networks: textListType,
+  unit: textType,
+  pay_to: textType,
+  asked_pay_to: textType,
+  pay_tos: textListType,
+  pay_tos_before: textListType,
+  pay_tos_listed: textListType,
+  protocols: textListType,
+  networks_listed: textListType,
+  distinct_prices: numberType,
+  paid_calls: numberType,
+  unserved: numberType,
+  unserved_since: numberType,
+  thefts: textType,
+  retried: textType,
+  retried_at: numberType,
+  payments: textType,
+  observations_since: numberType,
+  withdrawn_since: numberType,
+  defects: textType,
+  corrected: textType,
+  request: textType,
 };
 const NAMES = Object.keys(COLUMNS) as (keyof VolatileRow)[];
-/** One empty list for all rows: most lists are empty, and a replica holds millions of rows. */
+/** The empty list that all rows share, since most lists are empty and a replica holds millions of rows. */
 const EMPTY_LIST: string[] = Object.freeze([]) as unknown as string[];
 
 /**
@@ -82,13 +82,13 @@ export function* readVolatileRows(bytes: Uint8Array): Generator<VolatileRow> {
     const row: Record<string, unknown> = {};
     for (const [name, column] of columns) {
       const value: unknown = column.get(i);
-      row[name] = COLUMNS[name] === texts ? listOf(value) : value;
+      row[name] = COLUMNS[name] === textListType ? toTextList(value) : value;
     }
     yield row as unknown as VolatileRow;
   }
 }
 
-function listOf(value: unknown): string[] {
+function toTextList(value: unknown): string[] {
   const list = [...((value ?? []) as Iterable<string>)];
   return list.length > 0 ? list : EMPTY_LIST;
 }

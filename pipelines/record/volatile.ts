@@ -3,9 +3,9 @@ import { PayeeBuyers } from "./bodies.ts";
 import type { HistoryNames } from "./history.ts";
 
 /**
- * A row of the volatile table, which holds what changes faster than a card, one row for each capability. Every few
- * seconds the lake's owner writes a further Arrow IPC file (`live/<partition>.<n>.arrow`) with the rows that changed,
- * and serving reads the new files. The table is not signed or proven, and mirrors do not copy it.
+ * A row of the volatile table. The table has one row for each capability, with the facts that change faster than a
+ * card. Every few seconds the lake's owner writes a further Arrow IPC file (`live/<partition>.<n>.arrow`) with the rows
+ * that changed, and serving reads the new files. The table is not signed or proven, and mirrors do not copy it.
  */
 export interface VolatileRow {
   capability_id: string;
@@ -16,7 +16,7 @@ export interface VolatileRow {
   asked_for_payment: number;
   /**
    * State of the newest handshake (HANDSHAKE_STATES in bodies.ts) and its HTTP status; both null before the first
-   * handshake, and where every handshake got readable terms.
+   * handshake, and if every handshake got readable terms.
    */
   last_state: string | null;
   last_status: number | null;
@@ -24,15 +24,15 @@ export interface VolatileRow {
   first_seen: number | null;
   last_seen: number | null;
   /**
-   * What the newest 402 asked, even where our wallets cannot pay it: price and asset of its first readable offer, else
-   * the first asset without a price; and every CAIP-2 network in the order of the offers.
+   * Price and asset of the first readable offer in the newest 402, even if our wallets cannot pay it; else the first
+   * asset without a price. `networks`: every CAIP-2 network, in the order of the offers.
    */
   price: string | null;
   asset: string | null;
   networks: string[];
-  /** `USD` where one unit of `asset` is a dollar. */
+  /** `USD` if one unit of `asset` is a dollar. */
   unit: string | null;
-  /** Payee of the offer that `price` is from. */
+  /** Payee of the offer whose price is `price`. */
   asked_pay_to: string | null;
   /** Payee of the offer that our own wallets would pay. */
   pay_to: string | null;
@@ -49,11 +49,11 @@ export interface VolatileRow {
   /** CAIP-2 networks of the newest listing that names any. */
   networks_listed: string[];
   distinct_prices: number;
-  /** Number of our paid calls (rows of kind 1), including those that grading leaves out. */
+  /** Number of our paid calls (rows of kind 1), including calls that grading leaves out. */
   paid_calls: number;
   /**
-   * How many of the paid calls settled, got no answer, were not paid back and are not withdrawn; and the time of the
-   * first of these, unix ms.
+   * Number of paid calls that settled, got no answer, were not paid back and are not withdrawn; and the time of the
+   * first such call, unix ms.
    */
   unserved: number;
   unserved_since: number | null;
@@ -63,12 +63,14 @@ export interface VolatileRow {
    */
   thefts: string | null;
   /**
-   * What came when a payment proof was last sent once more (RETRIES in vocabulary.ts), and when that was; null: it was
-   * not tried.
+   * Result of the last time that a payment proof was sent once more (RETRIES in vocabulary.ts), and its time; null if
+   * none was sent.
    */
   retried: string | null;
   retried_at: number | null;
-  /** Facts about payments that do not change the grade, as JSON text of {@link PaymentFacts}; null: none. */
+  /**
+   * Facts about payments that do not change the grade, as JSON text of {@link PaymentFacts}; null if there are none.
+   */
   payments: string | null;
   /** Observations newer than `computed_at` of the published headline card. */
   observations_since: number;
@@ -79,8 +81,8 @@ export interface VolatileRow {
   /** Corrections, disputes and reinstatements that are not in the tree yet, as JSON text of an array of {@link CorrectionRecord}. */
   corrected: string;
   /**
-   * What our free handshake sends besides method and url, as JSON text of {@link HandshakeRequest}; null: nothing; "":
-   * the text is too long to include.
+   * The parts of our free handshake besides method and url, as JSON text of {@link HandshakeRequest}; null if there are
+   * none; "" if the text is too long to include.
    */
   request: string | null;
 }
@@ -90,8 +92,8 @@ const SignedCounts = z.object({ present: z.int(), unread: z.int(), valid: z.int(
 /**
  * Facts that payments showed and that do not change the grade: signed offers of the newest 402; signed receipts of all
  * paid calls; the addresses that sent the most settlements, with the seconds from answer to block (0: the block was not
- * later; null: not known); the number of calls that were answered and never settled; and who else pays there, as last
- * read.
+ * later; null: not known); the number of calls that were answered and never settled; and the last reading of who else
+ * pays the payee.
  */
 const PaymentFacts = z.object({
   offers: SignedCounts.nullable(),
@@ -139,8 +141,8 @@ export function readThefts(text: string | null | undefined): Thefts {
 }
 
 /**
- * Our handshake request, where it has more than its method, its url and an empty object as its body; and the declared
- * schema of the input.
+ * Our handshake request, if it has more than a method, a url and an empty object as body; and the declared schema of
+ * the input.
  */
 const HandshakeRequest = z.strictObject({
   /** The url with the query of the declared example; for a url template, with its placeholders filled. */
@@ -179,10 +181,10 @@ export interface CorrectionRecord {
 export type Positions = Record<string, Record<string, number>>;
 
 /**
- * Is any position lower after than before? Then the log is another one. A partition that is missing in `after` counts
- * as lower.
+ * Is any position in `after` lower than in `before`? Then `after` is of another log. A partition that is missing in
+ * `after` counts as lower.
  */
-export const wentBack = (before: Positions, after: Positions): boolean =>
+export const isAnyPositionLower = (before: Positions, after: Positions): boolean =>
   Object.entries(before).some(([topic, parts]) =>
     Object.entries(parts).some(([part, next]) => (after[topic]?.[part] ?? -1) < next),
   );
@@ -199,7 +201,7 @@ export interface View {
   tree_size: number;
   /** Files of the volatile tables. If several files have a row of an endpoint, the row in the last file counts. */
   live: string[];
-  /** The volatile tables were made from the records below these offsets: {topic: {partition: next offset}}. */
+  /** Offsets below which all records are in the volatile tables: {topic: {partition: next offset}}. */
   positions: Positions;
   /** The charts' files; absent in older views. */
   history?: HistoryNames;

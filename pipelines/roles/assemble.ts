@@ -8,7 +8,7 @@ import { paidNetworks, railOn } from "../../infra/rails/networks.ts";
 import type { Rail, Wallets } from "../../infra/rails/rails.ts";
 import { originOf } from "../../infra/tree/checkpoint.ts";
 import { AskRunner } from "../1-observe/ask-runner.ts";
-import { shareHosts } from "../1-observe/hosts.ts";
+import { openHostShare } from "../1-observe/hosts.ts";
 import { createObserver, type Observer, type ObserverParts } from "../1-observe/observer.ts";
 import { parseCaps } from "../1-observe/plan/spend.ts";
 import type { Ingest } from "../2-ingest/ingest.ts";
@@ -20,25 +20,26 @@ import { archiveTrust, createArchivePlace } from "../5-archive/place.ts";
 import { Notifier } from "../6-notify/notifier.ts";
 import { PublishedTree } from "../published/reader.ts";
 import type { Memory } from "../record/memory.ts";
-import { classesOf } from "./classes.ts";
+import { openClasses } from "./classes.ts";
 import { foldFolderOf } from "./data-folder.ts";
 import { openIngest } from "./open-ingest.ts";
 import type { Parts } from "./parts.ts";
 import { Pipeline } from "./pipeline.ts";
 
-/** Wallets and control urls: from the settings of a deployment, or of the demo's own chain. */
-export interface Money {
+/** Wallets and control urls, from the settings of a deployment or from the demo's own chain. */
+export interface WalletParts {
   wallets: Wallets;
   controlUrls: readonly string[];
-  /** Base address of planted pages (default: that of the service). */
+  /** Address under which planted pages are served; default: the address of the service. */
   pagesAt?: string;
   /**
-   * Pauses (real ms) between reads of the chain after a paid call; a chain that mines at once needs only short ones.
+   * Pauses between searches for the settlement after a paid call, real ms. They can be short on a chain that mines at
+   * once.
    */
   settlePollMs?: readonly number[];
 }
 
-export interface Assembled {
+export interface MachineRoles {
   lake: Lake;
   memory: Memory;
   ingest: Ingest;
@@ -50,11 +51,15 @@ export interface Assembled {
   close(): Promise<void>;
 }
 
-/** Longest wait for probes in progress before their hosts are handed to another observer, real ms. */
-const RELEASE_MS = 60_000;
+/** Longest wait for running probes before their hosts are given to another observer, real ms. */
+const RELEASE_TIMEOUT_MS = 60_000;
 
 /** Makes the observer's configuration from settings, wallets and the money spent so far. */
-async function observerConfig({ config, secret }: Parts, lake: Lake, money: Money): Promise<ObserverParts["config"]> {
+async function observerConfig(
+  { config, secret }: Parts,
+  lake: Lake,
+  money: WalletParts,
+): Promise<ObserverParts["config"]> {
   const [spent] = await lake.all<{ micro: bigint }>(sql("queries/spending:ever"));
   return {
     producer: "touchstone/1",
@@ -62,35 +67,35 @@ async function observerConfig({ config, secret }: Parts, lake: Lake, money: Mone
     caps: parseCaps(config.spend),
     spentBefore: spent?.micro ?? 0n,
     hostsAtOnce: config.observe.hosts_at_once,
-    payeesPerLook: config.observe.payees_per_hour,
+    payeesPerRead: config.observe.payees_per_hour,
     secret,
     ...(money.settlePollMs ? { settlePollMs: money.settlePollMs } : {}),
   };
 }
 
 /**
- * Opens all roles of the pipeline over one set of parts and recovers them: the lake is loaded up to the end of the log,
- * and payments that an earlier process left without a result are recorded as our own fault.
- * @param ownership this observer's share of the hosts, where several observers divide them; it is closed with the rest
+ * Opens all roles of the pipeline over one set of parts and recovers them: it loads everything that the log holds into
+ * the lake, and records payments that an earlier process left open as our own fault.
+ * @param ownership this observer's share of the hosts, if several observers share them; closed by `close`
  */
 export async function assemble(
   parts: Parts,
   clock: Clock,
-  money: Money,
+  money: WalletParts,
   onAck?: (eventIds: readonly string[]) => void,
   ownership?: Ownership,
-): Promise<Assembled> {
+): Promise<MachineRoles> {
   const { config, log, privateStore, publicStore, keys, egress, logger, metrics } = parts;
   const { lake, ingest } = await openIngest(parts, clock);
   let askRunner: AskRunner | null = null;
   const catchUp = () => ingest.pass();
-  const release = async () => askRunner?.waitUntilIdle(RELEASE_MS);
-  const shared = ownership && (await shareHosts({ log, ownership, logger, catchUp, release }));
+  const release = async () => askRunner?.waitUntilIdle(RELEASE_TIMEOUT_MS);
+  const shared = ownership && (await openHostShare({ log, ownership, logger, catchUp, release }));
   const networks = paidNetworks(config);
   const rail = railOn(networks, createNetworkGuard(networks));
   const memory = createMemory(lake);
   await ingest.pass();
-  const classes = classesOf(parts, clock, { ...money, network: networks[0]! });
+  const classes = openClasses(parts, clock, { ...money, network: networks[0]! });
   const observer = createObserver({
     ...{ log, egress, rail, wallets: money.wallets, clock, memory, logger, metrics, classes: classes.of },
     config: await observerConfig(parts, lake, money),
@@ -103,14 +108,15 @@ export async function assemble(
   const publisher = createPublisher({
     ...{ privateStore, publicStore, signers: keys, clock, origin, partitions: log.partitions, logger, metrics },
     chainTime: chainTimeReader(rail, logger),
-    // Once a checkpoint has the line of simulated time every later one has it, also after a start in real time.
+    // After a checkpoint with the line of simulated time, every later checkpoint has that line, also after a start in
+    // real time.
     simulatedTime: clock.simulated,
     witnesses: witnessesOf(config, { clock, logger, metrics }),
   });
-  // Where several observers share the work, another process publishes.
+  // An observer that shares the hosts with others publishes nothing.
   if (!shared) {
     await publisher.start();
-    // The first leaf of every log, so that readers have the keys before the first signature.
+    // The keys are the first leaf of every log, so that readers have them before the first signature.
     await publisher.publishKeys(keysDocument(keys.ring));
   }
   askRunner = new AskRunner({

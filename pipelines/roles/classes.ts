@@ -16,11 +16,11 @@ import { NoRegister, Register } from "../register/register.ts";
 import type { Parts } from "./parts.ts";
 
 /**
- * Opens what class questions are made from on this machine: the operator's file, and sources for answers that cannot be
- * computed. Pages are planted only where others can reach our own address.
- * @throws ConfigError for a file of classes or a price reference that cannot be used
+ * Opens the parts from which questions of classes are made on this machine: the operator's file, and sources of answers
+ * that cannot be computed. Pages are planted only if others can fetch our own address.
+ * @throws ConfigError for a file of classes or a reference that cannot be used
  */
-export function classesOf(
+export function openClasses(
   parts: Pick<Parts, "config" | "egress" | "pages">,
   clock: Clock,
   { network, pagesAt }: { network: Network; pagesAt?: string },
@@ -33,22 +33,22 @@ export function classesOf(
   }
   const register = new Register({ path: registerPath(config.data_dir), clock: systemClock, memoryLimit: "128MB" });
   const sources: Sources = {
-    ...(pages && egress.validate(base).ok ? { page: pageSource(base, pages, clock) } : {}),
-    block: blockSource(network.rpcUrls, network.id),
-    ...(reference ? { price: priceSource(egress, reference) } : {}),
-    company: companySource(register),
+    ...(pages && egress.validate(base).ok ? { page: createPageSource(base, pages, clock) } : {}),
+    block: createBlockSource(network.rpcUrls, network.id),
+    ...(reference ? { price: createPriceSource(egress, reference) } : {}),
+    company: createCompanySource(register),
   };
   const maps = config.classes_file === null ? NO_CLASS_MAPS : readClassMaps(config.classes_file);
   return { of: { maps, sources }, close: () => register.close() };
 }
 
 /**
- * Opens what a machine that sells needs to find the right answers to buyers' inputs: the operator's file, and the
- * sources of {@link classesOf}.
- * @param pages the secret of planted pages; null: none are planted
+ * Opens the parts with which right answers to buyers' own questions are found, on a machine that sells: the operator's
+ * file, and the sources of {@link openClasses}.
+ * @param pages secret from which planted pages are derived; null if there is none
  * @throws ConfigError for a file of classes that cannot be used
  */
-export function truthsOf(
+export function openTruths(
   { config, egress }: Pick<Parts, "config" | "egress">,
   clock: Clock,
   { network, pages, pagesAt }: { network: Network; pages: Uint8Array | null; pagesAt?: string },
@@ -61,8 +61,8 @@ export function truthsOf(
       const page = pages && url.startsWith(base) ? plantedPage(pages, url.slice(base.length), clock.now()) : null;
       return page && factsOf(page);
     },
-    block: finalBlock(network.rpcUrls, network.id),
-    ...(reference ? { price: priceSource(egress, reference) } : {}),
+    block: createFinalBlockReader(network.rpcUrls, network.id),
+    ...(reference ? { price: createPriceSource(egress, reference) } : {}),
     company: (lei) =>
       firstRow<{ name: string }>(register, sql("register/search:named"), { lei }).then((row) => row?.name ?? null),
   };
@@ -71,10 +71,10 @@ export function truthsOf(
 }
 
 /**
- * A source of planted pages. Observers and serving share `secret`.
+ * Creates a source of planted pages. Observers and serving share `secret`.
  * @param base address of the service, without a slash at its end
  */
-export const pageSource =
+export const createPageSource =
   (base: string, secret: Uint8Array, clock: Pick<Clock, "now">): NonNullable<Sources["page"]> =>
   (seed) => {
     const at = clock.now();
@@ -82,11 +82,11 @@ export const pageSource =
     return { url: `${base}/p/${token}`, facts: factsOf(plantedPage(secret, token, at)!) };
   };
 
-/** Most blocks below the last final block that a question may ask about; nodes drop older ones. */
+/** Most blocks below the last final block about which a question may ask, since nodes drop older blocks. */
 const MAX_BLOCK_DEPTH = 10_000;
 
-/** A source of blocks from these nodes, at heights that they call final. */
-function blockSource(rpcUrls: readonly string[], network: string): NonNullable<Sources["block"]> {
+/** Creates a source of final blocks of the chain of these nodes. */
+function createBlockSource(rpcUrls: readonly string[], network: string): NonNullable<Sources["block"]> {
   const reader = createReader(rpcUrls);
   return async (seed) => {
     const final = Number((await reader.getBlock({ blockTag: "finalized" })).number);
@@ -97,8 +97,11 @@ function blockSource(rpcUrls: readonly string[], network: string): NonNullable<S
   };
 }
 
-/** Reads a block that these nodes call final and still store; null for any other height. */
-function finalBlock(rpcUrls: readonly string[], network: string): NonNullable<TruthParts["sources"]["block"]> {
+/** Creates a reader of final blocks by number; null for a block that is not final, or too old for these nodes. */
+function createFinalBlockReader(
+  rpcUrls: readonly string[],
+  network: string,
+): NonNullable<TruthParts["sources"]["block"]> {
   const reader = createReader(rpcUrls);
   return async (number) => {
     const final = Number((await reader.getBlock({ blockTag: "finalized" })).number);
@@ -108,14 +111,19 @@ function finalBlock(rpcUrls: readonly string[], network: string): NonNullable<Tr
   };
 }
 
-/** A source of reference prices: its url, with `{base}` and `{quote}`, and the place of the price in its answer. */
+/** A reference of prices: its url, with `{base}` and `{quote}`, and the JSON pointer of the price in its answer. */
 interface PriceReference {
   url: string;
   answer: string;
 }
 
-/** Reads prices from the reference that the operator chose; null where it has none for a pair. */
-function priceSource(egress: Pick<Egress, "fetch">, { url, answer }: PriceReference): NonNullable<Sources["price"]> {
+/**
+ * Creates a source of prices from the reference that the operator chose; null if the reference has no price for a pair.
+ */
+function createPriceSource(
+  egress: Pick<Egress, "fetch">,
+  { url, answer }: PriceReference,
+): NonNullable<Sources["price"]> {
   return async (base, quote) => {
     const at = url.replaceAll("{base}", encodeURIComponent(base)).replaceAll("{quote}", encodeURIComponent(quote));
     const headers = { accept: "application/json" };
@@ -126,8 +134,10 @@ function priceSource(egress: Pick<Egress, "fetch">, { url, answer }: PriceRefere
   };
 }
 
-/** Reads companies from the register that the operator has imported; null where there is no register. */
-const companySource =
+/**
+ * Creates a source of rows of the register of companies that the operator has imported; null if there is no register.
+ */
+const createCompanySource =
   (register: Register): NonNullable<Sources["company"]> =>
   async (seed) => {
     const draws = new RandomDraws(seed);

@@ -6,8 +6,8 @@ import type { FoldFolder } from "../../infra/log/fold-file.ts";
 import type { Log } from "../../infra/log/log.ts";
 import type { Logger } from "../../infra/telemetry.ts";
 
-/** Folders of a data folder, in one place. */
-export const dataFolders = (dataDir: string) => ({
+/** Returns the paths inside a data folder. */
+export const foldersOf = (dataDir: string) => ({
   keys: join(dataDir, "keys"),
   log: join(dataDir, "log"),
   private: join(dataDir, "private"),
@@ -21,27 +21,31 @@ export const dataFolders = (dataDir: string) => ({
   wallets: join(dataDir, "wallets"),
 });
 
-/** Folder in which this machine stores its folds of a log. */
+/** Returns the folder in which this machine stores its folds of a log. */
 export const foldFolderOf = (config: Pick<Config, "data_dir">, log: Pick<Log, "id">, logger: Logger): FoldFolder => ({
-  ...{ dir: dataFolders(config.data_dir).folds, logId: () => log.id, logger },
+  ...{ dir: foldersOf(config.data_dir).folds, logId: () => log.id, logger },
 });
 
-/** Folder of the wallets in these settings. */
+/** Returns the folder of the wallets of these settings. */
 export const walletsFolderOf = ({ wallets, data_dir }: Pick<Config, "wallets" | "data_dir">): string =>
-  wallets.dir ?? dataFolders(data_dir).wallets;
+  wallets.dir ?? foldersOf(data_dir).wallets;
 
-/** Name of the observer's secret, which is kept beside the keys. */
+/** Name of the observer's secret, which is stored beside the keys. */
 export const OBSERVER_SECRET = "observer";
 /** Name of the secret from which the content of planted pages is computed, by observers and by serving replicas. */
 export const PAGES_SECRET = "pages";
 
-/** Makes keys and secrets in the data folder unless they exist. @returns false when the keys existed already */
+/**
+ * Makes keys and secrets in the data folder if there are none.
+ * @returns false if the keys existed already
+ */
 export function makeKeys(dataDir: string, validFrom: Date): boolean {
-  const dir = dataFolders(dataDir).keys;
+  const dir = foldersOf(dataDir).keys;
   // An older data folder lacks the secret of planted pages.
   makeSecret(dir, PAGES_SECRET);
   if (hasKeyring(dir)) return false;
-  // The keyring is written last: a folder with a keyring has its secrets, so the next start repairs a crash in between.
+  // The keyring is written last, so a folder with a keyring has its secret. After a crash in between, the next start
+  // makes the missing keyring.
   makeSecret(dir, OBSERVER_SECRET);
   createKeyring(dir, validFrom);
   return true;

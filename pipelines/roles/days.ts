@@ -1,11 +1,14 @@
 import type { Lake } from "../../infra/lake/duckdb.ts";
 import { addEvidence, type EvidenceReport, MAX_DAYS_AT_ONCE } from "../5-archive/evidence.ts";
-import type { FiledReport, Scratch } from "./protocol/file-archive.ts";
+import type { FiledReport, PrinterEngine } from "./protocol/file-archive.ts";
 import type { OwnArchive } from "./protocol/own-archive.ts";
 import type { Owner } from "./protocol/owner.ts";
 import type { Filing, Publishing } from "./protocol/publishing.ts";
 
-/** Most rounds in one call, so that it ends when many days are due, as after a long outage; the next call does the rest. */
+/**
+ * Most rounds in one call, so that the call ends even if many days are due after a long outage. The next call does the
+ * rest.
+ */
 const MAX_ROUNDS = 64;
 
 export interface ArchiveReport extends FiledReport {
@@ -13,7 +16,7 @@ export interface ArchiveReport extends FiledReport {
   removed: number;
 }
 
-/** Closes days until none is left, where one process is owner of all partitions and publisher. */
+/** Closes days until none is left, in a process that is both owner of all partitions and publisher. */
 export async function closeDays(owner: Owner, publishing: Publishing, now: Date): Promise<EvidenceReport> {
   const report: EvidenceReport = { days: [], files: 0, rows: 0 };
   for (let n = 0; n < MAX_ROUNDS; n++) {
@@ -25,7 +28,9 @@ export async function closeDays(owner: Owner, publishing: Publishing, now: Date)
   return report;
 }
 
-/** Files, publishes and removes days from the lake until none is left; docs/archive.md. */
+/**
+ * Archives days, publishes their files and removes their rows from the lake, until no day is left (docs/archive.md).
+ */
 export async function archiveDays(
   { owner, publishing, filing }: { owner: Owner; publishing: Publishing; filing: Filing },
   now: Date,
@@ -33,7 +38,7 @@ export async function archiveDays(
 ): Promise<ArchiveReport> {
   const report: ArchiveReport = { days: [], files: 0, rows: 0, removed: 0 };
   for (let n = 0; n < MAX_ROUNDS; n++) {
-    // Evidence comes first: a row may be deleted from the lake only once the evidence has it.
+    // The evidence is published first, since a row may leave the lake only once the evidence has it.
     await closeDays(owner, publishing, now);
     report.removed += (await owner.archive(now, more)).removed;
     const { days, files, rows } = await publishing.archive(filing);
@@ -46,7 +51,7 @@ export async function archiveDays(
 }
 
 /** Makes a printer of archive lines from an open lake. Closing the printer does not close the lake. */
-export const createPrinter = (lake: Lake) => async (): Promise<Scratch> => ({
+export const createPrinter = (lake: Lake) => async (): Promise<PrinterEngine> => ({
   workDir: lake.workDir,
   batches: (text, params) => lake.batches(text, params),
   close: async () => undefined,

@@ -6,7 +6,7 @@ import { ENVELOPE_VERSION } from "../record/envelope.ts";
 import { STORE_FORM } from "./record-identity.ts";
 
 /** A private storage format, which no other program reads, and how its versions are handled. */
-export interface PrivateForm {
+export interface PrivateFormat {
   what: string;
   /** Where the data are stored, relative to the data folder unless in a bucket or a cluster. */
   where: string;
@@ -18,29 +18,29 @@ export interface PrivateForm {
   newer: string;
 }
 
-const REFUSED = "refused at start, code 7";
+const REFUSED_AT_START = "refused at start, code 7";
 const REBUILT_FROM_LOG = "passed over, and its topic folded anew from the log";
 
 /**
- * Private storage formats of log, stores, lake and folds. Wallets, keyring, settings, register and mirror state have no
- * version number yet. Published formats (leaves, tiles, cards, files of archive and evidence) are not listed, since
- * they never change. A change of a format raises its number and describes here how older data are converted;
- * test/pipelines/roles/forms.test.ts fails for a format that changed without that.
+ * Private forms of log, stores, lake and folds. Wallets, keyring, settings, register and mirror state have no number
+ * yet. Published forms (leaves, tiles, cards, files of archive and evidence) are not listed: they never change. A
+ * change of a form must raise its number and describe here how the older form is converted.
+ * test/pipelines/roles/forms.test.ts fails for a form that changed without this.
  */
-export const FORMS: readonly PrivateForm[] = [
+export const PRIVATE_FORMATS: readonly PrivateFormat[] = [
   {
     what: "log of one machine",
     where: "log/log.sqlite",
     number: { member: "PRAGMA user_version", now: LOG_FORMAT },
     older: "touchstone migrate, in one transaction (from 1 on)",
-    newer: REFUSED,
+    newer: REFUSED_AT_START,
   },
   {
     what: "identity of a log in Kafka",
     where: "topic PREFIX.log",
     number: { member: "v", now: 1 },
     older: "there is none",
-    newer: REFUSED,
+    newer: REFUSED_AT_START,
   },
   {
     what: "records of the log",
@@ -54,14 +54,14 @@ export const FORMS: readonly PrivateForm[] = [
     where: "private/record.json",
     number: { member: "v", now: STORE_FORM },
     older: "as it is: a store without the mark gets it at the next start",
-    newer: REFUSED,
+    newer: REFUSED_AT_START,
   },
   {
     what: "generations",
     where: "private/generation/",
     number: { member: "v", now: 1 },
     older: "there is none",
-    newer: REFUSED,
+    newer: REFUSED_AT_START,
   },
   {
     what: "runs and refusals",
@@ -82,7 +82,7 @@ export const FORMS: readonly PrivateForm[] = [
     where: "orders/record.json",
     number: { member: "v", now: STORE_FORM },
     older: "as it is: a store without the mark gets it at the next start; bodies and answers are the bytes themselves",
-    newer: REFUSED,
+    newer: REFUSED_AT_START,
   },
   {
     what: "lake",

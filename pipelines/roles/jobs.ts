@@ -7,7 +7,7 @@ export type Role = "machine" | "observer" | "owner" | "publisher";
 
 interface JobRow extends Partial<Record<Role, string>> {
   job: string;
-  /** Jobs of one queue never run at the same time in a process; a job whose queue is taken waits its turn. */
+  /** Jobs of one queue never run at the same time in a process. A job whose queue is busy waits for its turn. */
   queue: "record" | "observe" | "asks" | "budget" | "notify" | "intake" | "buyers";
 }
 
@@ -16,8 +16,8 @@ interface JobRow extends Partial<Record<Role, string>> {
  * job is defined by the role. The timer persists nothing and does not catch up on missed runs: a job reads what is durable
  * (plans, runs, positions, leaves) and does what is left, so the next run makes up for a missed one.
  */
-const JOBS = [
-  // Reads what other processes wrote that an observer needs: listings, asks, settlements.
+const JOB_TABLE = [
+  // An observer reads what other processes wrote: listings, asks, settlements.
   { job: "follow", queue: "record", observer: "*/30 * * * * *" },
   { job: "grade", queue: "record", machine: "*/10 * * * * *" },
   { job: "own", queue: "record", owner: "*/10 * * * * *" },
@@ -28,7 +28,7 @@ const JOBS = [
   { job: "volatile", queue: "record", machine: "8,18,28,38,48,58 * * * * *", owner: "6,16,26,36,46,56 * * * * *" },
   { job: "tables", queue: "record", publisher: "9,19,29,39,49,59 * * * * *" },
   { job: "settlements", queue: "observe", machine: "30 * * * * *", observer: "30 * * * * *" },
-  // The active publisher signs often, so that those that wait know it is alive (protocol/standby.ts).
+  // The active publisher signs often, so that waiting publishers know that it is alive (protocol/standby.ts).
   { job: "checkpoint", queue: "record", machine: "0 */9 * * * *", publisher: "*/10 * * * * *" },
   { job: "plan", queue: "record", machine: "0 50 23 * * *", observer: "0 50 23 * * *" },
   { job: "plans", queue: "record", publisher: "30 * * * * *" },
@@ -37,8 +37,8 @@ const JOBS = [
   { job: "index", queue: "record", machine: "0 3 * * * *", publisher: "0 3 * * * *" },
   { job: "evidence", queue: "record", machine: "0 7 * * * *", owner: "0 5 * * * *", publisher: "15 * * * * *" },
   {
-    // A run without work takes one or two queries. An owner deletes rows soon after the publisher has filed them; an
-    // observer, whose lake is read for payments only, within the hour.
+    // A run without work costs a query or two, so this job runs often: rows leave an owner's lake soon after the
+    // publisher has archived them, and an observer's lake within the hour.
     job: "archive",
     queue: "record",
     machine: "0 30 3 * * *",
@@ -47,9 +47,9 @@ const JOBS = [
     publisher: "45 * * * * *",
   },
   { job: "history", queue: "record", machine: "0 4 * * * *", owner: "0 4 * * * *" },
-  // It has a separate queue, so that a slow node delays no other job.
+  // This job has its own queue, so that a slow node delays no other job.
   { job: "buyers", queue: "buyers", machine: "50 35 * * * *", observer: "50 35 * * * *" },
-  // These depend on other hosts and may take minutes, so they have a queue of their own.
+  // These two jobs depend on other hosts and may take minutes, so they share a separate queue.
   { job: "intake", queue: "intake", machine: "0 20 */6 * * *", observer: "0 20 */6 * * *" },
   { job: "resume", queue: "intake", machine: "40 */5 * * * *", observer: "40 */5 * * * *" },
   { job: "garbage", queue: "record", machine: "0 40 4 * * *", publisher: "0 40 4 * * *" },
@@ -57,12 +57,12 @@ const JOBS = [
 ] as const satisfies readonly JobRow[];
 
 /** Names of the jobs of a role. */
-export type JobName<R extends Role> = Extract<(typeof JOBS)[number], Record<R, string>>["job"];
+export type JobName<R extends Role> = Extract<(typeof JOB_TABLE)[number], Record<R, string>>["job"];
 
 /** A job of a role: its cron times, its queue, and the function to run. */
 export interface Job<Parts> {
   name: string;
-  cadence: string;
+  cronTimes: string;
   queue: string;
   run: (parts: Parts) => Promise<unknown>;
 }
@@ -72,7 +72,7 @@ export function jobsOf<R extends Role, Parts>(
   role: R,
   works: Readonly<Record<JobName<R>, (parts: Parts) => Promise<unknown>>>,
 ): readonly Job<Parts>[] {
-  const rows: readonly JobRow[] = JOBS;
+  const rows: readonly JobRow[] = JOB_TABLE;
   return rows.flatMap(({ job, queue, [role]: cadence }) =>
     cadence === undefined ? [] : [{ name: job, queue, cadence, run: works[job as JobName<R>] }],
   );
@@ -80,20 +80,20 @@ export function jobsOf<R extends Role, Parts>(
 
 export interface RunningJobs {
   /** Runs a job now, in its queue; resolves when the job has ended, also after a failure. */
-  now(name: string): Promise<void>;
+  runNow(name: string): Promise<void>;
   /** Starts no further job; resolves when the running jobs have ended. */
   stop(): Promise<void>;
 }
 
-/** Number of future runs among which the longest pause is searched. */
-const RUNS_AHEAD = 25;
+/** Number of future runs that are compared to find the longest pause between two. */
+const RUNS_COMPARED = 25;
 
-/** Unix seconds of the machine's clock, which Prometheus compares with, also when the record is in simulated time. */
-const nowS = (): number => systemClock.now().getTime() / 1000;
+/** Returns unix seconds of the machine's clock, which Prometheus uses too, even if the record's time is simulated. */
+const unixSeconds = (): number => systemClock.now().getTime() / 1000;
 
-/** The longest pause between the next runs of a task, s. */
-function periodS(task: ReturnType<typeof cron.schedule>): number {
-  const runs = task.getNextRuns(RUNS_AHEAD).map((run) => run.getTime());
+/** Returns the longest pause between the next runs of a task, seconds. */
+function longestPauseSeconds(task: ReturnType<typeof cron.schedule>): number {
+  const runs = task.getNextRuns(RUNS_COMPARED).map((run) => run.getTime());
   return Math.max(...runs.slice(1).map((run, i) => run - runs[i]!)) / 1000;
 }
 
@@ -113,7 +113,7 @@ export function runJobs<Parts extends { logger: Logger; metrics: Metrics }>(
       try {
         await job.run(parts);
         metrics.count("touchstone_jobs_total", { job_name, result: "done" });
-        metrics.gauge("touchstone_job_last_done_seconds", nowS(), { job_name });
+        metrics.gauge("touchstone_job_last_done_seconds", unixSeconds(), { job_name });
       } catch (error) {
         metrics.count("touchstone_jobs_total", { job_name, result: "failed" });
         logger.error({ err: error, job: job.name }, "a job failed; it is run again at its next time");
@@ -123,14 +123,16 @@ export function runJobs<Parts extends { logger: Logger; metrics: Metrics }>(
     queues.set(job.queue, turn);
     return turn;
   };
-  const tasks = jobs.map((job) => cron.schedule(job.cadence, () => run(job), { noOverlap: true, timezone: "Etc/UTC" }));
+  const tasks = jobs.map((job) =>
+    cron.schedule(job.cronTimes, () => run(job), { noOverlap: true, timezone: "Etc/UTC" }),
+  );
   for (const [i, { name: job_name }] of jobs.entries()) {
     for (const result of ["done", "failed"] as const) metrics.count("touchstone_jobs_total", { job_name, result }, 0);
-    metrics.gauge("touchstone_job_last_done_seconds", nowS(), { job_name });
-    metrics.gauge("touchstone_job_period_seconds", periodS(tasks[i]!), { job_name });
+    metrics.gauge("touchstone_job_last_done_seconds", unixSeconds(), { job_name });
+    metrics.gauge("touchstone_job_period_seconds", longestPauseSeconds(tasks[i]!), { job_name });
   }
   return {
-    async now(name) {
+    async runNow(name) {
       for (const job of jobs) if (job.name === name) await run(job);
     },
     async stop() {

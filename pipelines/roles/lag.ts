@@ -13,8 +13,8 @@ export function forgetLag(lost: readonly number[], metrics: Metrics): void {
 }
 
 /**
- * Counts, by partition, the records that the log has and the lake lacks, over all ingested topics, and sets the gauge
- * of each topic and partition. Log and lake are read one after the other, so a figure may be off by the records in
+ * Counts the records of all ingested topics that the log has and the lake lacks, by partition, and sets the gauge of
+ * each topic and partition. Log and lake are read one after the other, so a figure may be off by the records in
  * between.
  */
 export async function measureLag(

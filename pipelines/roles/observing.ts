@@ -2,7 +2,7 @@ import type { PublishedFold } from "../published/fold.ts";
 import type { DayPlan } from "../record/plan.ts";
 import { addDays, dayOf } from "../record/time.ts";
 import { type Job, jobsOf } from "./jobs.ts";
-import { OBSERVING_JOBS, type ObserveDay, type Running, type ScheduleParts, startSchedule } from "./schedule.ts";
+import { OBSERVER_WORK, type ObserveDay, type Running, type ScheduleParts, startSchedule } from "./schedule.ts";
 
 /** The parts of one of several observers. It publishes nothing and follows the public store. */
 export interface ObservingParts extends ScheduleParts {
@@ -13,41 +13,41 @@ export interface ObservingParts extends ScheduleParts {
   watch?: (jobs: readonly Job<ObservingParts>[]) => readonly Job<ObservingParts>[];
 }
 
-/** Pause before the commitment to a plan is looked for again, ms. */
-const RETRY_MS = 5_000;
+/** Pause before the published commitment to a plan is read again, ms. */
+const RETRY_PAUSE_MS = 5_000;
 
 /** The jobs of one of several observers, which neither grades nor publishes. */
 export const OBSERVER_JOBS = jobsOf<"observer", ObservingParts>("observer", {
-  ...OBSERVING_JOBS,
+  ...OBSERVER_WORK,
   follow: ({ pipeline }) => pipeline.ingest(),
   plan: ({ pipeline, clock }) => drawPlan(pipeline, addDays(dayOf(clock.now()), 1)),
   budget: async ({ pipeline, followed }) => pipeline.budget(await followed.current()),
   archive: async ({ pipeline, followed }) => pipeline.evictArchived((await followed.current()).archive),
 });
 
-/** Draws the plan of a day, after reading the log so that the other observers' spending counts. */
+/** Reads the log, so that the spending of other observers counts, and then draws the plan of a day. */
 async function drawPlan(pipeline: ScheduleParts["pipeline"], day: string): Promise<DayPlan> {
   await pipeline.ingest();
-  return pipeline.drawPlan(day);
+  return pipeline.getOrDrawPlan(day);
 }
 
 /**
- * Waits until the publisher has published the commitment to the plan of a day, and returns the plan. No call is made
+ * Waits until the publisher has committed to the plan of a day in public, and returns the plan. No endpoint is called
  * before that, so that a plan cannot be changed after its first results.
- * @throws what `signal` was aborted with
+ * @throws the reason of `signal` when it is aborted
  */
-export async function committedPlan(parts: ObservingParts, day: string, signal: AbortSignal): Promise<DayPlan> {
+export async function waitForCommittedPlan(parts: ObservingParts, day: string, signal: AbortSignal): Promise<DayPlan> {
   const { pipeline, followed, clock, logger } = parts;
   parts.onPlan?.(day, false);
   const plan = await drawPlan(pipeline, day);
-  for (let warned = false; ; warned = true) {
+  for (let isLogged = false; ; isLogged = true) {
     const { schedules } = await followed.current();
     if (schedules.get(day)?.salt_hash === plan.salt_hash) {
       parts.onPlan?.(day, true);
       return plan;
     }
-    if (!warned) logger.warn({ day }, "nobody is called before the commitment to the plan is published");
-    await clock.sleep(RETRY_MS, signal);
+    if (!isLogged) logger.warn({ day }, "nobody is called before the commitment to the plan is published");
+    await clock.sleep(RETRY_PAUSE_MS, signal);
   }
 }
 
@@ -68,7 +68,7 @@ export function startObserving(parts: ObservingParts): Running {
   };
   return startSchedule(parts, {
     jobs: parts.watch?.(OBSERVER_JOBS) ?? OBSERVER_JOBS,
-    planOf: (day, signal) => committedPlan(parts, day, signal),
+    planOf: (day, signal) => waitForCommittedPlan(parts, day, signal),
     observe,
   });
 }

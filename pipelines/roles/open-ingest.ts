@@ -8,7 +8,7 @@ import { INGEST_TABLES, LAKE_FORM } from "../2-ingest/load.ts";
 import { archivedMarker } from "../5-archive/follow.ts";
 import { archiveTrust, readArchiveFold } from "../5-archive/place.ts";
 import type { ArchiveFold } from "../published/fold.ts";
-import { dataFolders } from "./data-folder.ts";
+import { foldersOf } from "./data-folder.ts";
 import type { Parts } from "./parts.ts";
 
 /** An open lake, and the ingest that loads it. */
@@ -23,29 +23,31 @@ const lakeSettingsOf = ({ memory_limit: memoryLimit, threads }: Config["lake"]) 
 });
 
 /**
- * Deletes a lake that has another form than this version's. The next open makes a new one and loads it from the segments.
- * @param newer delete a lake of a newer version too @returns the form it had; null: no lake, or this version's form
- * @throws LakeForm when a lake of a newer version is left alone; LakeBusy
+ * Deletes a lake whose format is not that of this version. The next open makes a new lake and loads it from the
+ * segments.
+ * @param alsoNewer true to delete a lake of a newer version too
+ * @returns the error with the deleted lake's version; null if there was no lake, or a lake of this version
+ * @throws LakeForm if a lake of a newer version was not deleted; LakeBusy
  */
-export async function dropOtherLake(
+export async function deleteLakeOfOtherForm(
   config: Pick<Config, "data_dir" | "lake">,
-  newer: boolean,
+  alsoNewer: boolean,
 ): Promise<LakeForm | null> {
-  const path = dataFolders(config.data_dir).lake;
+  const path = foldersOf(config.data_dir).lake;
   if (!existsSync(path)) return null;
   try {
     await (await openLake(path, lakeSettingsOf(config.lake))).close();
     return null;
   } catch (error) {
-    if (!(error instanceof LakeForm) || ((error.found ?? 0) > error.form && !newer)) throw error;
+    if (!(error instanceof LakeForm) || ((error.found ?? 0) > error.form && !alsoNewer)) throw error;
     for (const end of ["", ".wal"]) rmSync(`${path}${end}`, { force: true });
     return error;
   }
 }
 
 /**
- * Opens what ingest, redrive, rebuild and gap need, for every partition and a process that has the keys. Reads nothing
- * yet.
+ * Opens lake and ingest of all partitions, for the commands ingest, redrive, rebuild and gap, in a process that has the
+ * keys. Reads nothing yet.
  */
 export function openIngest(parts: Parts, clock: Clock): Promise<OpenIngest> {
   const trust = archiveTrust(originOf(parts.config.base_url), parts.keys);
@@ -53,8 +55,9 @@ export function openIngest(parts: Parts, clock: Clock): Promise<OpenIngest> {
 }
 
 /**
- * {@link openIngest} for a process that follows the public log already.
- * @param archived what that log lists of the archive; read when partitions are loaded that the lake did not hold
+ * Opens lake and ingest in a process that already follows the public log.
+ * @param archived returns the archive that the public log lists; called when partitions are loaded that the lake did
+ * not have
  * @param partitions partitions to begin with (default: all)
  */
 export async function openIngestOf(
@@ -68,8 +71,8 @@ export async function openIngestOf(
   }: Pick<Parts, "config" | "log" | "privateStore" | "clock" | "logger" | "metrics">,
   archived: () => Promise<ArchiveFold>,
   partitions?: readonly number[],
-): Promise<OpenIngest> {
-  const lake = await openLake(dataFolders(config.data_dir).lake, lakeSettingsOf(config.lake));
+): Promise<Ingesting> {
+  const lake = await openLake(foldersOf(config.data_dir).lake, lakeSettingsOf(config.lake));
   const ownHosts = [new URL(config.base_url).host];
   const given = { ownHosts, moved: archivedMarker(archived), ...(partitions && { partitions }) };
   const ingest = createIngest({ log, privateStore, lake, clock, logger, metrics, ...given });

@@ -23,7 +23,7 @@ import { originOf } from "../../infra/tree/checkpoint.ts";
 import { egressLimits } from "../1-observe/queue.ts";
 import { CHECKPOINT } from "../published/objects.ts";
 import { LOG_TOPICS } from "../record/topics.ts";
-import { dataFolders, OBSERVER_SECRET, PAGES_SECRET } from "./data-folder.ts";
+import { foldersOf, OBSERVER_SECRET, PAGES_SECRET } from "./data-folder.ts";
 import {
   checkRecord,
   knownLogOf,
@@ -43,7 +43,7 @@ export interface Parts {
   keys: Keys;
   /** The secret from which known answers, wallets and opaque names are derived. */
   secret: Buffer;
-  /** The secret from which planted pages are derived; null: none are planted. */
+  /** The secret from which planted pages are derived; null if no page is planted. */
   pages: Buffer | null;
   egress: Egress;
   logger: Logger;
@@ -52,8 +52,7 @@ export interface Parts {
 }
 
 /**
- * Reads the secret of planted pages; null when the operator provided none, and then this machine plants and serves no
- * pages.
+ * Reads the secret of planted pages; null if the operator provided none. Then no page is planted or served here.
  * @throws Failure `keys`
  */
 function pagesSecret(dir: string): Buffer | null {
@@ -61,7 +60,7 @@ function pagesSecret(dir: string): Buffer | null {
 }
 
 /** Opens parts one after the other. `close` closes them in reverse order; if opening fails, the opened parts are closed. */
-async function openAll<T>(open: (keep: KeepPart, close: () => Promise<void>) => Promise<T>): Promise<T> {
+async function openAll<T>(open: (keep: KeepOpened, close: () => Promise<void>) => Promise<T>): Promise<T> {
   const opened: Closable[] = [];
   const keep = <P extends Closable>(part: P): P => {
     opened.unshift(part);
@@ -78,45 +77,51 @@ async function openAll<T>(open: (keep: KeepPart, close: () => Promise<void>) => 
   }
 }
 
-type KeepPart = <P extends Closable>(part: P) => P;
+type KeepOpened = <P extends Closable>(part: P) => P;
 
 interface Closable {
   close(): Promise<void>;
 }
 
 /**
- * Finds faults in the local addresses of the observer's connections, each with the name of its setting: an address that
- * is not this machine's, or one that known and blind calls would share.
+ * Finds faults of the local addresses from which the observer connects, each with the name of its setting: an address
+ * that is not of this machine, or known and blind calls that could use one address.
  */
 export async function findSourceProblems({
   observe,
 }: Pick<Config, "observe">): Promise<[setting: string, says: string][]> {
   const { known_addresses: declared, blind_addresses: stock } = observe;
-  const wrong: [string, string][] = [];
+  const problems: [string, string][] = [];
   for (const name of ["known_addresses", "blind_addresses"] as const)
     for (const address of observe[name]) {
       const why = await whyNotOurs(address);
-      if (why !== null) wrong.push([`observe.${name}`, `${address} is no address of this machine (${why})`]);
+      if (why !== null) problems.push([`observe.${name}`, `${address} is no address of this machine (${why})`]);
     }
   const both = stock.filter((address) => declared.includes(address));
   if (both.length > 0)
-    wrong.push(["observe.blind_addresses", `${both.join(", ")} would tell who calls: it is a known one`]);
+    problems.push(["observe.blind_addresses", `${both.join(", ")} would tell who calls: it is a known one`]);
   if (stock.length > 0 && declared.length === 0) {
     const says = "to be named too, else the system may choose a blind one for known calls";
-    wrong.push(["observe.known_addresses", says]);
+    problems.push(["observe.known_addresses", says]);
   }
-  return wrong;
+  return problems;
 }
 
-/** @throws ConfigError for what {@link findSourceProblems} finds */
-async function checkedSourcesOf(config: Config): Promise<Sources> {
+/**
+ * Reads the local addresses from which the observer connects.
+ * @throws ConfigError for the faults that {@link findSourceProblems} finds
+ */
+async function readCheckedSources(config: Config): Promise<Sources> {
   const problems = (await findSourceProblems(config)).map(([name, says]) => `${name}: ${says}`);
   if (problems.length > 0) throw new ConfigError(problems);
   return { declared: config.observe.known_addresses, stock: config.observe.blind_addresses };
 }
 
-/** Opens the HTTP client for requests to strangers' addresses, as configured. @throws ConfigError */
-export function egressOf(config: Config, sources?: Sources): Egress {
+/**
+ * Opens the configured HTTP client for requests to strangers' addresses.
+ * @throws ConfigError
+ */
+export function createConfiguredEgress(config: Config, sources?: Sources): Egress {
   const { allow_loopback: allowLoopback, resolve_to: address } = config;
   if (address !== null && !allowLoopback) throw new ConfigError(["resolve_to: only together with allow_loopback"]);
   const looks = config.limits.looks_at_once;
@@ -131,45 +136,51 @@ export function egressOf(config: Config, sources?: Sources): Egress {
 }
 
 /** True: the role writes to the public store; false: it only reads it. */
-type Publishes = boolean;
+type WritesPublicStore = boolean;
 
 /**
  * Opens log and stores after checking that they belong together. Nothing new is created if parts of an older record are
  * found.
- * @throws Failure `record`, LogRefused, LogBusy and what the adapters name
+ * @throws Failure `record`, LogRefused, LogBusy and errors of the adapters
  */
-async function openRecord(config: Config, logger: Logger, ring: Keyring, publishes: Publishes, keep: KeepPart) {
-  const at = dataFolders(config.data_dir);
+async function openRecord(
+  config: Config,
+  logger: Logger,
+  ring: Keyring,
+  publishes: WritesPublicStore,
+  keep: KeepOpened,
+) {
+  const at = foldersOf(config.data_dir);
   const privateStore = keep(await openStore(config, "private", at.private));
-  const publicStore = keep(publishes ? await openStore(config, "public", at.public) : await readPublic(config));
-  const says = await checkRecord({ privateStore, publicStore, ring, origin: originOf(config.base_url) });
-  const log = keep(await openLog(config, LOG_TOPICS, at.log, logger, knownLogOf(says)));
-  await refuseLostStores(says, log);
-  await markPrivate(privateStore, says, log);
+  const publicStore = keep(publishes ? await openStore(config, "public", at.public) : await openPublicReader(config));
+  const identity = await checkRecord({ privateStore, publicStore, ring, origin: originOf(config.base_url) });
+  const log = keep(await openLog(config, LOG_TOPICS, at.log, logger, knownLogOf(identity)));
+  await refuseLostStores(identity, log);
+  await markPrivate(privateStore, identity, log);
   return { log, privateStore, publicStore };
 }
 
 /**
  * Opens the parts that the roles of the pipeline share.
- * @throws Failure `keys`, Failure `record`, LogRefused, LogBusy and what the adapters name.
+ * @throws Failure `keys`, Failure `record`, LogRefused, LogBusy and errors of the adapters
  */
 export function openParts(config: Config, clock: Clock): Promise<Parts> {
-  const at = dataFolders(config.data_dir);
-  return openWith(config, clock, loadKeys(at.keys), true);
+  const at = foldersOf(config.data_dir);
+  return openPipelineParts(config, clock, loadKeys(at.keys), true);
 }
 
 /**
- * Opens the parts of one of several observers: the public halves of the keys, the secret from which its wallets are
- * derived, and the public store for reading.
- * @throws Failure `keys` and what the adapters name
+ * Opens the parts of an observer that shares the hosts with others: the public keys, the secret from which its wallets
+ * are derived, and the public store for reading only.
+ * @throws Failure `keys` and errors of the adapters
  */
 export function openObserverParts(config: Config, clock: Clock): Promise<Parts> {
-  const at = dataFolders(config.data_dir);
-  return openWith(config, clock, verifyOnlyKeys(readRing(at.keys)), false);
+  const at = foldersOf(config.data_dir);
+  return openPipelineParts(config, clock, verifyOnlyKeys(readRing(at.keys)), false);
 }
 
-function openWith(config: Config, clock: Clock, keys: Keys, publishes: Publishes): Promise<Parts> {
-  const at = dataFolders(config.data_dir);
+function openPipelineParts(config: Config, clock: Clock, keys: Keys, publishes: WritesPublicStore): Promise<Parts> {
+  const at = foldersOf(config.data_dir);
   const secret = loadSecret(at.keys, OBSERVER_SECRET);
   const logger = createLogger(config.log_level);
   return openAll(async (keep, close) => ({
@@ -179,41 +190,44 @@ function openWith(config: Config, clock: Clock, keys: Keys, publishes: Publishes
     keys,
     secret,
     pages: pagesSecret(at.keys),
-    egress: keep(egressOf(config, await checkedSourcesOf(config))),
+    egress: keep(createConfiguredEgress(config, await readCheckedSources(config))),
     logger,
-    metrics: publishes ? createMetrics(...ONE_MACHINE_WORKS, ...sellWorks(config)) : createMetrics("observe", "ingest"),
+    metrics: publishes ? createMetrics(...MACHINE_METRICS, ...sellMetrics(config)) : createMetrics("observe", "ingest"),
     close,
   }));
 }
 
-/** Names of the work that is measured when all roles run in one process. */
-const ONE_MACHINE_WORKS = ["observe", "ingest", "grade", "publish", "serve"] as const;
-const sellWorks = ({ sell }: Config) => (sell.network === null ? [] : (["sell"] as const));
+/** Names of the metrics groups when all roles run in one process. */
+const MACHINE_METRICS = ["observe", "ingest", "grade", "publish", "serve"] as const;
+const sellMetrics = ({ sell }: Config) => (sell.network === null ? [] : (["sell"] as const));
 
-/** The public store of a role that only reads it, with credentials or without any. */
-const readPublic = async (config: Config): Promise<Store> =>
-  withMissingAsNull(await openStore(config, "public", dataFolders(config.data_dir).public, false), CHECKPOINT);
+/** Opens the public store for a role that only reads it, with or without credentials. */
+const openPublicReader = async (config: Config): Promise<Store> =>
+  withMissingAsNull(await openStore(config, "public", foldersOf(config.data_dir).public, false), CHECKPOINT);
 
 /**
- * Opens the parts of a publisher: the signing keys and egress for notices, but no secret from which wallets are
+ * Opens the parts of a publisher: the signing keys and the egress for notices, but no secret from which wallets are
  * derived.
  * @throws Failure `keys`
  */
 export const openPublisherParts = async (config: Config, clock: Clock) => {
-  const egress = egressOf(config);
-  const keys = loadKeys(dataFolders(config.data_dir).keys);
-  const parts = await openWriting(config, clock, { keys, egress }, keys.ring, createMetrics("publish"));
+  const egress = createConfiguredEgress(config);
+  const keys = loadKeys(foldersOf(config.data_dir).keys);
+  const parts = await openWritingParts(config, clock, { keys, egress }, keys.ring, createMetrics("publish"));
   return { ...parts, close: () => egress.close().then(parts.close) };
 };
 
-/** Opens the parts of an owner of partitions: the public halves of the keys, and no secret. @throws Failure `keys` */
+/**
+ * Opens the parts of an owner of partitions: the public keys, but no private key and no secret.
+ * @throws Failure `keys`
+ */
 export const openOwnerParts = (config: Config, clock: Clock) => {
-  const ring = readRing(dataFolders(config.data_dir).keys);
-  return openWriting(config, clock, { ring }, ring, createMetrics("ingest", "grade"));
+  const ring = readRing(foldersOf(config.data_dir).keys);
+  return openWritingParts(config, clock, { ring }, ring, createMetrics("ingest", "grade"));
 };
 
-/** Opens the log and both stores for a role that writes them, in addition to the keys and secrets that it has. */
-function openWriting<H extends object>(config: Config, clock: Clock, held: H, ring: Keyring, metrics: Metrics) {
+/** Opens the log and both stores for a role that writes them, together with the keys that it has. */
+function openWritingParts<H extends object>(config: Config, clock: Clock, held: H, ring: Keyring, metrics: Metrics) {
   const logger = createLogger(config.log_level);
   return openAll(async (keep, close) => ({
     clock,
@@ -227,46 +241,46 @@ function openWriting<H extends object>(config: Config, clock: Clock, held: H, ri
 
 /** Reads only the key that signs answers. @throws Failure `keys` */
 function readAnswerSigner(config: Config) {
-  const dir = dataFolders(config.data_dir).keys;
+  const dir = foldersOf(config.data_dir).keys;
   const ring = readRing(dir);
   const inUse = ring.keys.find((key) => key.purpose === "answers" && key.retired_at === undefined)!;
   return { ring, answers: loadSigner(dir, inUse) };
 }
 
 /**
- * Opens the parts of a replica that serves: of the keys only the one that signs answers, no private store and no
- * secret. A replica that sells also gets the secret from which buyers' names are derived, and writes bought calls into
- * the public store.
+ * Opens the parts of a serving process: no private store, no secret, and of the keys only the one that signs answers.
+ * If it sells, it also gets the secret from which buyers' names are derived, and writes bought calls to the public
+ * store.
  */
 export function openServingParts(config: Config) {
   const sells = config.sell.network !== null;
-  const at = dataFolders(config.data_dir);
+  const at = foldersOf(config.data_dir);
   const keys = readAnswerSigner(config);
   const logger = createLogger(config.log_level);
   return openAll(async (keep, close) => {
-    const publicStore = keep(sells ? await openStore(config, "public", at.public) : await readPublic(config));
+    const publicStore = keep(sells ? await openStore(config, "public", at.public) : await openPublicReader(config));
     const known: KnownLog = await knownLogOfPublished(publicStore, keys.ring, originOf(config.base_url));
     return {
       config,
       log: keep(await openLog(config, LOG_TOPICS, at.log, logger, known)),
       publicStore,
       secret: sells ? loadSecret(at.keys, OBSERVER_SECRET) : null,
-      egress: keep(egressOf(config)),
+      egress: keep(createConfiguredEgress(config)),
       pages: pagesSecret(at.keys),
       ...keys,
       logger,
-      metrics: createMetrics("serve", ...sellWorks(config)),
+      metrics: createMetrics("serve", ...sellMetrics(config)),
       close,
     };
   });
 }
 
 /**
- * Opens the store of requests and answers of bought calls, for a process that sells.
- * @throws Failure `record`, and what the adapters name
+ * Opens the store of bought calls, for a process that sells.
+ * @throws Failure `record`, and errors of the adapters
  */
 export async function openOrdersStore(config: Config, log: Pick<Log, "id" | "partitions">): Promise<Store> {
-  const store = await openStore(config, "orders", dataFolders(config.data_dir).orders);
+  const store = await openStore(config, "orders", foldersOf(config.data_dir).orders);
   try {
     await refuseOtherOrders(store, log);
     return store;
@@ -276,12 +290,12 @@ export async function openOrdersStore(config: Config, log: Pick<Log, "id" | "par
   }
 }
 
-/** Opens the parts of a replica that serves from its own mirror: no store of ours and no log. */
+/** Opens the parts of a replica that has its own mirror: neither our stores nor our log. */
 export function openReplicaParts(config: Config) {
   const keys = readAnswerSigner(config);
   return openAll(async (keep, close) => ({
     config,
-    egress: keep(egressOf(config)),
+    egress: keep(createConfiguredEgress(config)),
     ...keys,
     logger: createLogger(config.log_level),
     metrics: createMetrics("serve", "replica"),

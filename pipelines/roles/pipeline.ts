@@ -29,7 +29,10 @@ import { Publishing } from "./protocol/publishing.ts";
 
 /** Receives the result of each piece of a role's work, for the role's health report. */
 export interface HealthReporter {
-  /** @param of name of the work that this is a part of (default: `name`) */
+  /**
+   * Runs work and reports whether it failed.
+   * @param of the kind of work to which it belongs (default: `name`)
+   */
   during<T>(name: string, run: () => Promise<T>, of?: string): Promise<T>;
   done(name: string): void;
   failed(name: string, error: unknown, of?: string): void;
@@ -48,7 +51,7 @@ export interface PipelineParts {
   publisher: Publisher;
   askRunner: AskRunner;
   caps: Caps;
-  /** The operator's priorities, which decide who is paid first: host or capability id -> a whole number. */
+  /** The operator's priorities for payment: whole numbers by host or capability id. */
   priority: Readonly<Record<string, number>>;
   /** Hosts that are never paid. */
   exclude?: readonly string[];
@@ -56,30 +59,35 @@ export interface PipelineParts {
   metrics: Metrics;
   /** Origins of our own endpoints, which are never graded. */
   ownOrigins: readonly string[];
-  archive: ArchivePlace & { rowsAFile?: number };
+  archive: ArchivePlace & { rowsPerFile?: number };
 }
 
 export interface GradeReport {
-  /** Number of endpoints and rows that were read, and of cards that were signed. */
+  /** Number of endpoints that were read. */
   caps: number;
+  /** Number of rows that were read. */
   rows: number;
+  /** Number of cards that were signed. */
   cards: number;
-  /** Number of endpoints whose line would change nothing that is published; these lines are left out of the run. */
+  /** Number of endpoints that are not in the run, because nothing of their published card would change. */
   leftOut: number;
 }
 
-const UNWATCHED: Pick<HealthReporter, "during"> = { during: (_, run) => run() };
+const NO_HEALTH_REPORTS: Pick<HealthReporter, "during"> = { during: (_, run) => run() };
 
 const CATALOGUES_AT_ONCE = 4;
 
-/** Number of endpoints whose next letter is computed for the stored report: some seconds of work every ten minutes. */
+/**
+ * Most endpoints whose next letter is computed for the stored budget report, which takes some seconds every ten
+ * minutes.
+ */
 const BUDGET_ENDPOINTS = 500;
 
 /**
- * All roles of the pipeline in one process: an observer, the owner of all partitions, and the publisher that takes the
- * owner's runs, as they would work on several machines. Each job is one method; the methods are in the order of the
- * data flow. A method may be called again after any failure, since it continues from what is durable. The caller makes
- * sure that no job runs twice at the same time (schedule.ts, simulated-past.ts).
+ * All roles of the pipeline in one process: an observer, the owner of every partition, and the publisher that takes the
+ * owner's runs, as they would work together on several machines. There is one method for each job, in the order of the
+ * data flow. Each may be called again after any failure, since it continues from what is durable. The caller must not
+ * run a job twice at the same time (schedule.ts, simulated-past.ts).
  */
 export class Pipeline {
   readonly #owner: Owner;
@@ -93,38 +101,38 @@ export class Pipeline {
   }
 
   /**
-   * Reads catalogues, and the own listing of every seller in them; with `everybody`, of every seller that is known.
-   * Several catalogues are read at once, so that a slow one does not delay the others; in simulated time they are read
-   * one after the other, in a fixed order.
+   * Reads catalogues, and the own listing of every seller in them; with `allSellers`, of every known seller. Several
+   * catalogues are read at once, so that a slow one delays no other. In simulated time no catalogue is slow, so they
+   * are read in order.
    */
-  async intake(catalogues: readonly NamedCatalogue[], everybody = false): Promise<void> {
+  async intake(catalogues: readonly NamedCatalogue[], allSellers = false): Promise<void> {
     const { observer, logger, metrics, clock } = this.parts;
     await forEachConcurrent(catalogues, clock.jumps ? 1 : CATALOGUES_AT_ONCE, async (named) => {
       try {
         await observer.intakeCatalogue(named);
       } catch (error) {
-        // An error of one catalogue does not end the intake of the others; an error of the log ends all.
+        // An error of one catalogue does not end the intake of others. If nothing can be written, all intake ends.
         if (error instanceof NotRecorded) throw error;
         metrics?.count("touchstone_observe_listings_total", { result: "broken" });
         logger.error({ err: error, catalogue: toCatalogue(named).url }, "a catalogue could not be taken in");
       }
     });
-    if (everybody) await observer.refreshSellers();
+    if (allSellers) await observer.refreshSellers();
     await this.parts.ingest.pass();
   }
 
   /**
-   * Continues reading the catalogues whose reading was interrupted, once the time for a retry has come.
-   * @returns how many
+   * Continues with the catalogues whose reading stopped early and may continue now.
+   * @returns number of these catalogues
    */
   async resumeIntake(catalogues: readonly NamedCatalogue[]): Promise<number> {
-    const cut = this.parts.observer.unfinishedCatalogues(catalogues);
-    if (cut.length > 0) await this.intake(cut);
-    return cut.length;
+    const unfinished = this.parts.observer.unfinishedCatalogues(catalogues);
+    if (unfinished.length > 0) await this.intake(unfinished);
+    return unfinished.length;
   }
 
-  /** Does the lake have a listing? */
-  async knowsListings(): Promise<boolean> {
+  /** Is any endpoint listed in the ingested records? */
+  async hasListings(): Promise<boolean> {
     return (await this.parts.memory.listed()).length > 0;
   }
 
@@ -132,15 +140,17 @@ export class Pipeline {
    * Returns the plan of a day, which is drawn once and stored, and publishes its commitment before the day's first
    * call.
    */
-  async plan(day: string): Promise<DayPlan> {
+  async getPublishedPlan(day: string): Promise<DayPlan> {
     const { privateStore, publisher, clock } = this.parts;
-    const plan = await this.drawPlan(day);
+    const plan = await this.getOrDrawPlan(day);
     await publishPlan({ privateStore, publisher, now: clock.now() }, plan);
     return plan;
   }
 
-  /** Returns the plan of a day without publishing its commitment. The first process that needs the plan draws it. */
-  async drawPlan(day: string): Promise<DayPlan> {
+  /**
+   * Returns the plan of a day. The first process that needs the plan draws it; the publisher publishes its commitment.
+   */
+  async getOrDrawPlan(day: string): Promise<DayPlan> {
     return (await readPlan(this.parts.privateStore, day)) ?? (await this.#drawPlan(day));
   }
 
@@ -148,7 +158,7 @@ export class Pipeline {
     const { privateStore, memory, lake, caps, priority, exclude = [], ownOrigins, clock } = this.parts;
     const salt = await saltOf(privateStore, day);
     const [spent] = await lake.all<{ micro: bigint }>(sql("queries/spending:ever"));
-    const spentBefore = (spent?.micro ?? 0n) + (await this.#promisedBefore(day));
+    const spentBefore = (spent?.micro ?? 0n) + (await this.#reservedDayBefore(day));
     const demand = await readDemandBefore(lake, day);
     const listed = await memory.listed();
     const plan = await drawPlanYielding({
@@ -173,8 +183,11 @@ export class Pipeline {
     return plan;
   }
 
-  /** What the plan of the previous day may still spend, for a plan that is made before that day is over. */
-  async #promisedBefore(day: string): Promise<bigint> {
+  /**
+   * Returns the money that the day before may still spend of its plan, if the next plan is made before that day is
+   * over.
+   */
+  async #reservedDayBefore(day: string): Promise<bigint> {
     const before = addDays(day, -1);
     if (this.parts.clock.now() >= dayStart(day)) return 0n;
     const plan = await readPlan(this.parts.privateStore, before);
@@ -188,14 +201,14 @@ export class Pipeline {
     }, 0n);
   }
 
-  /** Makes every call of the plan in this time span that is not in the record yet. */
+  /** Makes every call of the plan that is in the span and not in the record. */
   async observe(plan: DayPlan, from: Date, to: Date): Promise<SpanReport> {
     const report = await this.parts.observer.observeSpan(plan, from, to);
     await this.parts.observer.awaitSettlements();
     return report;
   }
 
-  /** Writes all new records of the log into segments and lake. */
+  /** Writes everything that the log holds into segments and lake. */
   async ingest(): Promise<void> {
     await this.parts.ingest.pass();
   }
@@ -206,58 +219,64 @@ export class Pipeline {
   }
 
   /**
-   * Ingests, grades the endpoints that are dirty or due into a run, and publishes all runs that wait. After a failure
-   * the next call checks all endpoints.
+   * Ingests, grades endpoints that are dirty or due into a run, and takes every waiting run into the tree. After a
+   * failure the next call grades everything.
    */
-  async grade(now: Date, watch: Pick<HealthReporter, "during"> = UNWATCHED): Promise<GradeReport> {
-    // Reported separately, so that the health report shows which one fails; the grade finds nothing left to ingest.
-    if (watch !== UNWATCHED) await watch.during("ingest", () => this.ingest());
+  async grade(now: Date, watch: Pick<HealthReporter, "during"> = NO_HEALTH_REPORTS): Promise<GradeReport> {
+    // Ingest runs separately, so that the health report names the part that fails. The grading then finds nothing left
+    // to ingest.
+    if (watch !== NO_HEALTH_REPORTS) await watch.during("ingest", () => this.ingest());
     const { caps, rows, leftOut } = await this.#owner.grade(now);
-    const { cards } = await watch.during("publish", () => this.#publishing.runs());
+    const { cards } = await watch.during("publish", () => this.#publishing.takeRuns());
     return { caps, rows, cards, leftOut };
   }
 
   /**
-   * Starts the probes of urls that clients asked about and that are not in the record. A running service calls this
-   * every minute.
-   * @returns how many were started
+   * Starts the probes of urls that clients asked for and that were never probed. A running service starts them within a
+   * minute.
    */
-  asks(): Promise<number> {
+  startAsks(): Promise<number> {
     return this.parts.askRunner.startDue();
   }
 
-  /** Resolves when the probes that were started have ended. */
-  idle(): Promise<void> {
+  /** Resolves when all started probes have ended. */
+  waitUntilIdle(): Promise<void> {
     return this.parts.askRunner.waitUntilIdle();
   }
 
-  /** Writes the volatile tables, and the view that serving follows. */
+  /** Writes the volatile tables and the view that serving follows. */
   async volatile(): Promise<void> {
     await this.#owner.volatile();
-    await this.#publishing.tables();
+    await this.#publishing.nameTables();
   }
 
-  /** Deletes public objects that no view or leaf names any more. @returns how many */
+  /**
+   * Deletes objects that nothing names any more.
+   * @returns number of deleted objects
+   */
   collectGarbage(): Promise<number> {
     return this.#publishing.collectGarbage();
   }
 
-  /** Writes the chart files of the buckets that changed, and names them in the view. @returns how many files */
+  /**
+   * Writes the charts' files of the buckets that changed, and the view that names them.
+   * @returns number of files
+   */
   async history(now: Date): Promise<number> {
     const written = await this.#owner.history(now);
-    if (written > 0) await this.#publishing.tables();
+    if (written > 0) await this.#publishing.nameTables();
     return written;
   }
 
-  /**
-   * Makes and publishes the evidence of closed days, and of records that arrived later for a closed day
-   * (docs/evidence.md).
-   */
+  /** Publishes the evidence of every closed day that has none yet, and of late records (docs/evidence.md). */
   evidence(now: Date): Promise<EvidenceReport> {
     return closeDays(this.#owner, this.#publishing, now);
   }
 
-  /** Files days older than 110 days, publishes the files and deletes their rows from the lake (docs/archive.md). */
+  /**
+   * Archives days that are more than 110 days old: writes and publishes their files and removes their rows from the
+   * lake (docs/archive.md).
+   */
   archive(now: Date): Promise<ArchiveReport> {
     const { archive, clock, lake } = this.parts;
     const filing = { ...archive, now: () => clock.now(), scratch: createPrinter(lake) };
@@ -265,9 +284,9 @@ export class Pipeline {
   }
 
   /**
-   * Deletes from this lake the rows that archive leaves name, where another process files the archive.
-   * @param filed the archive of what is published
-   * @returns number of rows deleted
+   * Removes from this lake the rows that another process has archived, as the leaves of the tree name them.
+   * @param filed the published archive
+   * @returns number of removed rows
    */
   async evictArchived(filed: ArchiveFold): Promise<number> {
     await this.parts.ingest.pass();
@@ -275,8 +294,8 @@ export class Pipeline {
   }
 
   /**
-   * Stores today's budget report for `touchstone budget`, which cannot open the lake of a running service.
-   * @param published what is published, where another process publishes (default: our publisher's)
+   * Stores the budget of today for `touchstone budget`, which cannot read the lake while this process has it open.
+   * @param published the published leaves, if another process publishes (default: those of our publisher)
    */
   async budget(published?: BudgetParts["published"]): Promise<void> {
     const { lake, memory, privateStore, caps, publisher, clock } = this.parts;
@@ -284,8 +303,8 @@ export class Pipeline {
     await storeReport(privateStore, await budgetReport(parts, dayOf(parts.now), BUDGET_ENDPOINTS));
   }
 
-  /** Writes the market index of what is published now. */
+  /** Builds and publishes the market index. */
   index(): Promise<void> {
-    return this.#publishing.index();
+    return this.#publishing.buildIndex();
   }
 }

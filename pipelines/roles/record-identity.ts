@@ -13,64 +13,76 @@ import { type Checkpoint, originOf } from "../../infra/tree/checkpoint.ts";
 import { type Generation, highestGeneration, readGeneration } from "../4-publish/generation.ts";
 import { CHECKPOINT } from "../published/objects.ts";
 import { readCheckpoint } from "../published/reader.ts";
-import { dataFolders, makeKeys } from "./data-folder.ts";
+import { foldersOf, makeKeys } from "./data-folder.ts";
 
 /**
- * The error for log, stores and keys that do not belong together, or of which one is lost: continuing would lose a part
- * of the record, or mix two records. Nothing was changed.
+ * Makes the error for log, stores and keys that do not belong together, or of which one is lost. A start would forget a
+ * part of the record, or mix two records. Nothing was changed.
  */
-const refused = (why: string): Failure =>
+const recordFailure = (why: string): Failure =>
   new Failure("record", `${why}; nothing was changed (docs/operate, backup and restore)`);
 
 /**
- * Key of the object in the private store and in the store of orders that holds the id of their log and their format
+ * Key of the object, in the private store and in the store of orders, that holds the id of the store's log and the
+ * version of the store's format.
+ */
+const MARK_KEY = "record.json";
+/**
+ * Version of the format of the private store and the store of orders. Some of their objects also have their own
  * version.
  */
-const MARK = "record.json";
-/** Format version of the private store and the store of orders; objects in them may have further version numbers. */
 export const STORE_FORM = 1;
 
 const Mark = z.looseObject({ v: z.int().min(1), log: z.string(), partitions: z.int() });
 type Mark = z.infer<typeof Mark>;
 
-/** @throws Failure `record` for a mark of a newer release, or one that does not read */
+/**
+ * Reads the mark of a store; null if it has none.
+ * @throws Failure `record` for a mark of a newer release, or a mark that cannot be parsed
+ */
 async function readMark(store: Pick<Store, "get">, name: StoreName): Promise<Mark | null> {
-  const object = await store.get(MARK);
+  const object = await store.get(MARK_KEY);
   if (!object) return null;
   let mark: Mark;
   try {
     mark = Mark.parse(JSON.parse(Buffer.from(object.bytes).toString("utf8")));
   } catch (error) {
-    throw refused(`${MARK} of the ${name} store does not read (${(error as Error).message.slice(0, 120)})`);
+    throw recordFailure(`${MARK_KEY} of the ${name} store does not read (${(error as Error).message.slice(0, 120)})`);
   }
   if (mark.v <= STORE_FORM) return mark;
-  throw refused(
+  throw recordFailure(
     `a newer release wrote the ${name} store (form ${mark.v}, this one has ${STORE_FORM}): go on with that release`,
   );
 }
 
-/** Writes the mark of the log into a store, once. @throws Failure `record` when the store has the mark of another log */
+/**
+ * Writes the mark of the log into a store that has none.
+ * @throws Failure `record` if the store has the mark of another log
+ */
 async function writeMark(store: Store, name: StoreName, log: Pick<Log, "id" | "partitions">): Promise<void> {
-  const ours: Mark = { v: STORE_FORM, log: log.id, partitions: log.partitions };
-  const { result } = await store.create(MARK, Buffer.from(JSON.stringify(ours)));
-  if (result === "exists") refuseOther(await readMark(store, name), name, log);
+  const mark: Mark = { v: STORE_FORM, log: log.id, partitions: log.partitions };
+  const { result } = await store.create(MARK_KEY, Buffer.from(JSON.stringify(mark)));
+  if (result === "exists") refuseOtherLog(await readMark(store, name), name, log);
 }
 
-function refuseOther(found: Mark | null, name: StoreName, { id }: Pick<Log, "id">): void {
+function refuseOtherLog(found: Mark | null, name: StoreName, { id }: Pick<Log, "id">): void {
   if (found === null || found.log === id) return;
-  throw refused(
+  throw recordFailure(
     `the ${name} store is of log ${found.log}, and the log here is ${id}: put back the one that belongs to the other`,
   );
 }
 
-/** The log of a private store, and its newest generation. `log` is null when nothing was made from a log yet. */
+/** The log of a private store, and the store's newest generation. `log` is null if nothing was made from a log yet. */
 interface PrivateIdentity {
   log: string | null;
   isMarked: boolean;
   generation: Generation | null;
 }
 
-/** Reads the mark; a store from before there were marks is identified by its newest generation or its commit chains. */
+/**
+ * Reads the identity of a private store from its mark. An older store without a mark is identified by its newest
+ * generation or its commit chains.
+ */
 async function readPrivateIdentity(store: Pick<Store, "get" | "head" | "list">): Promise<PrivateIdentity> {
   const found = await readMark(store, "private");
   const n = await highestGeneration(store, -1);
@@ -84,7 +96,7 @@ async function readPrivateIdentity(store: Pick<Store, "get" | "head" | "list">):
   };
 }
 
-/** All log keys of the keyring, so that a checkpoint from before a rotation is accepted too. */
+/** Returns all log keys of the ring, so that a checkpoint from before a key rotation is recognized too. */
 const allLogKeys = (ring: Keyring, origin: string) => {
   const [log, ...logs] = ring.keys
     .filter(({ purpose }) => purpose === "log")
@@ -98,17 +110,19 @@ async function readPublicHead(store: Pick<Store, "get">, ring: Keyring, origin: 
     return await readCheckpoint(store, allLogKeys(ring, origin));
   } catch (error) {
     if ((error as Error).name !== "BadNote") throw error;
-    throw refused(
+    throw recordFailure(
       `the public store holds a record that is not this one (${(error as Error).message}): put back the keys that signed ` +
         "it, or that store, or set base_url as it was",
     );
   }
 }
 
-/** How often both stores are read before a mismatch counts, since publishers may publish between two reads. */
-const MAX_LOOKS = 4;
+/**
+ * Number of times that both stores are read before a mismatch counts, since publishers may publish between two reads.
+ */
+const MAX_COMPARISONS = 4;
 
-/** Why private and public store do not belong together, or null. */
+/** Returns why private and public store do not belong together; null if they do. */
 function mismatchOf({ log, generation }: PrivateIdentity, head: Checkpoint | null): string | null {
   const size = head?.size ?? 0;
   if (generation === null) {
@@ -117,22 +131,22 @@ function mismatchOf({ log, generation }: PrivateIdentity, head: Checkpoint | nul
       ? `the private store is empty, and the public one holds a record of ${size} leaves: put the private store back from its backup`
       : `the private store knows of no publication, and the public one holds ${size} leaves: put back a newer copy of the private store`;
   }
-  const { old, new: reached } = generation;
+  const { old, new: afterPublication } = generation;
   if (head === null)
     return old.size === 0
       ? null
       : `the public store is empty, and ${old.size} leaves were published: put it back from a mirror (touchstone mirror) or its backup`;
   const root = head.root.toString("hex");
-  if ([old, reached].some((tree) => tree.size === size && tree.root === root)) return null;
-  if (size > reached.size)
-    return `the private store is older (${reached.size} leaves) than the public one (${size}): put back a newer copy of the private store`;
+  if ([old, afterPublication].some((tree) => tree.size === size && tree.root === root)) return null;
+  if (size > afterPublication.size)
+    return `the private store is older (${afterPublication.size} leaves) than the public one (${size}): put back a newer copy of the private store`;
   if (size < old.size)
     return `the public store is older (${size} leaves) than the private one (${old.size}): put it back from a mirror (touchstone mirror) or a newer backup`;
   return `private and public store are of two records: the roots of ${size} leaves differ: put back the one that belongs to the other`;
 }
 
-/** The two stores of a record, with the keys and the origin (name of the log) that they should have. */
-export interface RecordStores {
+/** The two stores of a record, with the expected keys and the expected origin (name of the log). */
+export interface RecordParts {
   privateStore: Pick<Store, "get" | "head" | "list">;
   publicStore: Pick<Store, "get">;
   ring: Keyring;
@@ -143,17 +157,17 @@ export interface RecordStores {
  * Checks that these stores and keys belong together, and returns their log. Reads some objects and writes nothing.
  * @throws Failure `record`, BadPrivate
  */
-export async function checkRecord({ privateStore, publicStore, ring, origin }: RecordStores): Promise<PrivateIdentity> {
+export async function checkRecord({ privateStore, publicStore, ring, origin }: RecordParts): Promise<PrivateIdentity> {
   for (let look = 1; ; look++) {
     const head = await readPublicHead(publicStore, ring, origin);
-    const says = await readPrivateIdentity(privateStore);
-    const why = mismatchOf(says, head);
-    if (why === null) return says;
-    if (look === MAX_LOOKS) throw refused(why);
+    const identity = await readPrivateIdentity(privateStore);
+    const why = mismatchOf(identity, head);
+    if (why === null) return identity;
+    if (look === MAX_COMPARISONS) throw recordFailure(why);
   }
 }
 
-/** What a private store determines about its log: the id, and whether a new log may be created. */
+/** Returns what a private store determines about its log: the id, and whether a new log may be created. */
 export const knownLogOf = ({ log, generation }: PrivateIdentity): KnownLog => ({
   id: log,
   mayMake: log === null && generation === null,
@@ -167,19 +181,22 @@ export const knownLogOf = ({ log, generation }: PrivateIdentity): KnownLog => ({
  * @throws Failure `record`
  */
 export async function refuseLostStores(
-  says: PrivateIdentity,
+  identity: PrivateIdentity,
   log: Pick<Log, "id" | "partitions" | "bounds">,
 ): Promise<void> {
-  if (!knownLogOf(says).mayMake) return;
+  if (!knownLogOf(identity).mayMake) return;
   for (let partition = 0; partition < log.partitions; partition++) {
     if ((await log.bounds("observations.paid", partition)).end === 0) continue;
-    throw refused(
+    throw recordFailure(
       `log ${log.id} has paid calls, and private and public store are empty: put both back from their backups`,
     );
   }
 }
 
-/** Writes the mark of its log into the private store, where it has none. @throws Failure `record` */
+/**
+ * Writes the mark of the log into the private store, if the store has none.
+ * @throws Failure `record`
+ */
 export async function markPrivate(
   privateStore: Store,
   { isMarked }: PrivateIdentity,
@@ -194,12 +211,13 @@ export async function markPrivate(
  */
 export async function refuseOtherOrders(store: Store, log: Pick<Log, "id" | "partitions">): Promise<void> {
   const found = await readMark(store, "orders");
-  if (found) refuseOther(found, "orders", log);
+  if (found) refuseOtherLog(found, "orders", log);
   else await writeMark(store, "orders", log);
 }
 
 /**
- * What a process without the private store knows of the log: it must not create a new log where a record is published.
+ * Returns what a process without the private store knows about the log. Such a process makes no new log beside a
+ * published record.
  */
 export async function knownLogOfPublished(
   publicStore: Pick<Store, "get">,
@@ -211,20 +229,23 @@ export async function knownLogOfPublished(
 }
 
 /**
- * Makes keys for a new record, unless keys exist. Refuses to make new keys for an existing record, since readers could not
- * verify it any more and opaque names would change.
- * @returns false when the keys existed already @throws Failure `record` when the record's keys are lost
+ * Makes keys for a new record, unless keys exist. Refuses to make new keys for an existing record, since readers could
+ * not verify it any more and opaque names would change.
+ * @returns false if the keys existed already
+ * @throws Failure `record` if the record's keys are lost
  */
 export async function makeKeysFor(config: Config, validFrom: Date): Promise<boolean> {
-  if (!hasKeyring(dataFolders(config.data_dir).keys)) await refuseLostKeys(config);
+  if (!hasKeyring(foldersOf(config.data_dir).keys)) await refuseLostKeys(config);
   return makeKeys(config.data_dir, validFrom);
 }
 
 async function refuseLostKeys(config: Config): Promise<void> {
   const left = await describeLeftovers(config);
   if (left === null) return;
-  const { keys } = dataFolders(config.data_dir);
-  throw refused(`there are no keys in ${keys}, and ${left} of a record is here: put the keys back from your copy`);
+  const { keys } = foldersOf(config.data_dir);
+  throw recordFailure(
+    `there are no keys in ${keys}, and ${left} of a record is here: put the keys back from your copy`,
+  );
 }
 
 /**
@@ -234,8 +255,8 @@ async function refuseLostKeys(config: Config): Promise<void> {
  */
 export async function examineRecord(
   config: Config,
-): Promise<{ known: KnownLog; says: string; holdAgainst: (log: Log) => Promise<void> } | null> {
-  const at = dataFolders(config.data_dir);
+): Promise<{ known: KnownLog; description: string; checkLog: (log: Log) => Promise<void> } | null> {
+  const at = foldersOf(config.data_dir);
   if (!hasKeyring(at.keys)) {
     await refuseLostKeys(config);
     return null;
@@ -244,32 +265,32 @@ export async function examineRecord(
   const origin = originOf(config.base_url);
   const opened = await Promise.all(
     (["private", "public"] as const).map(async (name) =>
-      config.stores[name] === null && !existsSync(at[name]) ? NO_STORE : openStore(config, name, at[name], false),
+      config.stores[name] === null && !existsSync(at[name]) ? EMPTY_STORE : openStore(config, name, at[name], false),
     ),
   );
   try {
     const [privateStore, publicStore] = opened as [Store, Store];
-    const says = await checkRecord({ privateStore, publicStore, ring, origin });
-    const leaves = says.generation?.new.size ?? 0;
-    const known = { ...knownLogOf(says), mayBegin: false };
-    const words = known.mayMake ? "no record yet" : `log ${says.log}, ${leaves} leaves published`;
-    return { known, says: words, holdAgainst: (log) => refuseLostStores(says, log) };
+    const identity = await checkRecord({ privateStore, publicStore, ring, origin });
+    const leaves = identity.generation?.new.size ?? 0;
+    const known = { ...knownLogOf(identity), mayBegin: false };
+    const description = known.mayMake ? "no record yet" : `log ${identity.log}, ${leaves} leaves published`;
+    return { known, description, checkLog: (log) => refuseLostStores(identity, log) };
   } finally {
     for (const store of opened) await store.close();
   }
 }
 
-/** An empty store in place of a missing folder, which the check must not create. */
-const NO_STORE = {
+/** An empty store, used in place of a missing folder that the check must not create. */
+const EMPTY_STORE = {
   get: async () => null,
   head: async () => null,
   list: async () => [],
   close: async () => undefined,
 } satisfies Pick<Store, "get" | "head" | "list" | "close">;
 
-/** Describes the parts of a record that are there without keys; null for none. */
+/** Describes the parts of a record that exist without keys; null if there are none. */
 async function describeLeftovers(config: Config): Promise<string | null> {
-  const at = dataFolders(config.data_dir);
+  const at = foldersOf(config.data_dir);
   if (config.log === null && existsSync(logFileIn(at.log))) return "the log";
   for (const name of ["private", "public"] as const) {
     if (config.stores[name] === null && !existsSync(at[name])) continue;

@@ -19,13 +19,13 @@ export interface ScheduleParts {
   catalogues: readonly NamedCatalogue[];
   logger: Logger;
   metrics: Metrics;
-  /** Health of the role that this process is. */
+  /** Receives the health of this process's role. */
   pulse?: HealthReporter;
 }
 
-/** Jobs of a process that observes, alone or as one of several. */
-export const OBSERVING_JOBS = {
-  asks: ({ pipeline }: ScheduleParts) => pipeline.asks(),
+/** The functions of the jobs of a process that observes, alone or together with others. */
+export const OBSERVER_WORK = {
+  asks: ({ pipeline }: ScheduleParts) => pipeline.startAsks(),
   settlements: ({ observer }: ScheduleParts) => observer.awaitSettlements(),
   buyers: ({ observer }: ScheduleParts) => observer.readBuyers(),
   intake: ({ pipeline, catalogues }: ScheduleParts) => pipeline.intake(catalogues, true),
@@ -34,12 +34,12 @@ export const OBSERVING_JOBS = {
 
 /** The jobs of one machine. */
 export const MACHINE_JOBS = jobsOf<"machine", ScheduleParts>("machine", {
-  ...OBSERVING_JOBS,
+  ...OBSERVER_WORK,
   grade: ({ pipeline, clock, pulse }) => pipeline.grade(clock.now(), pulse),
   notify: ({ notifier }) => notifier.runOnce(),
   volatile: ({ pipeline }) => pipeline.volatile(),
   checkpoint: ({ publisher }) => publisher.refreshCheckpoint(),
-  plan: ({ pipeline, clock }) => pipeline.plan(addDays(dayOf(clock.now()), 1)),
+  plan: ({ pipeline, clock }) => pipeline.getPublishedPlan(addDays(dayOf(clock.now()), 1)),
   budget: ({ pipeline }) => pipeline.budget(),
   index: ({ pipeline }) => pipeline.index(),
   evidence: ({ pipeline, clock }) => pipeline.evidence(clock.now()),
@@ -50,9 +50,9 @@ export const MACHINE_JOBS = jobsOf<"machine", ScheduleParts>("machine", {
 });
 
 /** Kinds of work that the health report of one machine lists. Each job belongs to one kind. */
-export const MACHINE_WORKS = ["observe", "ingest", "grade", "publish", "notify"] as const;
+export const MACHINE_WORK_KINDS = ["observe", "ingest", "grade", "publish", "notify"] as const;
 
-const WORK_OF: Record<JobName<"machine">, (typeof MACHINE_WORKS)[number]> = {
+const WORK_KIND_OF: Record<JobName<"machine">, (typeof MACHINE_WORK_KINDS)[number]> = {
   ...{ asks: "observe", settlements: "observe", buyers: "observe", intake: "observe", resume: "observe" },
   ...{ plan: "observe", budget: "observe", grade: "grade", tidy: "ingest", notify: "notify" },
   ...{ volatile: "publish", checkpoint: "publish", index: "publish", evidence: "publish", archive: "publish" },
@@ -65,7 +65,7 @@ export type ObserveDay = (plan: DayPlan, from: Date, end: Date, signal: AbortSig
 /** The jobs and daily observation that a process runs until it is stopped. */
 export interface Schedule<Parts> {
   jobs: readonly Job<Parts>[];
-  /** The plan of a day, once its commitment is published. */
+  /** Returns the plan of a day, once its commitment is published. */
   planOf: (day: string, signal: AbortSignal) => Promise<DayPlan>;
   observe: ObserveDay;
 }
@@ -76,23 +76,23 @@ export type Running = Pick<RunningJobs, "stop">;
 /** Starts one machine: all jobs, and the calls of every day's plan. */
 export const startMachine = (parts: ScheduleParts): Running =>
   startSchedule(parts, {
-    jobs: parts.pulse ? reportHealthOf(parts.pulse, MACHINE_JOBS) : MACHINE_JOBS,
-    planOf: (day) => parts.pipeline.plan(day),
+    jobs: parts.pulse ? withHealthReports(parts.pulse, MACHINE_JOBS) : MACHINE_JOBS,
+    planOf: (day) => parts.pipeline.getPublishedPlan(day),
     observe: (plan, from, end) => parts.observer.observeSpan(plan, from, end),
   });
 
 /** Wraps the jobs of one machine so that each reports its result to the health of its kind of work. */
-const reportHealthOf = <Parts>(pulse: HealthReporter, jobs: readonly Job<Parts>[]): readonly Job<Parts>[] =>
+const withHealthReports = <Parts>(pulse: HealthReporter, jobs: readonly Job<Parts>[]): readonly Job<Parts>[] =>
   jobs.map((job) => ({
     ...job,
-    run: (parts) => pulse.during(job.name, () => job.run(parts), WORK_OF[job.name as JobName<"machine">]),
+    run: (parts) => pulse.during(job.name, () => job.run(parts), WORK_KIND_OF[job.name as JobName<"machine">]),
   }));
 
 /** Runs jobs and observes day after day until stopped. A job that fails is logged, counted and run again. */
 export function startSchedule<Parts extends ScheduleParts>(parts: Parts, schedule: Schedule<Parts>): Running {
   const stopped = new AbortController();
   const running = runJobs(parts, schedule.jobs);
-  const reading = parts.catalogues.length > 0 ? running.now("intake") : Promise.resolve();
+  const reading = parts.catalogues.length > 0 ? running.runNow("intake") : Promise.resolve();
   const observing = waitForListings(parts, reading, stopped.signal).then(() =>
     observeDays(parts, schedule, stopped.signal),
   );
@@ -107,12 +107,12 @@ export function startSchedule<Parts extends ScheduleParts>(parts: Parts, schedul
 }
 
 /**
- * How long the very first plan waits for our own reading of the catalogues, and then for listings of other observers,
+ * Longest wait of the first plan for our own reading of the catalogues, and then again for listings of other observers,
  * ms.
  */
-const FIRST_LISTINGS_MS = 600_000;
+const FIRST_LISTINGS_TIMEOUT_MS = 600_000;
 /** Interval at which the log is read for listings of other observers, ms. */
-const LOOK_MS = 5_000;
+const LISTINGS_CHECK_MS = 5_000;
 
 /**
  * Waits, for a bounded time, until something is listed: the plan of a day is drawn once, and endpoints that are listed
@@ -126,29 +126,29 @@ async function waitForListings(
   signal: AbortSignal,
 ): Promise<void> {
   if (catalogues.length === 0) return;
-  const over = new AbortController();
-  const waiting = AbortSignal.any([signal, over.signal]);
+  const ended = new AbortController();
+  const waiting = AbortSignal.any([signal, ended.signal]);
   try {
-    if (await pipeline.knowsListings()) return;
+    if (await pipeline.hasListings()) return;
     logger.warn("nothing is listed yet: the first plan waits for the catalogues");
-    await Promise.race([reading, clock.sleep(FIRST_LISTINGS_MS, waiting)]);
-    for (let left = FIRST_LISTINGS_MS; left > 0 && !(await pipeline.knowsListings()); left -= LOOK_MS)
-      await clock.sleep(LOOK_MS, waiting);
+    await Promise.race([reading, clock.sleep(FIRST_LISTINGS_TIMEOUT_MS, waiting)]);
+    for (let left = FIRST_LISTINGS_TIMEOUT_MS; left > 0 && !(await pipeline.hasListings()); left -= LISTINGS_CHECK_MS)
+      await clock.sleep(LISTINGS_CHECK_MS, waiting);
   } catch (error) {
     if (!signal.aborted) logger.error({ err: error }, "it could not be told whether anything is listed");
   } finally {
-    over.abort();
+    ended.abort();
   }
 }
 
-const OBSERVE = "observe";
+const OBSERVE_WORK = "observe";
 /** Interval at which a running day is reported as healthy, ms. */
-const HEALTHY_EVERY_MS = 30_000;
+const HEALTH_INTERVAL_MS = 30_000;
 
 /** Reports a day as healthy once it has run for one interval without an error, and again after each interval. */
 async function reportWhileRunning<T>(pulse: HealthReporter | undefined, work: () => Promise<T>): Promise<T> {
   if (!pulse) return work();
-  const beat = setInterval(() => pulse.done(OBSERVE), HEALTHY_EVERY_MS);
+  const beat = setInterval(() => pulse.done(OBSERVE_WORK), HEALTH_INTERVAL_MS);
   try {
     return await work();
   } finally {
@@ -167,8 +167,8 @@ async function observeDays(
     const day = dayOf(now);
     const end = dayStart(addDays(day, 1));
     try {
-      // Starts at the day's beginning. Calls of the current block that were left out, after a stop or in simulated
-      // time, are made now, late but in their block; those of past blocks are missed, and the record shows that.
+      // The span begins with the day. Calls of the current block that were not made, because of a stop or simulated
+      // time, are made now, late but in their block. Calls of earlier blocks are counted as missed.
       const plan = await planOf(day, signal);
       logger.info({ ...summarizePlan(plan) }, "the calls of a day begin");
       const report = await reportWhileRunning(pulse, () => observe(plan, dayStart(day), end, signal));
@@ -176,7 +176,7 @@ async function observeDays(
       await clock.sleep(Math.max(1_000, end.getTime() - clock.now().getTime()), signal);
     } catch (error) {
       if (signal.aborted) return;
-      pulse?.failed(OBSERVE, error);
+      pulse?.failed(OBSERVE_WORK, error);
       logger.error({ err: error, day }, "observation broke off; it goes on in a minute");
       await clock.sleep(60_000, signal).catch(() => {});
     }

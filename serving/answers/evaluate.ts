@@ -61,7 +61,14 @@ function callOf(view: View, { capability_id: cap, input }: EvaluateRequest): Bou
   const entry = view.entry(cap);
   const headline = entry ? headlineOf(entry) : null;
   const scored = headline?.tier === "OUTCOME_VERIFIED";
-  return { endpoint: sold, listedClass: entry?.listing?.class, scored, declared: null, url, body: bytes };
+  return {
+    endpoint: sold,
+    listedClass: entry?.listing?.class,
+    hasPassedQuestion: scored,
+    declared: null,
+    url,
+    body: bytes,
+  };
 }
 
 /**

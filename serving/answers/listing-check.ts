@@ -4,7 +4,7 @@ import { LIMITS, type Limits } from "../../infra/config.ts";
 import type { Egress } from "../../infra/egress/egress.ts";
 import { type Place, Places } from "../../infra/shares.ts";
 import type { Metrics } from "../../infra/telemetry.ts";
-import type { ProbeTools } from "../../pipelines/1-observe/probe/probe.ts";
+import type { ProbeDeps } from "../../pipelines/1-observe/probe/probe.ts";
 import { PLATFORM_CAP_FACTOR, platformOf, registrableDomain } from "../../pipelines/record/url.ts";
 import { Limiter } from "../http/limits.ts";
 import { badField, Problem } from "../http/problem.ts";
@@ -16,7 +16,7 @@ import { listingAnswer } from "./listing-look.ts";
 
 export interface LookDeps {
   /** The parts needed to probe a listing; null: this process probes nothing. */
-  tools: ProbeTools | null;
+  tools: ProbeDeps | null;
   /** Our own addresses, which nobody can make us probe. */
   own: readonly string[];
   view: () => View;

@@ -1,6 +1,6 @@
 import type { Clock } from "../../infra/clock.ts";
-import { type LookResult, lookOnce } from "../../pipelines/1-observe/probe/look.ts";
-import type { Probe, ProbeTools } from "../../pipelines/1-observe/probe/probe.ts";
+import { type LiveProbeResult, probeLive } from "../../pipelines/1-observe/probe/look.ts";
+import type { Probe, ProbeDeps } from "../../pipelines/1-observe/probe/probe.ts";
 import type { Offer } from "../../pipelines/record/bodies.ts";
 import { rfc3339 } from "../../pipelines/record/time.ts";
 import type { DefectCode } from "../../pipelines/record/vocabulary.ts";
@@ -123,13 +123,13 @@ const offerRead = ({ scheme, network, asset, pay_to, amount_atomic, price, max_t
  * @param capIn finds the endpoint in the record for this url and a method
  */
 export async function listingAnswer(
-  tools: ProbeTools,
+  tools: ProbeDeps,
   url: string,
   method: "GET" | "POST" | null,
   clock: Clock,
   capIn: (method: ListingAnswer["method"]) => string | null,
 ): Promise<ListingAnswer> {
-  const looked = await lookOnce(tools, url, method, clock);
+  const looked = await probeLive(tools, url, method, clock);
   const { answer402, probe } = looked;
   const { terms } = probe.body;
   const stock = answer402 && terms ? await tryStockClient(answer402, terms) : NOTHING_TO_SIGN;
@@ -138,7 +138,7 @@ export async function listingAnswer(
 
 function answerOf(
   url: string,
-  { probe: { body }, method, listing }: LookResult,
+  { probe: { body }, method, listing }: LiveProbeResult,
   stock: StockVerdict,
   cap: string | null,
   now: Date,

@@ -1,11 +1,11 @@
 import {
   addMeta,
-  CLIENT,
   createNotification,
   createRequest,
-  headersOf,
-  WITH_SESSIONS,
-  WITHOUT_SESSIONS,
+  DEFAULT_CLIENT,
+  SESSION_REVISION,
+  SESSIONLESS_REVISION,
+  sessionlessHeaders,
 } from "../../pipelines/1-observe/mcp/rpc.ts";
 import { isTemplate } from "../../pipelines/record/template.ts";
 import { type HandshakeRequest, readHandshakeRequest } from "../../pipelines/record/volatile.ts";
@@ -115,12 +115,12 @@ function schemaOf(value: unknown, depth: number): object {
 function toolCommand(url: string, tool: string, args: Record<string, unknown>): string {
   const word = (bytes: Uint8Array): string => shellWord(Buffer.from(bytes).toString("utf8"));
   const hello = createRequest(0, "initialize", {
-    protocolVersion: WITH_SESSIONS,
+    protocolVersion: SESSION_REVISION,
     capabilities: {},
-    clientInfo: CLIENT,
+    clientInfo: DEFAULT_CLIENT,
   });
   const params = { name: tool, arguments: args };
-  const alone = { "mcp-protocol-version": WITHOUT_SESSIONS, ...headersOf("tools/call", params) };
+  const alone = { "mcp-protocol-version": SESSIONLESS_REVISION, ...sessionlessHeaders("tools/call", params) };
   const headers = `-H 'Accept: application/json, text/event-stream' ${JSON_TYPE}`;
   // curl does not send a header without a value, so a server that gives no session gets none.
   const session = `-H "Mcp-Session-Id: $s" -H "Mcp-Protocol-Version: $v"`;
@@ -132,6 +132,6 @@ function toolCommand(url: string, tool: string, args: Record<string, unknown>): 
     `v=$(printf '%s\n' "$w" | ${VERSION})`,
     `if [ -n "$v" ]; then m ${session} -d ${word(createNotification("notifications/initialized"))}`,
     `m -i ${session} -d ${word(createRequest(2, "tools/call", params))}`,
-    `else m -i ${named.join(" ")} -d ${word(createRequest(2, "tools/call", addMeta(params, CLIENT)))}; fi)`,
+    `else m -i ${named.join(" ")} -d ${word(createRequest(2, "tools/call", addMeta(params, DEFAULT_CLIENT)))}; fi)`,
   ].join("; ");
 }

@@ -1,6 +1,6 @@
 import type { Holder, Place } from "../../infra/shares.ts";
 import { Places } from "../../infra/shares.ts";
-import { PRICES_AT_ONCE, VIA_AT_ONCE, WORK_AT_ONCE } from "../../pipelines/1-observe/queue.ts";
+import { OWN_FETCHES_AT_ONCE, PRICES_AT_ONCE, VIA_AT_ONCE } from "../../pipelines/1-observe/queue.ts";
 import { Problem } from "../http/problem.ts";
 
 /** Number of places for price requests that are reserved for requests with a payment. */
@@ -24,7 +24,7 @@ const RETRY_S = "5";
 export class SalePlaces {
   readonly #calls = new Places({ name: "bought calls", size: VIA_AT_ONCE });
   readonly #prices = new Places({ name: "prices", size: PRICES_AT_ONCE, kept: PRICES_KEPT });
-  readonly #works = new Places({ name: "own work", size: WORK_AT_ONCE });
+  readonly #works = new Places({ name: "own work", size: OWN_FETCHES_AT_ONCE });
 
   /**
    * Takes a place for a call. It may move to another seller; the caller releases it when the order has ended.

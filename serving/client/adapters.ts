@@ -1,5 +1,10 @@
-import { type Demanded, mppOffersOf, type Offer, offerOf } from "../../pipelines/record/terms/offers.ts";
-import { demandOf, findInError, findInResult, type Places } from "../../pipelines/record/terms/tools.ts";
+import { type Offer, type PaymentDemand, readMppOffers, readOffer } from "../../pipelines/record/terms/offers.ts";
+import {
+  findDemandsInError,
+  findDemandsInResult,
+  readToolDemand,
+  type ToolDemands,
+} from "../../pipelines/record/terms/tools.ts";
 import { type Demand, isMcpRequest, read402, readMcpAnswer, toolIn } from "./demands.ts";
 import { type Decision, type Guard, PaymentRefused, unreadable } from "./guard.ts";
 import type { Fetch } from "./http.ts";
@@ -7,8 +12,8 @@ import type { Fetch } from "./http.ts";
 /** Time limit for the body of a 402, ms. */
 const BODY_WITHIN_MS = 5000;
 
-/** Asks the guard about a demand. A demand that could not be read completely is refused without asking. */
-const judge = (guard: Guard, demand: Omit<Demand, "offers">, { offers, unread }: Demanded): Promise<Decision> =>
+/** Asks the guard about a demand. A demand that could not be read whole is refused without asking. */
+const judged = (guard: Guard, demand: Omit<Demand, "offers">, { offers, unread }: PaymentDemand): Promise<Decision> =>
   unread === null ? guard({ ...demand, offers }) : Promise.resolve(unreadable(unread));
 
 export interface FetchOptions {
@@ -130,8 +135,8 @@ export function guardClient<C extends HookedClient | HookedHttpClient>(
     const claimed = paymentRequired.resource?.url ?? (typeof v1 === "string" ? v1 : undefined);
     const url = options.url ?? asked.get(paymentRequired) ?? claimed;
     if (url === undefined)
-      return { abort: true as const, reason: "not checked: neither the client nor the 402 names the url" };
-    const offer = offerOf(selectedRequirements, paymentRequired.x402Version === 1 ? 1 : 2);
+      return { abort: true as const, reason: "not checked: the 402 does not say of which url it is" };
+    const offer = readOffer(selectedRequirements, paymentRequired.x402Version === 1 ? 1 : 2);
     const decision = await guard({ url, method: options.method, offers: [offer] });
     options.onDecision?.(decision, url);
     return decision.allow ? undefined : { abort: true as const, reason: decision.says };
@@ -166,7 +171,7 @@ interface Challenge {
 const OF_X402 = Symbol.for("mppx.x402.challenge");
 
 const offersIn = (challenge: Challenge): Offer[] =>
-  (challenge as { [OF_X402]?: unknown })[OF_X402] ? [offerOf(challenge.request, 2)] : mppOffersOf(challenge);
+  (challenge as { [OF_X402]?: unknown })[OF_X402] ? [readOffer(challenge.request, 2)] : readMppOffers(challenge);
 
 /**
  * Returns a handler for `onChallenge` of `Mppx.create`, for one endpoint. Prefer {@link guardedFetch}, which knows the
@@ -194,9 +199,9 @@ interface ToolCaller {
  * @param server url of the MCP server
  */
 export function guardTools<C extends ToolCaller>(client: C, guard: Guard, server: string): Pick<C, "callTool"> {
-  /** Returns the result that replaces a refused demand; null if there is no demand, or it is allowed. */
-  const refusal = async (tool: string, places: Places): Promise<object | null> => {
-    const demanded = demandOf(places);
+  /** What replaces a refused demand; null where the demand is passed on, or there is none. */
+  const refusal = async (tool: string, places: ToolDemands): Promise<object | null> => {
+    const demanded = readToolDemand(places);
     if (demanded.offers.length === 0 && demanded.unread === null) return null;
     const decision = await judge(guard, { url: toolUrl(server, tool) }, demanded);
     if (decision.allow) return null;
@@ -207,11 +212,11 @@ export function guardTools<C extends ToolCaller>(client: C, guard: Guard, server
     try {
       result = await client.callTool(call, ...rest);
     } catch (error) {
-      const refused = await refusal(call.name, findInError((error as { data?: unknown } | null)?.data));
+      const refused = await refusal(call.name, findDemandsInError((error as { data?: unknown } | null)?.data));
       if (refused === null) throw error;
       return refused;
     }
-    return (await refusal(call.name, findInResult(result))) ?? result;
+    return (await refusal(call.name, findDemandsInResult(result))) ?? result;
   };
   return { callTool } as Pick<C, "callTool">;
 }

@@ -1,5 +1,5 @@
-import { addressKey, DOLLARS, USDC } from "../../pipelines/record/networks.ts";
-import { isWholeScheme, type Offer, type OfferMember } from "../../pipelines/record/terms/offers.ts";
+import { addressKey, OTHER_DOLLAR_TOKENS, USDC } from "../../pipelines/record/networks.ts";
+import { isFullyRead, type Offer, type OfferMember } from "../../pipelines/record/terms/offers.ts";
 import type { CheckAnswer } from "./answers.ts";
 import type { Policy } from "./policy.ts";
 
@@ -80,8 +80,8 @@ function offerConcerns(answer: CheckAnswer, offer: Offer, policy: Policy, now_ms
 }
 
 function schemeConcern(offer: Offer, policy: Policy): Concern | null {
-  if (offer.scheme === null || isWholeScheme(offer)) return null;
-  const says = `a signature for ${offer.scheme} covers more than network, asset, amount, payee and time`;
+  if (offer.scheme === null || isFullyRead(offer)) return null;
+  const says = `more is signed for ${offer.scheme} than network, asset, amount, payee and time`;
   return { reason: "scheme", what: offer.scheme, says, refuses: policy.otherScheme === "refuse" };
 }
 
@@ -107,7 +107,8 @@ const isSameAsset = (asset: string, network: string | null, advertised: Advertis
 
 const isDollar = (asset: string, network: string | null): boolean =>
   network !== null &&
-  (isUsdc(asset, [network]) || (Object.hasOwn(DOLLARS, network) && DOLLARS[network]!.includes(addressKey(asset))));
+  (isUsdc(asset, [network]) ||
+    (Object.hasOwn(OTHER_DOLLAR_TOKENS, network) && OTHER_DOLLAR_TOKENS[network]!.includes(addressKey(asset))));
 
 function validityConcern({ validFor_s, validUntil_s }: Offer, policy: Policy, now_ms: number): Concern | null {
   const seconds = validUntil_s == null ? (validFor_s ?? 0) : Math.ceil(validUntil_s - now_ms / 1000);

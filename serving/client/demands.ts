@@ -1,6 +1,6 @@
 import { isBounded, parseJson } from "../../pipelines/record/json.ts";
-import { type Demanded, joinDemands, type Offer, readDemand } from "../../pipelines/record/terms/offers.ts";
-import { demandOf, findInError, findInResult } from "../../pipelines/record/terms/tools.ts";
+import { joinDemands, type Offer, type PaymentDemand, readDemand } from "../../pipelines/record/terms/offers.ts";
+import { findDemandsInError, findDemandsInResult, readToolDemand } from "../../pipelines/record/terms/tools.ts";
 import { readBounded } from "./http.ts";
 
 /** A demand for payment, which a wallet is about to sign. */
@@ -40,7 +40,7 @@ async function within(body: ReadableStream<Uint8Array> | null, within_ms: number
  * the response.
  * @param within_ms time limit for the body, which a seller may send slowly
  */
-export async function read402(response: Response, within_ms: number): Promise<Demanded> {
+export async function read402(response: Response, within_ms: number): Promise<PaymentDemand> {
   const body = await within(response.clone().body, within_ms);
   return readDemand((name) => response.headers.get(name), body);
 }
@@ -63,18 +63,18 @@ export function toolIn(body: unknown): string | null {
   return typeof name === "string" ? name : null;
 }
 
-const UNREAD: Demanded = { offers: [], unread: "the answer over MCP is too long to read" };
+const UNREAD: PaymentDemand = { offers: [], unread: "the answer over MCP holds more than is read" };
 
-/** Returns the demand in one JSON-RPC message, or in a batch. */
-function inMessage(text: string): Demanded {
+/** The demand of one JSON-RPC message, or of a batch. */
+function inMessage(text: string): PaymentDemand {
   if (!isBounded(text, MAX_MESSAGE_VALUES)) return UNREAD;
   const parsed = parseJson(text, MAX_MESSAGE_VALUES);
   const messages = (Array.isArray(parsed) ? parsed : [parsed]) as (Record<string, unknown> | null | undefined)[];
   const places = messages.flatMap((one) => [
-    findInError((one?.error as { data?: unknown } | undefined)?.data),
-    findInResult(one?.result),
+    findDemandsInError((one?.error as { data?: unknown } | undefined)?.data),
+    findDemandsInResult(one?.result),
   ]);
-  return joinDemands(places.map(demandOf));
+  return joinDemands(places.map(readToolDemand));
 }
 
 /**
@@ -113,7 +113,7 @@ async function firstEvent(body: ReadableStream<Uint8Array> | null): Promise<stri
  * Reads the demand in the answer to a message over MCP. It has no time limit, since a tool may run for long: the
  * caller's limit applies. Of an event stream it reads the first event with data.
  */
-export async function readMcpAnswer(response: Response): Promise<Demanded> {
+export async function readMcpAnswer(response: Response): Promise<PaymentDemand> {
   const type = (response.headers.get("content-type") ?? "").toLowerCase();
   try {
     if (type.includes("text/event-stream")) {

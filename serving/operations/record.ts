@@ -1,5 +1,5 @@
 import { IMMUTABLE } from "../../pipelines/published/objects.ts";
-import { KEPT_FOR, NEVER_ARCHIVED } from "../../pipelines/record/archive.ts";
+import { NEVER_ARCHIVED, RETENTION_OF } from "../../pipelines/record/archive.ts";
 import { OBJECT_ROOTS } from "../answers/objects.ts";
 import { Problem, queryOf, validate } from "../http/problem.ts";
 import { JSON_TYPE } from "../http/reply.ts";
@@ -20,7 +20,7 @@ function archiveList(view: View, { subject, page: n }: ArchiveQuery): ArchiveLis
   const query = new URLSearchParams({ ...(subject ? { subject } : {}), page: String(n + 1) });
   return {
     schema: "svc.archive.list.v1",
-    kept_in_the_database_for: KEPT_FOR,
+    kept_in_the_database_for: RETENTION_OF,
     never_moved: [...NEVER_ARCHIVED],
     manifests,
     next: n * PAGE < all.length ? `/v1/archive?${query}` : null,

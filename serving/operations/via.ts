@@ -4,7 +4,7 @@ import { signObject } from "../../infra/keys/signer.ts";
 import { findTimeProblem, isSignedBy } from "../../pipelines/corrections/dispute.ts";
 import { answerOf } from "../../pipelines/orders/order-objects.ts";
 import { readSalts } from "../../pipelines/orders/publishing-calls.ts";
-import { BuyersExpectation, MAX_EXPECTATION } from "../../pipelines/record/expectation.ts";
+import { BuyersExpectation, MAX_EXPECTATION_CHARS } from "../../pipelines/record/expectation.ts";
 import { faultsOf, pointerOf } from "../../pipelines/record/faults.ts";
 import { parseJson } from "../../pipelines/record/json.ts";
 import { rfc3339 } from "../../pipelines/record/time.ts";
@@ -51,8 +51,8 @@ function expectationIn(headers: Headers): BuyersExpectation | null {
       errors,
     });
   };
-  if (text.length > MAX_EXPECTATION || !/^[\x20-\x7e]*$/.test(text))
-    return refuse([{ pointer: at, detail: `must be at most ${MAX_EXPECTATION} characters of ASCII` }]);
+  if (text.length > MAX_EXPECTATION_CHARS || !/^[\x20-\x7e]*$/.test(text))
+    return refuse([{ pointer: at, detail: `must be at most ${MAX_EXPECTATION_CHARS} characters of ASCII` }]);
   const parsed = parseJson(Buffer.from(text));
   if (parsed === undefined) return refuse([{ pointer: at, detail: 'must be JSON such as {"min_length": 20}' }]);
   const read = BuyersExpectation.safeParse(parsed);

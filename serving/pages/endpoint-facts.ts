@@ -1,5 +1,5 @@
 import { html } from "hono/html";
-import { any, checkerOf } from "../../pipelines/record/classes.ts";
+import { anyClass, checkerOf } from "../../pipelines/record/classes.ts";
 import { dayOf } from "../../pipelines/record/time.ts";
 import { type PaymentFacts, readPaymentFacts, type VolatileRow } from "../../pipelines/record/volatile.ts";
 import { correctionsOf } from "../answers/corrections.ts";
@@ -129,7 +129,7 @@ const LEVELS = {
 
 /** The deepest check of its answers. A schema counts if a bought answer was checked against one. */
 function levelOf(entry: Entry | undefined): keyof typeof LEVELS {
-  if (checkerOf(entry?.listing?.class ?? any.name) !== any) return "truth";
+  if (checkerOf(entry?.listing?.class ?? anyClass.name) !== anyClass) return "truth";
   const cards = entry?.cards.map((card) => cardOf(card).components) ?? [];
   const held = (part: "schema_conformance" | "correctness") => cards.some((one) => one && one[part].lower !== null);
   return held("schema_conformance") ? "schema" : held("correctness") ? "parse" : "none";
@@ -142,7 +142,7 @@ export function aboutPart(view: View, cap: string, { url }: CheckFacts): unknown
   return html`<section aria-labelledby="about" class="rule"><h2 id="about">About</h2><dl>
 ${listing?.description ? html`<dt>Description</dt><dd>${listing.description} <span class="soft small">(the seller's words)</span></dd>` : ""}<dt>Url</dt><dd>${code(url)}</dd>
 <dt>Method</dt><dd>${listing?.method ?? view.row(cap)?.method ?? NONE}</dd>${listing?.tool ? html`<dt>MCP tool</dt><dd>${code(listing.tool)}</dd>` : ""}
-<dt>Class</dt><dd>${checkerOf(kind) !== any ? html`<a href="/docs/classes#${kind}">${kind}</a>` : kind}</dd>
+<dt>Class</dt><dd>${checkerOf(kind) !== anyClass ? html`<a href="/docs/classes#${kind}">${kind}</a>` : kind}</dd>
 <dt>Checkable level</dt><dd>${LEVELS[levelOf(entry)]}</dd><dt>Endpoint id</dt><dd>${code(cap)}</dd></dl></section>`;
 }
 

@@ -5,7 +5,7 @@ import { FairQueue } from "../../infra/shares.ts";
 import type { Logger } from "../../infra/telemetry.ts";
 import type { BodyOf } from "../../pipelines/record/bodies.ts";
 import { readRecord } from "../../pipelines/record/envelope.ts";
-import { ASK_KEPT_MS, ASK_REST_MS } from "../../pipelines/record/time.ts";
+import { ASK_LIFETIME_MS, MIN_PROBE_INTERVAL_MS } from "../../pipelines/record/time.ts";
 import { PLATFORM_CAP_FACTOR, platformOf, registrableDomain } from "../../pipelines/record/url.ts";
 
 const HOUR_MS = 3_600_000;
@@ -115,7 +115,7 @@ export class AskQueue {
 
   /** Returns the earliest probe of an ask that is made now (unix ms): an endpoint is probed for asks once a day at most. */
   earliest(cap: string, now: number): number {
-    return Math.max(now, this.#lookOf(cap) + ASK_REST_MS + 1);
+    return Math.max(now, this.#lookOf(cap) + MIN_PROBE_INTERVAL_MS + 1);
   }
 
   /**
@@ -126,7 +126,7 @@ export class AskQueue {
    * @param client key of the client, if it is known
    */
   ask(cap: string, normalised: string, t: number, from = t, client = UNKNOWN_CLIENT): void {
-    this.#put(cap, normalised, { t, from, rest: ASK_REST_MS, retest: false }, client);
+    this.#put(cap, normalised, { t, from, rest: MIN_PROBE_INTERVAL_MS, retest: false }, client);
   }
 
   /** Adds a re-test that a seller asked for. It waits until a probe at or after `from`. Parameters as in {@link ask}. */
@@ -233,7 +233,7 @@ export class AskQueue {
   /** Removes asks that are too old, and idle domains. The map of asks is in order of insertion, so the oldest come first. */
   #expire(now: number): void {
     for (const [cap, { t }] of this.#open) {
-      if (t >= now - ASK_KEPT_MS) break;
+      if (t >= now - ASK_LIFETIME_MS) break;
       this.#removeWaiting(cap);
     }
     if (this.#domains.size <= this.limits.max * 4) return;

@@ -8,7 +8,7 @@ import {
   type Projection,
 } from "../../pipelines/published/endpoint.ts";
 import type { SignedCard } from "../../pipelines/record/card.ts";
-import { cardMoment, type GradeLeaf } from "../../pipelines/record/leaf.ts";
+import { cardTime, type GradeLeaf } from "../../pipelines/record/leaf.ts";
 import type { Band, Tier } from "../../pipelines/record/vocabulary.ts";
 
 /**
@@ -113,7 +113,7 @@ export const SERVING_PROJECTION: Projection<Entry> = {
     latencyMs: latencyOf(leaf.card),
   }),
   letters: (before, leaf) => {
-    const letter = { at: cardMoment(leaf), raw: leaf.raw_band, band: leaf.card.band };
+    const letter = { at: cardTime(leaf), raw: leaf.raw_band, band: leaf.card.band };
     return [...before, letter].slice(-MAX_LETTERS);
   },
 };

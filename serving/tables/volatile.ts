@@ -2,7 +2,7 @@ import { z } from "zod";
 import { forEachYielding } from "../../infra/concurrency.ts";
 import type { Store } from "../../infra/store/store.ts";
 import { VIEW } from "../../pipelines/published/objects.ts";
-import { type VolatileRow, wentBack } from "../../pipelines/record/volatile.ts";
+import { isAnyPositionLower, type VolatileRow } from "../../pipelines/record/volatile.ts";
 import { readVolatileRows } from "../../pipelines/record/volatile-arrow.ts";
 import { type FoldedRow, NO_VOLATILE_ROWS, type VolatileRows } from "./view.ts";
 
@@ -38,7 +38,7 @@ export async function loadVolatile(
   const object = await store.get(VIEW, { maxBytes: MAX_VIEW_BYTES });
   if (!object || object.etag === old.etag) return { volatile: old, newRows: [] };
   const file = ViewFile.parse(JSON.parse(Buffer.from(object.bytes).toString("utf8")));
-  if (wentBack(old.positions, file.positions)) return { volatile: old, newRows: [] };
+  if (isAnyPositionLower(old.positions, file.positions)) return { volatile: old, newRows: [] };
   const { newRows, ...folded } =
     (continuesFrom(old, file.live) && (await fold(store, old, file.live))) ||
     (await fold(store, NO_VOLATILE_ROWS, file.live))!;

@@ -1,6 +1,6 @@
 import type { Egress, EgressResult } from "../../infra/egress/egress.ts";
 import type { Holder } from "../../infra/shares.ts";
-import { WORK } from "../../pipelines/1-observe/queue.ts";
+import { OWN_FETCHES } from "../../pipelines/1-observe/queue.ts";
 import { platformOf } from "../../pipelines/record/url.ts";
 import { Problem } from "../http/problem.ts";
 import type { Extracted } from "../schemas/extract.ts";
@@ -44,7 +44,7 @@ export async function fetchAnswer(
     url,
     method: "GET",
     profile: "evidence",
-    pool: WORK,
+    pool: OWN_FETCHES,
     holder: { ...holder, domain: platformOf(url) },
     headers: { accept: "text/html,application/pdf;q=0.9,*/*;q=0.8" },
     ...(hops === undefined ? {} : { hops }),

@@ -3,7 +3,7 @@ import type { Log } from "../../infra/log/log.ts";
 import { TILE_WIDTH } from "../../infra/tree/path.ts";
 import { inclusionProof } from "../../infra/tree/proof.ts";
 import type { Snapshot } from "../../pipelines/published/reader.ts";
-import { receiptRecord } from "../../pipelines/record/commitment.ts";
+import { createReceiptRecord } from "../../pipelines/record/commitment.ts";
 import { sealEnvelope } from "../../pipelines/record/envelope.ts";
 import { rfc3339 } from "../../pipelines/record/time.ts";
 import { Problem } from "../http/problem.ts";
@@ -54,7 +54,7 @@ export class Receipts {
   async tell(sha256: string): Promise<EvidenceAnswer["proof"]> {
     const { log, clock, baseUrl } = this.deps;
     const now = clock.now();
-    const record = sealEnvelope(receiptRecord(sha256, now, PRODUCER), log.partitions);
+    const record = sealEnvelope(createReceiptRecord(sha256, now, PRODUCER), log.partitions);
     await log.append([record]).catch(() => {
       throw new Problem("log_unavailable", "the receipt cannot be written to the log now; nothing is charged", {
         headers: { "retry-after": "5" },

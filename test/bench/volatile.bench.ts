@@ -98,7 +98,7 @@ async function measure(endpoints: number): Promise<void> {
       held = (await loadVolatile(objects, held)).volatile;
     };
     const turn = async () => {
-      await live.turn(fold, [0]);
+      await live.writeChanges(fold, [0]);
       live.markNamed();
       objects.name(live.keysOf(0));
     };

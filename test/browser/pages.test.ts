@@ -5,9 +5,9 @@ import { join } from "node:path";
 import axe from "axe-core";
 import type { Browser, BrowserContext, Page } from "playwright-core";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { Control } from "../../pipelines/1-observe/probe/exchange.ts";
-import type { ProbeTools } from "../../pipelines/1-observe/probe/probe.ts";
-import { ownReader } from "../../pipelines/1-observe/reading/reader.ts";
+import { ControlCalls } from "../../pipelines/1-observe/probe/exchange.ts";
+import type { ProbeDeps } from "../../pipelines/1-observe/probe/probe.ts";
+import { processReader } from "../../pipelines/1-observe/reading/reader.ts";
 import { type Serving, serve } from "../../serving/main.ts";
 import { capOf, type PublicRecord } from "../helpers/public-record.ts";
 import { servingOver } from "../helpers/serving.ts";
@@ -123,7 +123,7 @@ afterAll(async () => {
 });
 
 /** Sellers of no real network: one that gets much of its 402 wrong, in long words. */
-function looksAt(): ProbeTools {
+function looksAt(): ProbeDeps {
   const egress = new FakeEgress();
   const long = `${SELLER}/v1/${"deep/".repeat(30)}`;
   const wrong = [
@@ -133,7 +133,13 @@ function looksAt(): ProbeTools {
   egress.sellers.set(SELLER, ({ url }) =>
     url.endsWith("x402") ? answer(200, wellKnown(item({ resource: long, method: "GET" }))) : terms402([...wrong]),
   );
-  return { egress, reader: ownReader, loop: STEADY_LOOP, rail: new FakeRail(), control: new Control(egress, []) };
+  return {
+    egress,
+    reader: processReader,
+    loop: STEADY_LOOP,
+    rail: new FakeRail(),
+    control: new ControlCalls(egress, []),
+  };
 }
 
 const contextOf = ({ scheme, screen, script }: Look): Promise<BrowserContext> =>

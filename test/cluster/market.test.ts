@@ -8,7 +8,7 @@ import { type KafkaCluster, startKafka } from "../../fixtures/cluster/kafka.ts";
 import { type S3Server, s3Settings, startS3Server } from "../../fixtures/cluster/versitygw.ts";
 import { openS3Store } from "../../infra/store/s3/s3.ts";
 import { StoreSource } from "../../pipelines/published/open-source.ts";
-import { dataFolders } from "../../pipelines/roles/data-folder.ts";
+import { foldersOf } from "../../pipelines/roles/data-folder.ts";
 import { DESERVED } from "../flow/deserved.ts";
 import { auditOf, notOk } from "../helpers/published.ts";
 import { runStart } from "../helpers/run-start.ts";
@@ -68,7 +68,7 @@ describe("the market over Kafka and S3", () => {
   });
 
   test("nothing of log and stores lies on this machine", () => {
-    const at = dataFolders(dir);
+    const at = foldersOf(dir);
     for (const folder of [at.log, at.private, at.public]) expect([folder, existsSync(folder)]).toEqual([folder, false]);
   });
 

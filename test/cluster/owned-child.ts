@@ -108,7 +108,7 @@ async function publishUntilKilled(): Promise<void> {
   const publishing = new Publishing({ log, privateStore, publisher, clock, logger });
   const monotonic = () => systemClock.monotonic();
   const { patienceMs } = place;
-  const standby = new Standby({ privateStore, publicStore, monotonic, writer: place.name, patienceMs });
+  const standby = new Standby({ privateStore, publicStore, monotonic, writer: place.name, takeoverMs: patienceMs });
   for (let was = false; ; await pause(100)) {
     const { round, pings } = heard;
     if (!round) continue;
@@ -124,9 +124,9 @@ async function publishUntilKilled(): Promise<void> {
       }
       was = active;
       if (!active) continue;
-      await publishing.runs();
+      await publishing.takeRuns();
       await publishing.evidence();
-      await publishing.tables();
+      await publishing.nameTables();
       await publisher.refreshCheckpoint();
       for (const ping of pings.splice(0, asked)) say({ pong: ping });
     } catch (error) {

@@ -105,7 +105,7 @@ beforeAll(async () => {
     const now = new Date(later(START, (until + 1) * 86_400_000 - 1));
     clock.set(now);
     await alone.grade(now);
-    await publishing.runs();
+    await publishing.takeRuns();
     await owned.round(n, now, n < ROUNDS.length - 1 ? disturb : undefined);
   }
   // Evidence of all days: owners look again at each round, so one more closes what the last has opened.

@@ -12,7 +12,7 @@ import { startGateway } from "../../fixtures/cluster/versitygw.ts";
 import { type FaultProxy, startFaultProxy } from "../../fixtures/faults/http-proxy.ts";
 import { createKeyring, createSecret, ringPath } from "../../infra/keys/keys.ts";
 import { openS3Store } from "../../infra/store/s3/s3.ts";
-import { dataFolders, OBSERVER_SECRET } from "../../pipelines/roles/data-folder.ts";
+import { foldersOf, OBSERVER_SECRET } from "../../pipelines/roles/data-folder.ts";
 import type { Health } from "../../serving/status/pulse.ts";
 import { runs } from "../helpers/programs.ts";
 import { promtool } from "./promtool.ts";
@@ -74,7 +74,7 @@ const WRITERS: Record<Name, "publisher" | "owner" | null> = {
 
 async function begin(name: Name, command: string, prefix = "roles"): Promise<void> {
   const data = join(dir, name);
-  const keys = dataFolders(data).keys;
+  const keys = foldersOf(data).keys;
   mkdirSync(keys, { recursive: true, mode: 0o700 });
   copyFileSync(ringPath(join(dir, "keys")), ringPath(keys));
   const listing = spawnSync("ls", [join(dir, "keys")], { encoding: "utf8" }).stdout.split("\n");

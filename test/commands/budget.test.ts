@@ -10,14 +10,14 @@ import { type Lake, openLake } from "../../infra/lake/duckdb.ts";
 import { openDirectoryStore } from "../../infra/store/directory.ts";
 import { type BudgetReport, storeReport } from "../../pipelines/budget/report.ts";
 import { addDays, dayOf } from "../../pipelines/record/time.ts";
-import { dataFolders } from "../../pipelines/roles/data-folder.ts";
+import { foldersOf } from "../../pipelines/roles/data-folder.ts";
 
 /** What an operator is told beside a running service, which owns the lake. */
 let dir: string;
 let owned: Lake;
 beforeEach(async () => {
   dir = await mkdtemp(join(tmpdir(), "budget-"));
-  owned = await openLake(dataFolders(dir).lake, { memoryLimit: "256MB", threads: 1, init: [] });
+  owned = await openLake(foldersOf(dir).lake, { memoryLimit: "256MB", threads: 1, init: [] });
 });
 afterEach(async () => {
   await owned.close();
@@ -37,7 +37,7 @@ const REPORT: BudgetReport = {
 };
 
 async function kept(): Promise<void> {
-  const store = await openDirectoryStore(dataFolders(dir).private);
+  const store = await openDirectoryStore(foldersOf(dir).private);
   await storeReport(store, REPORT);
   await store.close();
 }

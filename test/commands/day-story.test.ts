@@ -3,7 +3,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { expect, test } from "vitest";
 import { openLake } from "../../infra/lake/duckdb.ts";
-import { dataFolders } from "../../pipelines/roles/data-folder.ts";
+import { foldersOf } from "../../pipelines/roles/data-folder.ts";
 import { runStart } from "../helpers/run-start.ts";
 
 /** A day of the market as its log tells it at `info`: each line JSON, each event once, sums as the record has them. */
@@ -21,7 +21,7 @@ interface Line {
 
 /** Calls of the record by their intent, and what was signed away in each. */
 async function signedIn(dataDir: string): Promise<Map<string, bigint>> {
-  const lake = await openLake(dataFolders(dataDir).lake, { memoryLimit: "1GB", threads: 1, init: [], readers: 1 });
+  const lake = await openLake(foldersOf(dataDir).lake, { memoryLimit: "1GB", threads: 1, init: [], readers: 1 });
   try {
     const rows = await lake.all<{ id: string; micro: bigint }>(
       "SELECT event_id AS id, price_micro::BIGINT AS micro FROM paid_intent",

@@ -3,7 +3,7 @@ import { watchMachine } from "../../commands/machine-status.ts";
 import { systemClock } from "../../infra/clock.ts";
 import { createLogger, createMetrics } from "../../infra/telemetry.ts";
 import type { HealthReporter } from "../../pipelines/roles/pipeline.ts";
-import { MACHINE_WORKS, type ScheduleParts, startMachine } from "../../pipelines/roles/schedule.ts";
+import { MACHINE_WORK_KINDS, type ScheduleParts, startMachine } from "../../pipelines/roles/schedule.ts";
 import { Pulse } from "../../serving/status/pulse.ts";
 
 /** The schedule of one machine as it runs, over a pipeline whose store takes no writes for a while: what health says. */
@@ -40,7 +40,7 @@ test("a job that fails time after time is told as its work's, within minutes, an
   };
   const running = startMachine(parts as unknown as ScheduleParts);
   const bounded = { timeout: 90_000, interval: 500 };
-  const lastDone = () => MACHINE_WORKS.map((work) => health.health().works[work]?.last_done ?? null);
+  const lastDone = () => MACHINE_WORK_KINDS.map((work) => health.health().works[work]?.last_done ?? null);
   try {
     await expect.poll(lastDone, bounded).not.toContain(null);
     expect(health.health()).toMatchObject({ ok: true, problems: [], lag: { 0: 30, 1: 30 } });

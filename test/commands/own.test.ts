@@ -7,7 +7,7 @@ import { publish } from "../../commands/publish.ts";
 import { loadConfig } from "../../infra/config.ts";
 import { openEmbeddedLog } from "../../infra/log/embedded.ts";
 import { TOPICS } from "../../pipelines/record/topics.ts";
-import { dataFolders } from "../../pipelines/roles/data-folder.ts";
+import { foldersOf } from "../../pipelines/roles/data-folder.ts";
 import { dayOf, PARTITIONS, SELLERS } from "../pipelines/roles/records.ts";
 
 /** The two halves as an operator starts them, over the parts of one machine: what one writes the other publishes. */
@@ -40,7 +40,7 @@ test("an owner without a key writes a run, a publisher without a lake takes it; 
   const once = { once: true, json: true };
   await expect(own(config, once)).rejects.toThrow(/keyring/);
   expect(await printed(publish(config, once))).toMatchObject({ runs: 0, cards: 0, tables: 0, tree_size: 1 });
-  const log = await openEmbeddedLog(dataFolders(dir).log, { topics: TOPICS, partitions: PARTITIONS });
+  const log = await openEmbeddedLog(foldersOf(dir).log, { topics: TOPICS, partitions: PARTITIONS });
   // Three weeks ago: closed days, and cards that count.
   const start = new Date(Date.now() - 21 * 86_400_000).toISOString().replace(/T.*/, "T00:00:00.000Z");
   for (const day of [0, 1, 2]) await log.append(dayOf(start, day));

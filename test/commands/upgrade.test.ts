@@ -19,8 +19,8 @@ import { createPublisher } from "../../pipelines/4-publish/publisher.ts";
 import { readRun } from "../../pipelines/4-publish/runs.ts";
 import { WatcherTable } from "../../pipelines/6-notify/watcher-table.ts";
 import { OrderTable } from "../../pipelines/orders/order-table.ts";
-import { KEPT_TOPICS, TOPICS } from "../../pipelines/record/topics.ts";
-import { dataFolders } from "../../pipelines/roles/data-folder.ts";
+import { PERMANENT_TOPICS, TOPICS } from "../../pipelines/record/topics.ts";
+import { foldersOf } from "../../pipelines/roles/data-folder.ts";
 import { Owner } from "../../pipelines/roles/protocol/owner.ts";
 import { readDemo } from "../helpers/demo-record.ts";
 import { bytesBelow, foldsOfEarlier, unpackEarlier } from "../helpers/earlier-version.ts";
@@ -68,7 +68,7 @@ function touchstone(args: string[], killAfterMs?: number): Promise<{ code: numbe
 
 /** Every record of a log file, as it stands there. */
 function recordsIn(at: string): unknown[] {
-  const db = new Database(join(dataFolders(at).log, "log.sqlite"), { readonly: true });
+  const db = new Database(join(foldersOf(at).log, "log.sqlite"), { readonly: true });
   try {
     return db.prepare("SELECT position, event_id, key, hex(value) AS value, appended_ms FROM record ORDER BY 1").all();
   } finally {
@@ -98,8 +98,8 @@ describe("the folder of the version before", () => {
     expect(recordsIn(now)).toEqual(recordsIn(before));
     const kept = (at: string) => [...bytesBelow(at)].filter(([path]) => /^(?:public|orders|keys)\//.test(path));
     expect(kept(now)).toEqual(kept(before));
-    const hidden = bytesBelow(dataFolders(now).private);
-    for (const [path, sha256] of bytesBelow(dataFolders(before).private))
+    const hidden = bytesBelow(foldersOf(now).private);
+    for (const [path, sha256] of bytesBelow(foldersOf(before).private))
       expect([path, hidden.get(path)]).toEqual([path, sha256]);
   });
 
@@ -110,7 +110,7 @@ describe("the folder of the version before", () => {
     expect(record.leaves).toHaveLength(539);
     for (const kind of ["correction", "reinstated"] as const) expect(record.facts(kind).length).toBeGreaterThan(0);
     // Rows of days that are in the archive had left the old lake too; what leaves of the tree say decides it.
-    const old = await openLake(dataFolders(before).lake, { memoryLimit: "512MB", threads: 1, init: [] });
+    const old = await openLake(foldersOf(before).lake, { memoryLimit: "512MB", threads: 1, init: [] });
     const rows = await old.all<{ event_id: string }>("SELECT DISTINCT event_id FROM event");
     await old.close();
     expect(rows.length).toBeGreaterThan(1_000);
@@ -119,7 +119,7 @@ describe("the folder of the version before", () => {
       record.leaves.flatMap((leaf) => (leaf.kind === "archive" ? [leaf.manifest.from.slice(0, 10)] : [])),
     );
     const missing = record.log.filter(
-      ({ topic, eventId }) => !KEPT_TOPICS.includes(topic as never) && !record.lakeEvents.has(eventId),
+      ({ topic, eventId }) => !PERMANENT_TOPICS.includes(topic as never) && !record.lakeEvents.has(eventId),
     );
     const days = missing.map(({ value }) => JSON.parse(Buffer.from(value).toString("utf8")).observed_at.slice(0, 10));
     expect(days.filter((day) => !archived.has(day))).toEqual([]);
@@ -127,7 +127,7 @@ describe("the folder of the version before", () => {
   });
 
   test("has the orders and watchers that its own version knew", async () => {
-    const log = await openEmbeddedLog(dataFolders(now).log, { topics: TOPICS, partitions: 2 });
+    const log = await openEmbeddedLog(foldersOf(now).log, { topics: TOPICS, partitions: 2 });
     const [orders, watchers] = [new OrderTable(), new WatcherTable()];
     await new LogTail(log, "orders", (record) => void orders.apply(record)).catchUp();
     await new LogTail(log, "watchers", (record) => void watchers.apply(record)).catchUp();
@@ -147,7 +147,7 @@ describe("the folder of the version before", () => {
   });
 
   test("is graded to the same letters: all of it looked at again, at the moment of its last run, says nothing new", async () => {
-    const at = dataFolders(now);
+    const at = foldersOf(now);
     const [privateStore, publicStore] = [await openDirectoryStore(at.private), await openDirectoryStore(at.public)];
     const log = await openEmbeddedLog(at.log, { topics: TOPICS, partitions: 2 });
     const lake = await openLake(at.lake, { memoryLimit: "512MB", threads: 2, init: INGEST_TABLES });

@@ -14,7 +14,7 @@ import { COSIGNATURE, formatVkey } from "../../infra/tree/note.ts";
 import { readPolicy } from "../../infra/tree/policy.ts";
 import { objectKey } from "../../pipelines/orders/order-objects.ts";
 import { OBJECTS } from "../../pipelines/published/objects.ts";
-import { KEPT_TOPICS, TOPICS } from "../../pipelines/record/topics.ts";
+import { PERMANENT_TOPICS, TOPICS } from "../../pipelines/record/topics.ts";
 import { runs } from "../helpers/programs.ts";
 
 const ROOT = resolve(import.meta.dirname, "../..");
@@ -462,7 +462,7 @@ test("create-topics.sh declares what the log is refused without, for every topic
     expect(line).toContain("--replication-factor 3 --config min.insync.replicas=2");
     expect(line).toContain(`--partitions ${topicIn(line) === "ts.log" ? 1 : 8} `);
     expect(line).toContain("--command-config /x");
-    const keeps = [...KEPT_TOPICS, "log"].includes(topicIn(line).slice("ts.".length) as "log");
+    const keeps = [...PERMANENT_TOPICS, "log"].includes(topicIn(line).slice("ts.".length) as "log");
     expect(line).toContain(`--config retention.ms=${keeps ? "-1 --config retention.bytes=-1" : "1209600000"}`);
   }
   expect(run("b:9092", "ts", "3").status).toBe(2);

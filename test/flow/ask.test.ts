@@ -9,7 +9,7 @@ import { systemClock } from "../../infra/clock.ts";
 import { loadConfig } from "../../infra/config.ts";
 import { knownUsdc } from "../../infra/rails/charge.ts";
 import { createLocalWallets } from "../../infra/rails/wallets.ts";
-import { type Assembled, assemble } from "../../pipelines/roles/assemble.ts";
+import { assemble, type MachineRoles } from "../../pipelines/roles/assemble.ts";
 import { makeKeys } from "../../pipelines/roles/data-folder.ts";
 import { openParts, type Parts } from "../../pipelines/roles/parts.ts";
 import { MACHINE_JOBS } from "../../pipelines/roles/schedule.ts";
@@ -19,7 +19,7 @@ import type { CheckAnswer } from "../../serving/schemas/check.ts";
 let dir: string;
 let seller: Server;
 let parts: Parts;
-let roles: Assembled;
+let roles: MachineRoles;
 let serving: ServingTier;
 const probes: string[] = [];
 const sellerUrl = (): string => `http://127.0.0.1:${(seller.address() as AddressInfo).port}`;
@@ -90,7 +90,7 @@ async function tenSeconds(): Promise<void> {
   const schedule = { ...parts, ...roles, clock: systemClock, catalogues: [] };
   for (const name of ["grade", "asks", "volatile"]) {
     const job = MACHINE_JOBS.find((one) => one.name === name)!;
-    expect(job.cadence.split(" ")[0]).toMatch(/^(?:\*\/10|\d(?:,[1-5]\d){5})$/);
+    expect(job.cronTimes.split(" ")[0]).toMatch(/^(?:\*\/10|\d(?:,[1-5]\d){5})$/);
     await job.run(schedule);
   }
   await roles.pipeline.volatile();
@@ -108,7 +108,7 @@ test("asked, probed within a minute, and the next check shows the handshake; a r
   let answer = await check({ url, method: "GET" });
   for (let turn = 0; turn < 5 && answer.matched === "none"; turn++) {
     await tenSeconds();
-    await roles.pipeline.idle();
+    await roles.pipeline.waitUntilIdle();
     answer = await check({ url, pay_to: `0x${String(turn).repeat(40)}` });
   }
   expect(answer).toMatchObject({ matched: "exact", url, band: "UNRATED" });

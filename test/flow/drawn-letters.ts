@@ -38,7 +38,7 @@ function* observed(
   draw: () => number,
 ): Generator<{ day: string; rows: Sample[] }> {
   const behaviour = model.open();
-  let state: RetestState = { failing: false, passes: 0, since: null };
+  let state: RetestState = { failing: false, passes: 0, lastPaidBlock: null };
   let paidBlocks = 0;
   let serial = 0;
   const until = new Date(end.getTime() - LEEWAY_MS);

@@ -13,7 +13,7 @@ import { addressKey } from "../../pipelines/record/networks.ts";
 import { addDays, dayOf } from "../../pipelines/record/time.ts";
 import { ARCHIVE_SUBJECTS } from "../../pipelines/record/vocabulary.ts";
 
-import { dataFolders } from "../../pipelines/roles/data-folder.ts";
+import { foldersOf } from "../../pipelines/roles/data-folder.ts";
 import { runs } from "../helpers/programs.ts";
 import { BEST, DESERVED } from "./deserved.ts";
 import { holdRecord, liveThrough } from "./market-claims.ts";
@@ -84,7 +84,7 @@ describe("the demo market", () => {
   });
 
   test("of the thief alone paid calls brought nothing, and each seller names its own payTo and a price", async () => {
-    const lake = await openLake(dataFolders(lived.dir).lake, { memoryLimit: "1GB", threads: 1, init: INGEST_TABLES });
+    const lake = await openLake(foldersOf(lived.dir).lake, { memoryLimit: "1GB", threads: 1, init: INGEST_TABLES });
     const rows = new Map((await volatileRows(lake, new Map())).map((row) => [row.capability_id, row]));
     await lake.close();
     for (const seller of Object.keys(DESERVED)) {

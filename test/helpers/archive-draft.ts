@@ -2,7 +2,7 @@ import { compress } from "zstd-napi";
 import { sha256hex } from "../../infra/canonical.ts";
 import { type Signer, signObject } from "../../infra/keys/signer.ts";
 import type { ArchiveDraft } from "../../pipelines/4-publish/filings.ts";
-import { archiveFileKey, formatOf, reproduceOf } from "../../pipelines/record/archive.ts";
+import { archiveFileKey, manifestFormat, reproduceCommand } from "../../pipelines/record/archive.ts";
 import { archiveId } from "../../pipelines/record/ids.ts";
 import { addDays } from "../../pipelines/record/time.ts";
 import { ARCHIVE_SUBJECTS, type ArchiveSubject } from "../../pipelines/record/vocabulary.ts";
@@ -16,7 +16,7 @@ export function archiveDraft(cards: Signer, subject: ArchiveSubject, day: string
     ...{ schema: "svc.archive.v1" as const, id: archiveId(subject, day, content_hash), subject },
     ...{ from: `${day}T00:00:00.000Z`, to: `${addDays(day, 1)}T00:00:00.000Z`, content_hash },
     ...{ rows: text.split("\n").length - 1, bytes: packed.length, verified_at: "2026-11-21T11:00:00.000Z" },
-    ...{ format: formatOf(subject, null), file, reproduce: reproduceOf(file) },
+    ...{ format: manifestFormat(subject, null), file, reproduce: reproduceCommand(file) },
   });
   const none = { supersedes: null, reason: null, positions: {} };
   const draft: ArchiveDraft = {

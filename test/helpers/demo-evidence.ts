@@ -15,7 +15,7 @@ import { checkpointKeys } from "../../pipelines/4-publish/tree-head.ts";
 import { type CardVerdict, recompute } from "../../pipelines/audit/recompute.ts";
 import { readCheckpoint } from "../../pipelines/published/reader.ts";
 import { DirectorySource } from "../../pipelines/published/source.ts";
-import { dataFolders } from "../../pipelines/roles/data-folder.ts";
+import { foldersOf } from "../../pipelines/roles/data-folder.ts";
 import { closeDays } from "../../pipelines/roles/days.ts";
 import { Owner } from "../../pipelines/roles/protocol/owner.ts";
 import { Publishing } from "../../pipelines/roles/protocol/publishing.ts";
@@ -24,7 +24,7 @@ import { proveRecord } from "./prove-record.ts";
 /** Every card in a public folder, held against what comes out of its evidence. */
 export async function recomputeAll(publicDir: string, dataDir: string, baseUrl: string): Promise<CardVerdict[]> {
   const store = await openDirectoryStore(publicDir);
-  const { log, witness } = checkpointKeys(originOf(baseUrl), loadKeys(dataFolders(dataDir).keys));
+  const { log, witness } = checkpointKeys(originOf(baseUrl), loadKeys(foldersOf(dataDir).keys));
   const head = await readCheckpoint(store, { log, witness });
   await store.close();
   const cards: CardVerdict[] = [];
@@ -37,7 +37,7 @@ export async function recomputeAll(publicDir: string, dataDir: string, baseUrl: 
  * now, made on copies of its stores. The demo's own folder is left as it is.
  */
 export async function recomputeDemo(dataDir: string, baseUrl: string, partitions = 2): Promise<CardVerdict[]> {
-  const at = dataFolders(dataDir);
+  const at = foldersOf(dataDir);
   const dir = await mkdtemp(join(tmpdir(), "demo-evidence-"));
   const lake = await openLake(at.lake, { memoryLimit: "1GB", threads: 1, init: INGEST_TABLES });
   try {

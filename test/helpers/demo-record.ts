@@ -14,7 +14,7 @@ import type { BodyOf, RecordType } from "../../pipelines/record/bodies.ts";
 import { readRecord } from "../../pipelines/record/envelope.ts";
 import type { Leaf } from "../../pipelines/record/leaf.ts";
 import { TOPICS } from "../../pipelines/record/topics.ts";
-import { dataFolders } from "../../pipelines/roles/data-folder.ts";
+import { foldersOf } from "../../pipelines/roles/data-folder.ts";
 import { recomputeAll } from "./demo-evidence.ts";
 import { proveRecord } from "./prove-record.ts";
 import { archivedIds } from "./published.ts";
@@ -63,7 +63,7 @@ async function readLog(dir: string, partitions: number): Promise<LogRecord[]> {
 
 /** Everything a stopped demo left in its data folder, its public record proven again. @throws RecordBroken */
 export async function readDemo(dataDir: string, baseUrl: string, partitions = 2): Promise<DemoRecord> {
-  const at = dataFolders(dataDir);
+  const at = foldersOf(dataDir);
   const log = await readLog(at.log, partitions);
   const byType = new Map<string, Fact[]>();
   const seen = new Set<string>();

@@ -61,17 +61,17 @@ const schedulesPublished = async () => (await schedules()).map(({ day, opens }) 
 describe("what is published of a plan", () => {
   test("its hash before the day, its salt only when the day is over, and each salt once", async () => {
     const pipeline = process_();
-    await pipeline.plan(DAY);
+    await pipeline.getPublishedPlan(DAY);
     now = new Date(`${DAY}T23:50:00.000Z`);
-    const plan = await pipeline.plan(NEXT);
+    const plan = await pipeline.getPublishedPlan(NEXT);
     // Ten minutes of the day are left: whoever had its salt now would know its last minutes and wallets.
     expect(await schedulesPublished()).toEqual([
       [DAY, null],
       [NEXT, null],
     ]);
     now = new Date(`${NEXT}T00:00:00.000Z`);
-    expect(await pipeline.plan(NEXT)).toEqual(plan);
-    await process_().plan(NEXT);
+    expect(await pipeline.getPublishedPlan(NEXT)).toEqual(plan);
+    await process_().getPublishedPlan(NEXT);
     const leaves = await schedules();
     expect(leaves.map(({ day, opens }) => [day, opens?.day ?? null])).toEqual([
       [DAY, null],
@@ -85,9 +85,9 @@ describe("what is published of a plan", () => {
   });
 
   test("a day after which nobody ran is opened by the next that runs", async () => {
-    await process_().plan(DAY);
+    await process_().getPublishedPlan(DAY);
     now = new Date("2026-11-25T09:00:00.000Z");
-    await process_().plan("2026-11-25");
+    await process_().getPublishedPlan("2026-11-25");
     expect(await schedulesPublished()).toEqual([
       [DAY, null],
       ["2026-11-25", DAY],
@@ -99,14 +99,14 @@ describe("what a plan knows", () => {
   test("it is drawn once: what is learned later changes tomorrow's", async () => {
     await records.append(listing("a", `${DAY}T00:00:00.000Z`), handshake("a", `${DAY}T00:00:00.000Z`));
     await records.ingest.pass();
-    const first = await process_().plan(DAY);
+    const first = await process_().getPublishedPlan(DAY);
     await records.append(listing("b", `${DAY}T01:00:00.000Z`), handshake("b", `${DAY}T01:00:00.000Z`));
     await records.ingest.pass();
     now = new Date(`${DAY}T02:00:00.000Z`);
-    expect(await process_({ ...CAPS, perCall: 1n }).plan(DAY)).toEqual(first);
+    expect(await process_({ ...CAPS, perCall: 1n }).getPublishedPlan(DAY)).toEqual(first);
     expect(first.lines.map((line) => [line.host, line.covered])).toEqual([["a.example", true]]);
     now = new Date(`${NEXT}T00:00:00.000Z`);
-    expect((await process_().plan(NEXT)).lines).toHaveLength(2);
+    expect((await process_().getPublishedPlan(NEXT)).lines).toHaveLength(2);
   });
 
   test("the operator's priority decides who is paid when there is money for one", async () => {
@@ -118,7 +118,7 @@ describe("what a plan knows", () => {
       writeFileSync(file, JSON.stringify({ observe: { priority: settings } }));
       const { priority } = loadConfig(file, {}).observe;
       now = new Date(`${day}T00:00:00.000Z`);
-      const { lines } = await process_({ ...CAPS, perDay: 80_000n }, priority).plan(day);
+      const { lines } = await process_({ ...CAPS, perDay: 80_000n }, priority).getPublishedPlan(day);
       return lines.filter((line) => line.covered).map((line) => line.host);
     };
     expect(await covered(DAY, { "A.Example": 1 })).toEqual(["a.example"]);
@@ -130,11 +130,11 @@ describe("what a plan knows", () => {
     await records.ingest.pass();
     // Four calls of 0.02 a day: 160,000 for two days; one of them is in the record this evening.
     const total = 159_999n;
-    await process_({ ...CAPS, total }).plan(DAY);
+    await process_({ ...CAPS, total }).getPublishedPlan(DAY);
     await records.append(intent("a", `${DAY}T03:00:00.000Z`));
     await records.ingest.pass();
     now = new Date(`${DAY}T23:50:00.000Z`);
-    const evening = await process_({ ...CAPS, total }).plan(NEXT);
+    const evening = await process_({ ...CAPS, total }).getPublishedPlan(NEXT);
     expect(evening.lines.map((line) => line.why)).toEqual(["total"]);
   });
 });

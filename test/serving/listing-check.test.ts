@@ -1,9 +1,9 @@
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from "vitest";
 import type { Limits } from "../../infra/config.ts";
 import { createEgress } from "../../infra/egress/create.ts";
-import { Control } from "../../pipelines/1-observe/probe/exchange.ts";
-import type { ProbeTools } from "../../pipelines/1-observe/probe/probe.ts";
-import { ownReader } from "../../pipelines/1-observe/reading/reader.ts";
+import { ControlCalls } from "../../pipelines/1-observe/probe/exchange.ts";
+import type { ProbeDeps } from "../../pipelines/1-observe/probe/probe.ts";
+import { processReader } from "../../pipelines/1-observe/reading/reader.ts";
 import { DEFECTS } from "../../pipelines/record/vocabulary.ts";
 import { adviceOf, DEFECT_ADVICE } from "../../serving/answers/listing-look.ts";
 import { ProblemDocument } from "../../serving/schemas/common.ts";
@@ -35,7 +35,7 @@ const rail = new FakeRail();
 let record: PublicRecord;
 let serving: TestServing;
 let egress: FakeEgress;
-let tools: ProbeTools;
+let tools: ProbeDeps;
 beforeAll(async () => {
   record = await PublicRecord.open();
   await record.publish([listingDraft(SUM)], record.grades([cardOf(SUM)], "B on OUTCOME_VERIFIED."));
@@ -44,7 +44,7 @@ afterAll(() => record.close());
 beforeEach(async () => {
   egress = new FakeEgress();
   egress.sellers.set(SELLER, honest(rail));
-  tools = { egress, reader: ownReader, loop: STEADY_LOOP, rail, control: new Control(egress, []) };
+  tools = { egress, reader: processReader, loop: STEADY_LOOP, rail, control: new ControlCalls(egress, []) };
   serving = await servingOver(record, {
     looks: tools,
     limits: { looks_per_hour: 1000, looks_per_domain_minute: 100 },
@@ -201,7 +201,7 @@ describe("a look at a listing", () => {
     const seller = await realSeller(() => answer(307, "", { location: `http://127.0.0.1:${victim.port}/` }));
     const real = createEgress({ allowLoopback: true, userAgent: "test" });
     try {
-      const control = new Control(real, []);
+      const control = new ControlCalls(real, []);
       const looks = { ...tools, egress: real, control };
       serving = await servingOver(record, { looks, validateUrl: (url) => real.validate(url) });
       const response = await post({ url: `http://127.0.0.1:${seller.port}/x` });

@@ -7,7 +7,7 @@ import { openEmbeddedLog } from "../../infra/log/embedded.ts";
 import type { Log, NewRecord } from "../../infra/log/log.ts";
 import { createLogger, createMetrics } from "../../infra/telemetry.ts";
 import { USDC } from "../../pipelines/record/networks.ts";
-import { offerOf } from "../../pipelines/record/terms/offers.ts";
+import { readOffer } from "../../pipelines/record/terms/offers.ts";
 import { TOPICS } from "../../pipelines/record/topics.ts";
 import type { Owner } from "../../pipelines/roles/protocol/owner.ts";
 import { guard } from "../../serving/client/index.ts";
@@ -44,9 +44,9 @@ async function turn(...entries: NewRecord[]): Promise<void> {
   if (entries.length > 0) await log.append(entries.map(placed));
   clock.set(new Date(clock.now().getTime() + 10_000));
   await gradeAll([owner], clock.now());
-  await at.publishing().runs();
+  await at.publishing().takeRuns();
   await owner.volatile();
-  await at.publishing().tables();
+  await at.publishing().nameTables();
   await live?.follower.refresh();
   // Answers are kept for a minute.
   live?.clock.pass(61_000);
@@ -219,7 +219,7 @@ describe("what payee and domain are known for", () => {
     // Only the live tables are brought on: no run of grading is made.
     await log.append([placed(records.correction("pay.evil", ago(0.4), { id: "all", record_id: THIEF.id }))]);
     await owner.volatile();
-    await at.publishing().tables();
+    await at.publishing().nameTables();
     await live.follower.refresh();
     live.clock.pass(61_000);
     expect((await twin())?.flags).toContain(PAYEE);
@@ -283,7 +283,7 @@ describe("a replica without live tables tells it from the leaves", () => {
 
 describe("who acts on it", () => {
   const offer = (payTo: string) =>
-    offerOf(
+    readOffer(
       {
         ...{ scheme: "exact", network: "eip155:8453", asset: USDC["eip155:8453"], amount: "20000", payTo },
         ...{ maxTimeoutSeconds: 60, extra: { name: "USD Coin", version: "2" } },

@@ -10,9 +10,9 @@ import { z } from "zod";
 import { createEgress } from "../../infra/egress/create.ts";
 import type { Egress } from "../../infra/egress/egress.ts";
 import { exchange } from "../../pipelines/1-observe/probe/exchange.ts";
-import { requestOf } from "../../pipelines/1-observe/probe/request.ts";
-import { type CurrentListing, listedAs } from "../../pipelines/1-observe/probe/unplanned.ts";
-import { ownReader } from "../../pipelines/1-observe/reading/reader.ts";
+import { buildRequest } from "../../pipelines/1-observe/probe/request.ts";
+import { type CurrentListing, toListedCap } from "../../pipelines/1-observe/probe/unplanned.ts";
+import { processReader } from "../../pipelines/1-observe/reading/reader.ts";
 import { repeatable, shortSchema } from "../../pipelines/2-ingest/volatile.ts";
 import { capId } from "../../pipelines/record/ids.ts";
 import { HANDSHAKE_REQUEST_MAX, type VolatileRow } from "../../pipelines/record/volatile.ts";
@@ -113,8 +113,8 @@ async function commandOf(one: CurrentListing): Promise<string> {
 
 /** What our probe sends, and then what the command sends. */
 async function both(one: CurrentListing): Promise<{ ours: Came[]; theirs: Came[]; printed: string }> {
-  const { request } = requestOf(listedAs(one), null, null);
-  await exchange({ egress, reader: ownReader, loop: STEADY_LOOP }, request, { profile: "handshake" });
+  const { request } = buildRequest(toListedCap(one), null, null);
+  await exchange({ egress, reader: processReader, loop: STEADY_LOOP }, request, { profile: "handshake" });
   const ours = came;
   came = [];
   const printed = await shell(await commandOf(one));

@@ -10,7 +10,9 @@ const MAX_ATTEMPTS = 6;
 const FIRST_PAUSE_MS = 100;
 const LONGEST_PAUSE_MS = 5_000;
 
-/** HTTP status of a store's answer; undefined when no answer came (connection cut or refused, timeout). */
+/**
+ * Returns the HTTP status of a store's answer; undefined if there was no answer (connection cut or refused, timeout).
+ */
 export const statusOf = (error: unknown): number | undefined =>
   error instanceof S3ServiceException ? error.$metadata.httpStatusCode : undefined;
 

@@ -60,12 +60,12 @@ export function createClient(bucket: S3Bucket): S3Client {
 }
 
 /**
- * Opens a bucket as a store. `create` writes with `If-None-Match: *`, `swap` with `If-Match`. Each write has its sha256,
- * which the server compares. S3 has written durably and consistently once it answered; after a lost answer the write is sent
- * again (write.ts). Content type, cache control and content encoding are stored, so clients can read a public bucket directly.
- * An etag is a hash of the content: an object that gets its earlier bytes again has its earlier etag again. Touchstone never
- * swaps an object back to earlier bytes.
- * Errors: BadKey, ObjectTooLarge, StoreFull, StoreDown, StoreUnfit (access refused), and other errors of S3 unchanged.
+ * Opens a bucket as a store. `create` writes with `If-None-Match: *`, `swap` with `If-Match`. Each write has its
+ * sha256, which the server compares. Once S3 has answered, the write is durable and visible to all readers. After a
+ * lost answer the write is sent again (write.ts). Content type, cache control and content encoding are stored, so
+ * clients can read a public bucket directly. An etag is a hash of the content: an object that gets its earlier bytes
+ * again has its earlier etag again. Touchstone never swaps an object back to earlier bytes. Errors: BadKey,
+ * ObjectTooLarge, StoreFull, StoreDown, StoreUnfit (access refused), and other errors of S3 unchanged.
  * @param options.probe false for a role that may not write (a serving replica): the two conditions are not tried
  * @throws StoreUnfit unless the store enforces both conditions
  */

@@ -3,30 +3,30 @@ import type { Clock } from "../../../infra/clock.ts";
 import type { Logger, Metrics } from "../../../infra/telemetry.ts";
 import { RandomDraws, type Sources } from "../../record/classes/checker.ts";
 import type { Mapping } from "../../record/classes/mapping.ts";
-import { any, type Checker, type KnownAnswer } from "../../record/classes.ts";
+import { anyClass, type Checker, type KnownAnswer } from "../../record/classes.ts";
 import type { ListedCap } from "../../record/memory.ts";
 import { hashOf, valueIfKeepable } from "../json.ts";
-import { draft, type Recorder } from "../recorder.ts";
+import { createDraft, type Recorder } from "../recorder.ts";
 import type { Declared } from "../terms/declared.ts";
 import { type ClassMaps, type ClassMatch, matchClass } from "./classing.ts";
 
 /** The question that a paid call asks, which is decided before the call. */
 export interface ClassQuestion {
   checker: Checker;
-  /** null: there is no question with a known answer, and the call sends an example. */
+  /** The question with its known answer; null if there is none, and the call sends the seller's example. */
   known: KnownAnswer | null;
   /**
-   * The mapping (how the endpoint is asked questions of a class) that the question was made with; null where the seller
-   * named its class itself.
+   * The mapping (how questions of a class are put into requests to the endpoint) that the question was made with; null
+   * if the seller named its class itself.
    */
   mapping: Mapping | null;
   /**
-   * A control input: the mapping is ours, and no call with it has passed yet. The call is a trial of the mapping and
-   * never a sample, which is recorded before the call: if only failures were left out, the seller would get too good a
-   * grade.
+   * Is the input a control input? It is if the mapping is ours and no call with it has passed yet. Then the call is a
+   * trial of the mapping and never a sample. That is recorded before the call: if only failed trials were left out, the
+   * seller would get too good a grade.
    */
-  control: boolean;
-  /** There is a mapping, but it is not used, because no control input passed. */
+  isControl: boolean;
+  /** Is there a mapping that is not used, because no control input passed? */
   dropped: boolean;
 }
 
@@ -38,7 +38,7 @@ const MAX_CONTROLS = 3;
 /** Most endpoints whose trials this process remembers in addition to the record. */
 const MAX_TRIALS = 100_000;
 
-/** Makes a text by which two states of a mapping are compared; empty where there is no mapping. */
+/** Makes a text by which two states of a mapping are compared; empty if there is no mapping. */
 const mappingStateText = (mapping: { id: string; dropped: boolean } | null): string =>
   mapping === null ? "" : `${mapping.id}${mapping.dropped ? " dropped" : ""}`;
 
@@ -60,7 +60,9 @@ export interface ClassQuestionsParts {
 /** Determines the class of an endpoint, records it before the first question, and makes the questions. */
 export class ClassQuestions {
   readonly #trials = new BoundedMap<string, Trial>(MAX_TRIALS);
-  /** Endpoint -> state of the mapping that this process recorded last. The lake may not have loaded it yet. */
+  /**
+   * State of the mapping that this process recorded last, by endpoint. The lake may not have loaded that record yet.
+   */
   readonly #recordedMappings = new BoundedMap<string, string>(MAX_TRIALS);
 
   constructor(private readonly parts: ClassQuestionsParts) {}
@@ -74,14 +76,18 @@ export class ClassQuestions {
     const { checker, mapping } = classing;
     const trial = mapping && this.#combinedTrial(one, mapping);
     if (trial && !trial.passed && (trial.dropped || trial.controls >= MAX_CONTROLS)) {
-      return { checker: any, known: null, mapping, control: false, dropped: true };
+      return { checker: anyClass, known: null, mapping, isControl: false, dropped: true };
     }
-    const known = await this.#draw(classing, seed);
-    return { checker, known, mapping, control: known !== null && trial !== null && !trial.passed, dropped: false };
+    const known = await this.#drawQuestion(classing, seed);
+    return { checker, known, mapping, isControl: known !== null && trial !== null && !trial.passed, dropped: false };
   }
 
   /** Counts the result of a call that sent a control input. */
-  noteControl(one: Pick<ListedCap, "cap">, { mapping, known, control }: ClassQuestion, passed: boolean): void {
+  noteControl(
+    one: Pick<ListedCap, "cap">,
+    { mapping, known, isControl: control }: ClassQuestion,
+    passed: boolean,
+  ): void {
     if (!mapping || !known || !control) return;
     const before = this.#trials.get(one.cap);
     const controls = (before?.id === mapping.id ? before.controls : 0) + 1;
@@ -99,7 +105,7 @@ export class ClassQuestions {
     }
   }
 
-  /** The trials of a mapping so far: those in the record, combined with newer ones of this process. */
+  /** Returns the trials of a mapping so far: those in the record, combined with newer ones of this process. */
   #combinedTrial({ cap, mapped }: ListedCap, { id }: Mapping): Trial {
     const recordedTrial = mapped?.id === id ? mapped : { controls: 0, passed: false };
     const own = this.#trials.get(cap);
@@ -113,7 +119,10 @@ export class ClassQuestions {
     };
   }
 
-  async #draw({ checker, variant, mapping, arrange }: ClassMatch, seed: Uint8Array): Promise<KnownAnswer | null> {
+  async #drawQuestion(
+    { checker, variant, mapping, arrange }: ClassMatch,
+    seed: Uint8Array,
+  ): Promise<KnownAnswer | null> {
     if (variant === null) return null;
     const { metrics, logger, maps } = this.parts;
     const rows = mapping?.rows === undefined ? [] : maps.rows(mapping.rows);
@@ -146,7 +155,7 @@ export class ClassQuestions {
     if (before === now) return;
     const body = { mapping, dropped };
     const slot = hashOf([mapping?.id ?? null, dropped, before]) ?? "";
-    await this.parts.recorder.append([draft({ type: "class.mapped", cap, slot, at: clock.now(), body })]);
+    await this.parts.recorder.append([createDraft({ type: "class.mapped", cap, slot, at: clock.now(), body })]);
     this.#recordedMappings.set(cap, now);
   }
 }

@@ -1,29 +1,31 @@
 import { type Fields, lettersAndDigits, type TruthSources } from "../../record/classes/checker.ts";
 import { readAskedFields } from "../../record/classes/mapping.ts";
-import { any, type Example, type KnownAnswer, type Variant } from "../../record/classes.ts";
+import { anyClass, type Example, type KnownAnswer, type Variant } from "../../record/classes.ts";
 import type { ListedCap } from "../../record/memory.ts";
 import { hashOf, isObject, parseJson, valueIfKeepable } from "../json.ts";
 import { type Declared, NOTHING_DECLARED } from "../terms/declared.ts";
 import { type ClassMaps, type ClassMatch, matchClass } from "./classing.ts";
 import { NO_CLASS_MAPS } from "./mapping-file.ts";
 
-/** The parts with which the right answer to a buyer's question is found. */
+/** The mappings and sources from which the right answer to a buyer's question is found. */
 export interface TruthParts {
   maps: ClassMaps;
   sources: Omit<TruthSources, "row">;
 }
 
-/** Without mappings and sources: only questions whose answer can be computed. */
-const NO_TRUTHS: TruthParts = { maps: NO_CLASS_MAPS, sources: {} };
+/** No mappings and no sources. With it, only answers that can be computed are found. */
+const NO_MAPS_OR_SOURCES: TruthParts = { maps: NO_CLASS_MAPS, sources: {} };
 
 /** A call that a buyer wants to make, and what is known about the endpoint. */
 export interface BoughtCall {
   /** The endpoint as it is listed. */
   endpoint: Pick<ListedCap, "cap" | "url" | "method" | "tool">;
-  /** Class in the endpoint's published listing; absent: none. */
+  /** Class in the endpoint's published listing; absent if the listing names none. */
   listedClass?: string | undefined;
-  /** Has the endpoint already passed a question of ours? Before that, our mapping of it to a class is not used. */
-  scored: boolean;
+  /**
+   * Has the endpoint already passed a question of ours? Until then, our mapping of the endpoint to a class is not used.
+   */
+  hasPassedQuestion: boolean;
   /** What the endpoint's 402 for this call declares. */
   declared: Declared | null;
   /** The request as it is sent. */
@@ -31,7 +33,7 @@ export interface BoughtCall {
   body: Uint8Array | null;
 }
 
-/** Each parameter with its value; null where a name occurs twice. */
+/** Returns the parameters by name; null if a name occurs twice. */
 function uniqueParams(params: URLSearchParams): Record<string, string> | null {
   const pairs = [...params];
   const named = Object.fromEntries(pairs);
@@ -39,8 +41,8 @@ function uniqueParams(params: URLSearchParams): Record<string, string> | null {
 }
 
 /**
- * Reads the buyer's own input: its query without the parameters of the listed url, and its body. null where it is
- * ambiguous: a name occurs twice, or the body is no JSON.
+ * Reads the buyer's own input: its query without the parameters of the listed url, and its body. null if a name occurs
+ * twice, or the body is not JSON.
  */
 function readInput({ endpoint, url, body }: BoughtCall): Example | null {
   const query = uniqueParams(new URL(url).searchParams);
@@ -69,7 +71,7 @@ function readFields(value: unknown, names: readonly string[]): Fields | null {
  * Reads the fields of a question in the class's own form. Besides them the input may only have members of the seller's
  * example with the example's values, since any other member could ask for another answer.
  */
-function readOwnFields(
+function readFieldsInClassForm(
   { checker, arrange }: ClassMatch,
   variant: Variant,
   input: Example,
@@ -88,10 +90,10 @@ function readOwnFields(
   );
   // If several questions have these field names, another member may select one of them, so the input must have all
   // members.
-  const alike = Object.values(checker.variants).filter(({ asks }) =>
+  const questionsWithSameFields = Object.values(checker.variants).filter(({ asks }) =>
     isSameValue([...asks].sort(), [...variant.asks].sort()),
   );
-  const isWhole = alike.length === 1 || Object.keys(given).length === Object.keys(full).length;
+  const isWhole = questionsWithSameFields.length === 1 || Object.keys(given).length === Object.keys(full).length;
   return isWithin && isWhole ? fields : null;
 }
 
@@ -103,7 +105,7 @@ const countMembers = ({ query, body }: Example): number =>
   }, 0);
 
 /**
- * Makes the function that finds the one known row with these values. Texts are compared by letters and digits only, as
+ * Makes the function that finds the one known row with given values. Texts are compared by letters and digits only, as
  * answers are.
  */
 function rowFinder(maps: ClassMaps, name: string | undefined): NonNullable<TruthSources["row"]> {
@@ -121,26 +123,28 @@ const comparableValue = (value: unknown): unknown =>
 
 /**
  * Finds the question of a class that a buyer's own call asks, with its right answer, so that the answer can be scored
- * as in a paid call of ours. null where we do not know a right answer to this input.
+ * as in a paid call of ours. null if we know no right answer to this input.
  * @throws the error of a source that cannot be read now
  */
 export async function findKnownAnswer(
   call: BoughtCall,
-  { maps, sources }: TruthParts = NO_TRUTHS,
+  { maps, sources }: TruthParts = NO_MAPS_OR_SOURCES,
 ): Promise<KnownAnswer | null> {
   const input = readInput(call);
   if (!input) return null;
-  const { declared, endpoint, listedClass, scored } = call;
-  const listed = listedClass === any.name ? undefined : listedClass;
+  const { declared, endpoint, listedClass, hasPassedQuestion: scored } = call;
+  const listed = listedClass === anyClass.name ? undefined : listedClass;
   // Without an example from the seller, the input itself is used as the example. Then it must have only the question's
   // members.
   const example = declared?.example ?? { ...input };
-  const described: Declared = { ...NOTHING_DECLARED, ...declared, named: declared?.named ?? listed, example };
+  const described: Declared = { ...NOTHING_DECLARED, ...declared, className: declared?.className ?? listed, example };
   const match = matchClass({ ...endpoint, sellerClaims: null }, described, maps);
   const { checker, variant: name, mapping } = match;
   if (name === null || (mapping && !scored)) return null;
   const variant = checker.variants[name]!;
-  const fields = mapping ? readAskedFields(mapping.input, input) : readOwnFields(match, variant, input, example);
+  const fields = mapping
+    ? readAskedFields(mapping.input, input)
+    : readFieldsInClassForm(match, variant, input, example);
   const count = variant.asks.length + (variant.fixed?.length ?? 0);
   if (!fields || (!mapping && !declared?.example && countMembers(input) !== count)) return null;
   const truth = await variant.solve(fields, { ...sources, row: rowFinder(maps, mapping?.rows) });

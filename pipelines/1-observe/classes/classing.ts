@@ -2,7 +2,15 @@ import { canonicalText, sha256hex } from "../../../infra/canonical.ts";
 import type { Claims } from "../../record/bodies.ts";
 import type { Fields, KnownRow } from "../../record/classes/checker.ts";
 import { fillTemplateFields, type Mapping } from "../../record/classes/mapping.ts";
-import { any, CHECKERS, type Checker, checkerOf, classOf, type Example, type Variant } from "../../record/classes.ts";
+import {
+  anyClass,
+  CHECKERS,
+  type Checker,
+  checkerOf,
+  classOf,
+  type Example,
+  type Variant,
+} from "../../record/classes.ts";
 import type { ListedCap } from "../../record/memory.ts";
 import { get, isObject } from "../json.ts";
 import type { Declared } from "../terms/declared.ts";
@@ -10,33 +18,36 @@ import type { Declared } from "../terms/declared.ts";
 /** The class of an endpoint, the question that it gets, and how the question is put into a request. */
 export interface ClassMatch {
   checker: Checker;
-  /** Name of the question; null where none fits the endpoint. */
+  /** Name of the question; null if none fits the endpoint. */
   variant: string | null;
-  /** null: the seller names the class itself, and its endpoint accepts the question in the class's own form. */
+  /**
+   * Null if the seller names the class itself. Then its endpoint accepts the question in the form that the class
+   * defines.
+   */
   mapping: Mapping | null;
-  /** Makes the request input that asks one question; null where that is not possible. */
+  /** Makes the request input that asks one question; null if that is not possible. */
   arrange(fields: Fields): Example | null;
 }
 
 /** The mappings from an operator's file. They take precedence over what a seller declares. */
 export interface ClassMaps {
   find(one: Pick<ListedCap, "cap" | "url" | "method" | "tool">): Mapping | null;
-  /** The known rows under a name that a mapping refers to; empty where there are none. */
+  /** Returns the known rows under a name that a mapping refers to; empty if there are none. */
   rows(name: string): readonly KnownRow[];
 }
 
 type Place = "query" | "body";
-/** How the seller describes input and answer, in its listing or else in its 402. */
+/** The seller's description of input and answer, from its listing or else from its 402. */
 interface SellerDescription {
   example: Claims["example"];
   inputSchema: unknown;
   outputSchema: unknown;
 }
 
-/** The members of an endpoint that determine its class, together with what its 402 declares. */
+/** The members of an endpoint that determine its class, beside what its 402 declares. */
 type ClassedEndpoint = Pick<ListedCap, "cap" | "url" | "method" | "tool" | "sellerClaims">;
 
-const NO_MATCH: ClassMatch = { checker: any, variant: null, mapping: null, arrange: () => null };
+const NO_MATCH: ClassMatch = { checker: anyClass, variant: null, mapping: null, arrange: () => null };
 
 function describeBySeller({ sellerClaims: own }: ClassedEndpoint, declared: Declared | null): SellerDescription {
   return {
@@ -46,8 +57,8 @@ function describeBySeller({ sellerClaims: own }: ClassedEndpoint, declared: Decl
   };
 }
 
-const answerMember = (answer: string | null): string => (answer ?? "").slice(1);
-const outputNames = (schema: unknown): string[] => {
+const memberOfPointer = (answer: string | null): string => (answer ?? "").slice(1);
+const propertyNames = (schema: unknown): string[] => {
   const properties = get(schema, "properties");
   return isObject(properties) ? Object.keys(properties) : [];
 };
@@ -58,19 +69,20 @@ const hasMembers = (value: unknown, names: readonly string[]): boolean =>
  * Finds the question whose fields the seller's example has, in its query or else in its body. If several questions fit,
  * the answer's schema decides; null if then none or several remain.
  */
-function findOwnForm(
+function findQuestionOfExample(
   { variants }: Checker,
   { example, outputSchema }: SellerDescription,
 ): { name: string; place: Place } | null {
   if (!example) return null;
   const place = Object.values(variants).some(({ asks }) => hasMembers(example.query, asks)) ? "query" : "body";
   const fitting = Object.entries(variants).filter(([, { asks }]) => hasMembers(example[place], asks));
-  const named = outputNames(outputSchema);
-  const match = fitting.length > 1 ? fitting.filter(([, { answer }]) => named.includes(answerMember(answer))) : fitting;
+  const named = propertyNames(outputSchema);
+  const match =
+    fitting.length > 1 ? fitting.filter(([, { answer }]) => named.includes(memberOfPointer(answer))) : fitting;
   return match.length === 1 ? { name: match[0]![0], place } : null;
 }
 
-/** Converts a value to the type of the example's value: text where the example has text. */
+/** Converts a value to text if the example's value is text. */
 const inExampleType = (example: unknown, value: string | number): string | number =>
   typeof example === "string" ? String(value) : value;
 
@@ -93,12 +105,12 @@ function fillExample(
 }
 
 /** Matches an endpoint whose seller names the class. */
-function matchByName(named: string, words: SellerDescription): ClassMatch {
+function matchByName(named: string, description: SellerDescription): ClassMatch {
   const checker = checkerOf(named);
-  const form = findOwnForm(checker, words);
+  const form = findQuestionOfExample(checker, description);
   if (!form) return { ...NO_MATCH, checker };
   const variant = checker.variants[form.name]!;
-  const arrange = (fields: Fields) => fillExample(variant, form.place, words.example!, fields);
+  const arrange = (fields: Fields) => fillExample(variant, form.place, description.example!, fields);
   return { checker, variant: form.name, mapping: null, arrange };
 }
 
@@ -120,7 +132,7 @@ export function matchByMapping(mapping: Mapping): ClassMatch {
 const isSameSet = (a: readonly string[], b: readonly string[]): boolean =>
   a.length === b.length && a.every((name) => b.includes(name));
 
-/** Names of the input's members, from its schema or else from the example. */
+/** Reads the names of the input's members from its schema, or else from the example. */
 function inputNames({ inputSchema, example }: SellerDescription, place: Place): string[] {
   const properties = get(inputSchema, "properties");
   if (isObject(properties)) return Object.keys(properties);
@@ -132,11 +144,11 @@ function inputNames({ inputSchema, example }: SellerDescription, place: Place): 
  * Matches an endpoint whose seller names no class: finds the question whose field names are exactly those of the input,
  * and whose answer is in the answer's schema. If no question or several fit, the endpoint has no class.
  */
-function matchBySchema(words: SellerDescription, place: Place): ClassMatch {
-  const [asked, answered] = [inputNames(words, place), outputNames(words.outputSchema)];
+function matchBySchema(description: SellerDescription, place: Place): ClassMatch {
+  const [asked, answered] = [inputNames(description, place), propertyNames(description.outputSchema)];
   const fits = CHECKERS.filter((checker) => checker.bySchema).flatMap((checker) =>
     Object.entries(checker.variants)
-      .filter(([, { asks, answer }]) => isSameSet(asks, asked) && answered.includes(answerMember(answer)))
+      .filter(([, { asks, answer }]) => isSameSet(asks, asked) && answered.includes(memberOfPointer(answer)))
       .map(([variant, { asks, answer }]) => ({ class: checker.name, variant, asks, answer })),
   );
   if (fits.length !== 1) return NO_MATCH;
@@ -153,9 +165,9 @@ export function matchClass(one: ClassedEndpoint, declared: Declared | null, maps
   const match = maps.find(one);
   if (match) return matchByMapping(match);
   const own = one.sellerClaims;
-  const named = own && own.class !== any.name ? own.class : classOf({ named: declared?.named });
-  const words = describeBySeller(one, declared);
-  if (named !== any.name) return matchByName(named, words);
+  const named = own && own.class !== anyClass.name ? own.class : classOf({ named: declared?.className });
+  const description = describeBySeller(one, declared);
+  if (named !== anyClass.name) return matchByName(named, description);
   const inBody = one.tool !== null || (one.method !== "GET" && one.method !== "DELETE");
-  return matchBySchema(words, inBody ? "body" : "query");
+  return matchBySchema(description, inBody ? "body" : "query");
 }

@@ -18,9 +18,9 @@ const DAYS_BACK = 7;
 /** Most corrections in one append. */
 const CORRECTIONS_PER_APPEND = 200;
 /** Most withdrawn calls that are remembered until the lake has loaded their corrections. */
-const MAX_DONE = 100_000;
+const MAX_REMEMBERED = 100_000;
 
-export interface ExcuseParts {
+export interface ClassWithdrawalsParts {
   memory: Pick<Memory, "failedClasses" | "callsOfClass">;
   recorder: Recorder;
   hosts: Pick<Hosts, "owns">;
@@ -29,8 +29,8 @@ export interface ExcuseParts {
 }
 
 /**
- * Makes the correction that withdraws one call. It follows from the record alone, so that anybody with the record can
- * check it.
+ * Makes the correction that withdraws one call. The correction follows from the record alone, so that anybody with the
+ * record can check it.
  */
 function createCorrection({ intent, t }: ClassCall, failed: FailedClass, now: Date): BodyOf<"correction"> {
   const fault = "wrong_checker";
@@ -49,13 +49,14 @@ function createCorrection({ intent, t }: ClassCall, failed: FailedClass, now: Da
  */
 export class ClassWithdrawals {
   /** Intents whose correction this process wrote. The lake may not have loaded it yet. */
-  readonly #withdrawn = new BoundedMap<string, true>(MAX_DONE);
+  readonly #withdrawn = new BoundedMap<string, true>(MAX_REMEMBERED);
 
-  constructor(private readonly parts: ExcuseParts) {}
+  constructor(private readonly parts: ClassWithdrawalsParts) {}
 
   /**
-   * Withdraws the calls of all failed classes. Safe to repeat. @returns number of corrections that were written @throws
-   * NotRecorded
+   * Withdraws the calls of all failed classes. Safe to repeat.
+   * @returns number of corrections that were written
+   * @throws NotRecorded
    */
   async withdrawFailed(clock: Pick<Clock, "now">): Promise<number> {
     const { memory, metrics } = this.parts;
@@ -73,7 +74,7 @@ export class ClassWithdrawals {
 
   async #withdraw(failed: FailedClass, now: Date): Promise<number> {
     const { memory, hosts, recorder, logger, metrics } = this.parts;
-    // Another observer withdraws the calls to its own hosts, so that no record gets two corrections.
+    // Each observer withdraws only the calls to its own hosts, so that no record gets two corrections.
     const calls = (await memory.callsOfClass(failed.class, failed.day)).filter(
       ({ intent, url }) => !this.#withdrawn.has(intent) && hosts.owns(hostOf(url)),
     );

@@ -5,8 +5,8 @@ import { ConfigError } from "../../../infra/config.ts";
 import { parseUrl } from "../../../infra/url.ts";
 import { type KnownRow, lettersAndDigits } from "../../record/classes/checker.ts";
 import { knownRows } from "../../record/classes/known-rows.ts";
-import { isPointer, type Mapping, placeholders } from "../../record/classes/mapping.ts";
-import { any, CHECKERS, checkerOf } from "../../record/classes.ts";
+import { isPointer, type Mapping, placeholderNames } from "../../record/classes/mapping.ts";
+import { anyClass, CHECKERS, checkerOf } from "../../record/classes.ts";
 import { faultsOf, pointerOf } from "../../record/faults.ts";
 import { isId } from "../../record/ids.ts";
 import { BadUrl, normaliseUrl } from "../../record/url.ts";
@@ -17,7 +17,7 @@ import { type ClassMaps, createMapping } from "./classing.ts";
 /** The empty mappings, for a service without a file of classes. */
 export const NO_CLASS_MAPS: ClassMaps = { find: () => null, rows: () => [] };
 
-const CLASSES = CHECKERS.filter((checker) => checker !== any).map(({ name }) => name);
+const CLASSES = CHECKERS.filter((checker) => checker !== anyClass).map(({ name }) => name);
 const TextMembers = z.record(z.string().min(1).max(200), z.string().max(10_000));
 
 const url = z.string().transform((text, context) => {
@@ -81,7 +81,7 @@ const Row = z
       return fault(["rows"], `names the rows of a mapping of the class ${knownRows.name}, and of no other`);
     // The fields of known rows are checked against the input in ClassesFile.
     if (row.rows !== undefined) return;
-    const used = placeholders(row.input);
+    const used = placeholderNames(row.input);
     const takes = [...known.asks, ...(known.fixed ?? [])];
     for (const name of known.asks)
       if (!used.includes(name)) fault(["input"], `has no {${name}}, which the question is about`);
@@ -135,7 +135,7 @@ const ClassesFile = z
         fault("rows", "names no rows of this file");
         continue;
       }
-      const used = placeholders(input);
+      const used = placeholderNames(input);
       if (used.length === 0) fault("input", "asks nothing: it has no name of a row's in braces");
       for (const one of used)
         if (sets[name]!.rows.some(({ asks }) => !Object.hasOwn(asks, one)))

@@ -7,7 +7,7 @@ import type { Reader } from "../reading/reader.ts";
 import type { PageRow } from "./documents.ts";
 import { MAX_ROWS } from "./tables.ts";
 
-const PAGE = 100;
+const PAGE_SIZE = 100;
 const MAX_PAGES = 1_000;
 /** Most bytes of all pages in one pass. */
 const MAX_BYTES = 256 * 1024 * 1024;
@@ -17,7 +17,7 @@ const MAX_BYTES = 256 * 1024 * 1024;
  */
 const MAX_PASSES = 3;
 
-/** Pauses before a failed page is requested again, ms. If the catalogue asks for a longer pause, that is used. */
+/** Pauses before a failed page is requested again, ms. A longer pause that the catalogue asks for is used instead. */
 const RETRY_PAUSES_MS = [1_000, 5_000, 20_000];
 /** Longest pause within one read, ms. If a catalogue asks for a longer pause, the read stops and continues later. */
 const MAX_WAIT_MS = 60_000;
@@ -38,53 +38,56 @@ const MAX_UNFINISHED_BYTES = 64 * 1024 * 1024;
 
 export interface CatalogueRead {
   /**
-   * One row for each resource (and tool), in the order in which they were first seen. Of several rows of one resource,
-   * the row that was updated last.
+   * One row for each resource (and tool), in the order in which resources were first seen. Of several rows for one
+   * resource, only the one that was updated last.
    */
   rows: unknown[];
-  /** Did the last pass find nothing new? */
+  /** True if the last pass found nothing new. */
   stable: boolean;
   says?: string;
 }
 
 /** State of an unfinished read. Times are ms of the clock's `monotonic`. */
 class ReadState {
-  readonly seen = new Map<string, PageRow>();
+  readonly rowsByKey = new Map<string, PageRow>();
   pass = 0;
   page = 0;
   offset = 0;
   /** Bytes read in this pass. */
   bytes = 0;
   /** Bytes read in all passes. */
-  allBytes = 0;
+  totalBytes = 0;
   /** Number of rows that were known when this pass began. */
-  before = 0;
+  rowsBeforePass = 0;
   failures = 0;
-  /** The catalogue asked for a pause until this time, and nothing is fetched before; null where it did not. */
-  asked: number | null = null;
-  /** The time from which the read may continue. */
-  due = 0;
+  /** Nothing is fetched before this time, which the catalogue named in Retry-After; null if it named none. */
+  retryNotBefore: number | null = null;
+  /** Time after which the read may continue. */
+  continueAt = 0;
 
-  constructor(readonly began: number) {}
+  constructor(readonly beganAt: number) {}
 
   nextPass(): void {
     this.pass++;
     this.page = 0;
     this.offset = 0;
     this.bytes = 0;
-    this.before = this.seen.size;
+    this.rowsBeforePass = this.rowsByKey.size;
   }
 }
 
-/** Why a read ended early. `cut`: true: a later call continues from there; false: the next read starts again. */
-type EarlyEnd = { cut: boolean; describeResult: string; askedMs?: number };
+/**
+ * Why a read ended early. If `isContinuable`, the next read continues where this one stopped; otherwise it starts
+ * again.
+ */
+type EarlyEnd = { isContinuable: boolean; detail: string; retryAfterMs?: number };
 
 const pageUrl = (catalogue: string, offset: number): string => {
   const url = new URL(catalogue);
   if (!url.pathname.endsWith("/discovery/resources")) {
     url.pathname = `${url.pathname.replace(/\/$/, "")}/discovery/resources`;
   }
-  url.searchParams.set("limit", String(PAGE));
+  url.searchParams.set("limit", String(PAGE_SIZE));
   url.searchParams.set("offset", String(offset));
   return url.href;
 };
@@ -95,7 +98,7 @@ function keepNewest(seen: Map<string, PageRow>, row: PageRow): void {
   if (known === undefined || (row.updatedAt ?? 0) >= (known.updatedAt ?? 0)) seen.set(row.key, row);
 }
 
-const describeEgressResult = (result: EgressResult): string =>
+const describeResult = (result: EgressResult): string =>
   result.outcome === "answered" ? `status ${result.status}` : `${result.outcome}: ${result.says}`;
 
 /** May the request succeed if it is repeated? */
@@ -118,9 +121,9 @@ export class Catalogues {
   ) {}
 
   /** Is there an unfinished read of this catalogue that may continue now? */
-  isDue(named: NamedCatalogue, clock: Pick<Clock, "monotonic">): boolean {
+  mayContinue(named: NamedCatalogue, clock: Pick<Clock, "monotonic">): boolean {
     const state = this.#unfinished.get(toCatalogue(named).url);
-    return state !== undefined && clock.monotonic() >= state.due;
+    return state !== undefined && clock.monotonic() >= state.continueAt;
   }
 
   /**
@@ -131,32 +134,32 @@ export class Catalogues {
   async read(named: NamedCatalogue, clock: Clock, signal?: AbortSignal): Promise<CatalogueRead> {
     const catalogue = toCatalogue(named);
     const state = this.#getState(catalogue.url, clock);
-    if (state.asked !== null && clock.monotonic() < state.asked) {
+    if (state.retryNotBefore !== null && clock.monotonic() < state.retryNotBefore) {
       return { rows: [], stable: false, says: "it asked us to come back later" };
     }
     const end = await this.#readPasses(catalogue, state, clock, signal);
-    const rows = [...state.seen.values()].map(({ row }) => row);
-    if (end?.cut) this.#keep(catalogue.url, state, end, clock);
+    const rows = [...state.rowsByKey.values()].map(({ row }) => row);
+    if (end?.isContinuable) this.#rememberUnfinished(catalogue.url, state, end, clock);
     else this.#unfinished.delete(catalogue.url);
-    return end === null ? { rows, stable: true } : { rows, stable: false, says: end.describeResult };
+    return end === null ? { rows, stable: true } : { rows, stable: false, says: end.detail };
   }
 
   #getState(url: string, clock: Clock): ReadState {
     const now = clock.monotonic();
     const known = this.#unfinished.get(url);
-    return known && now - known.began < MAX_AGE_MS ? known : new ReadState(now);
+    return known && now - known.beganAt < MAX_AGE_MS ? known : new ReadState(now);
   }
 
-  #keep(url: string, state: ReadState, end: EarlyEnd, clock: Clock): void {
+  #rememberUnfinished(url: string, state: ReadState, end: EarlyEnd, clock: Clock): void {
     const now = clock.monotonic();
-    const { askedMs } = end;
-    // The pause doubles with each failure. The regular read of the catalogue is made in any case.
+    const { retryAfterMs: askedMs } = end;
+    // The pause doubles with each failure. It does not delay the regular read of the catalogue.
     const pause = CONTINUE_PAUSE_MS * 2 ** Math.min(state.failures++, 6);
-    state.asked = askedMs === undefined ? null : now + Math.min(askedMs, MAX_RETRY_AFTER_MS);
-    state.due = Math.max(state.asked ?? 0, now + pause);
-    const remembered = state.allBytes <= MAX_UNFINISHED_BYTES ? state : new ReadState(now);
-    remembered.asked = state.asked;
-    remembered.due = state.due;
+    state.retryNotBefore = askedMs === undefined ? null : now + Math.min(askedMs, MAX_RETRY_AFTER_MS);
+    state.continueAt = Math.max(state.retryNotBefore ?? 0, now + pause);
+    const remembered = state.totalBytes <= MAX_UNFINISHED_BYTES ? state : new ReadState(now);
+    remembered.retryNotBefore = state.retryNotBefore;
+    remembered.continueAt = state.continueAt;
     remembered.failures = state.failures;
     this.#unfinished.set(url, remembered);
   }
@@ -168,22 +171,22 @@ export class Catalogues {
     signal?: AbortSignal,
   ): Promise<EarlyEnd | null> {
     const until = clock.monotonic() + MAX_READ_MS;
-    for (let asked = 0; state.pass < MAX_PASSES; ) {
+    for (let requests = 0; state.pass < MAX_PASSES; ) {
       for (;;) {
-        if (clock.monotonic() > until) return { cut: true, describeResult: "it goes on in its next turn" };
-        if (asked++ > 0 && !(await sleepUnlessStopped(clock, catalogue.pause_ms, signal))) return STOPPED;
+        if (clock.monotonic() > until) return { isContinuable: true, detail: "it goes on in its next turn" };
+        if (requests++ > 0 && !(await sleepUnlessStopped(clock, catalogue.pause_ms, signal))) return STOPPED;
         const read = await this.#readPage(catalogue, state, clock, signal);
         if (typeof read === "object") return read;
         state.failures = 0;
         if (read === "last") break;
       }
-      if (state.pass > 0 && state.seen.size === state.before) return null;
+      if (state.pass > 0 && state.rowsByKey.size === state.rowsBeforePass) return null;
       state.nextPass();
     }
-    return { cut: false, describeResult: `still moving after ${MAX_PASSES} passes` };
+    return { isContinuable: false, detail: `still moving after ${MAX_PASSES} passes` };
   }
 
-  /** Reads one page into `state`. `last`: the page was empty, or the stated total is reached. */
+  /** Reads one page into `state`. Returns `last` if the page was empty or the stated total is reached. */
   async #readPage(
     catalogue: Catalogue,
     state: ReadState,
@@ -192,25 +195,25 @@ export class Catalogues {
   ): Promise<EarlyEnd | "more" | "last"> {
     const at = `page at ${state.offset}`;
     const result = await this.#fetch(catalogue, state.offset, clock, signal);
-    if ("cut" in result) return { ...result, describeResult: `${at}: ${result.describeResult}` };
+    if ("cut" in result) return { ...result, detail: `${at}: ${result.detail}` };
     if (result.outcome !== "answered" || result.status !== 200)
-      return { cut: false, describeResult: `${at}: ${describeEgressResult(result)}` };
+      return { isContinuable: false, detail: `${at}: ${describeResult(result)}` };
     state.bytes += result.body.length;
-    state.allBytes += result.body.length;
-    if (state.bytes > MAX_BYTES) return { cut: false, describeResult: `more than ${MAX_BYTES} bytes` };
+    state.totalBytes += result.body.length;
+    if (state.bytes > MAX_BYTES) return { isContinuable: false, detail: `more than ${MAX_BYTES} bytes` };
     const read = await this.reader.ask("page", result.body);
-    if (!read.ok) return { cut: false, describeResult: `${at}: ${read.says}` };
-    if (read.value === null) return { cut: false, describeResult: `${at}: no list of items` };
+    if (!read.ok) return { isContinuable: false, detail: `${at}: ${read.says}` };
+    if (read.value === null) return { isContinuable: false, detail: `${at}: no list of items` };
     const { rows, total } = read.value;
-    for (const row of rows) keepNewest(state.seen, row);
-    if (state.seen.size > MAX_ROWS) return { cut: false, describeResult: `more than ${MAX_ROWS} rows` };
+    for (const row of rows) keepNewest(state.rowsByKey, row);
+    if (state.rowsByKey.size > MAX_ROWS) return { isContinuable: false, detail: `more than ${MAX_ROWS} rows` };
     state.offset += rows.length;
     // A catalogue may return fewer rows a page than requested, so only an empty page or the stated total ends the pass.
     if (rows.length === 0 || (total !== null && state.offset >= total)) return "last";
-    return ++state.page >= MAX_PAGES ? { cut: false, describeResult: `more than ${MAX_PAGES} pages` } : "more";
+    return ++state.page >= MAX_PAGES ? { isContinuable: false, detail: `more than ${MAX_PAGES} pages` } : "more";
   }
 
-  /** Fetches a page, and repeats the request if that may help. */
+  /** Fetches a page, and repeats a failed request if that may help. */
   async #fetch(
     { url, headers }: Catalogue,
     offset: number,
@@ -231,9 +234,9 @@ export class Catalogues {
       const wait = Math.max(asked ?? 0, RETRY_PAUSES_MS[tries] ?? 0);
       if (tries >= RETRY_PAUSES_MS.length || wait > MAX_WAIT_MS) {
         return {
-          cut: true,
-          describeResult: describeEgressResult(result),
-          ...(asked === null ? {} : { askedMs: asked }),
+          isContinuable: true,
+          detail: describeResult(result),
+          ...(asked === null ? {} : { retryAfterMs: asked }),
         };
       }
       if (!(await sleepUnlessStopped(clock, wait, signal))) return STOPPED;
@@ -241,7 +244,7 @@ export class Catalogues {
   }
 }
 
-const STOPPED: EarlyEnd = { cut: true, describeResult: "we were stopped" };
+const STOPPED: EarlyEnd = { isContinuable: true, detail: "we were stopped" };
 
 /** Waits on the given clock; returns false when the observer was stopped. */
 async function sleepUnlessStopped(clock: Clock, ms: number, signal?: AbortSignal): Promise<boolean> {

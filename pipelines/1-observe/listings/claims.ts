@@ -15,7 +15,7 @@ import {
 } from "../terms/declared.ts";
 import { chooseOffer, type Networks, type OfferList, type ReadTerms, readListedOffers } from "../terms/terms.ts";
 import { normaliseOrNull } from "../urls.ts";
-import { flatEntries, hasVariablePrice, statedPrices } from "./prices.ts";
+import { collectStatedPrices, entriesOfFlatRow, hasVariablePrice } from "./prices.ts";
 
 /**
  * Reasons why a row of a catalogue, a seller's document or an operator's file is not accepted as a listing. Reasons may
@@ -45,7 +45,7 @@ export interface Rejected {
   row: unknown;
 }
 
-export const rejected = (reason: Reason, row: unknown, more?: string): Rejected => ({
+export const rejectRow = (reason: Reason, row: unknown, more?: string): Rejected => ({
   reason,
   says: more === undefined ? REASONS[reason] : `${REASONS[reason]}: ${more.slice(0, 300)}`,
   row,
@@ -97,23 +97,20 @@ export interface Source {
    * seller.
    */
   ownOrigin?: string;
-  /** Base of relative addresses; default: the own origin. */
+  /** Base of relative addresses; default: `ownOrigin`. */
   base?: string;
   /** True for listings that an operator adds: the limit per domain does not apply. */
-  byHand?: boolean;
+  byOperator?: boolean;
   /** True for an operator's file: a row that its payee signed counts as the seller's own claim. */
   signedRows?: boolean;
-  /** Checks whether an address may be fetched. Default: every http address may. */
+  /** Checks whether an address may be fetched. By default every http address may. */
   validate?: (url: string) => { ok: true } | { ok: false; reason: string; says: string };
 }
 
-/**
- * A row as an accepted claim, or rejected. `own`: the defects that apply if the row turns out to be the seller's own
- * claim.
- */
-export type ClaimResult = { claim: ListedClaim; own: Defects } | { rejected: Rejected };
+/** An accepted claim, or a rejected row. `ownDefects` apply if the claim turns out to be the seller's own. */
+export type ClaimResult = { claim: ListedClaim; ownDefects: Defects } | { rejected: Rejected };
 
-/** Address and HTTP method of an item. The address may include the method ("POST /path"). */
+/** Reads the address and the HTTP method of an item. The address may include the method ("POST /path"). */
 function addressAndMethod(item: JsonObject): { written: string | undefined; verb: unknown } {
   const written = urlOf(item);
   const both = written === undefined ? null : /^([A-Za-z]{3,10})\s+(\S+)$/.exec(written);
@@ -136,8 +133,8 @@ function resolveAddress(written: string, source: Source): { url: string; absolut
 }
 
 /**
- * Why the address is not public, or null. A port that egress refuses is no reason, since that is a setting that may
- * change.
+ * Returns why the address is not public; null if it is. A port that egress refuses is no reason, since the allowed
+ * ports are a setting that may change.
  */
 function whyNotPublic(url: string, source: Source): string | null {
   const verdict = source.validate?.(url) ?? { ok: true as const };
@@ -157,8 +154,8 @@ function findUnsendableMethod(item: JsonObject, verb: unknown): string | null {
 
 /** Reads the offers of an item: its entries in `accepts`, or those of a flat row (offer members in the item itself). */
 function readItemOffers(item: JsonObject, own: Networks) {
-  const flat = item.accepts === undefined ? flatEntries(item) : [];
-  // The version is removed, so that a flat row is not checked as terms: it has no place for all members of an entry.
+  const flat = item.accepts === undefined ? entriesOfFlatRow(item) : [];
+  // The version is removed, so that a flat row is not checked as complete x402 terms: it lacks members of an entry.
   return readListedOffers(flat.length > 0 ? { ...item, x402Version: undefined, accepts: flat } : item, own);
 }
 
@@ -167,7 +164,7 @@ function readItemOffers(item: JsonObject, own: Networks) {
  * server.
  */
 interface Resource {
-  /** The address as the item has it. */
+  /** The address as written in the item. */
   written: string;
   verb: unknown;
   declared: Declared;
@@ -193,9 +190,11 @@ export function resourceOf(item: JsonObject): Resource | null {
 
 /**
  * A claim made from the item alone. It is plain data, since it is made in a worker thread without egress and rail;
- * {@link settleClaim} adds what depends on these.
+ * {@link completeClaim} adds what depends on these.
  */
-export type ReadClaim = { claim: ListedClaim; payables: OfferList["payables"]; own: Defects } | { rejected: Rejected };
+export type ReadClaim =
+  | { claim: ListedClaim; payables: OfferList["payables"]; ownDefects: Defects }
+  | { rejected: Rejected };
 
 /**
  * Makes a claim from a catalogue's row or an item of a seller's own file, or rejects it with the reason (a relative
@@ -203,18 +202,18 @@ export type ReadClaim = { claim: ListedClaim; payables: OfferList["payables"]; o
  * @param networks the networks that our rail pays on
  */
 export function readClaim(item: unknown, source: Omit<Source, "validate">, networks: Networks): ReadClaim {
-  if (!isObject(item)) return { rejected: rejected("not_an_item", item) };
+  if (!isObject(item)) return { rejected: rejectRow("not_an_item", item) };
   const resource = resourceOf(item);
-  if (resource === null) return { rejected: rejected("no_address", item) };
-  const { written, verb, declared, method, id } = resource;
+  if (resource === null) return { rejected: rejectRow("no_address", item) };
+  const { written, verb, declared: said, method, id } = resource;
   const address = resolveAddress(written, source);
-  if (typeof address === "string") return { rejected: rejected(address, item, written) };
+  if (typeof address === "string") return { rejected: rejectRow(address, item, written) };
   const wrong = findUnsendableMethod(item, verb);
-  if (wrong !== null) return { rejected: rejected("verb", item, wrong) };
+  if (wrong !== null) return { rejected: rejectRow("verb", item, wrong) };
   const listed = readItemOffers(item, networks);
-  const prices = statedPrices(item);
+  const prices = collectStatedPrices(item);
   const claims: Claims = {
-    ...describedClaims(declared, address.absolute.slice(0, 4096)),
+    ...createClaims(said, address.absolute.slice(0, 4096)),
     offers: listed.offers,
     fixed_price:
       listed.offers.some((offer) => offer.scheme === "exact" && offer.amount_atomic !== null) &&
@@ -223,7 +222,7 @@ export function readClaim(item: unknown, source: Omit<Source, "validate">, netwo
     ...(refusesPaidCalls(item) ? { no_paid_calls: true } : {}),
   };
   const refused = refusesPaidCalls(item) ? [{ ...defect("paid_calls_refused") }] : [];
-  const own = [...(listed.isTerms ? listed.defects : listed.stated), ...refused];
+  const own = [...(listed.isTerms ? listed.defects : listed.ownDefects), ...refused];
   const isOwn = source.ownOrigin !== undefined && new URL(address.url).origin === source.ownOrigin;
   const body = {
     source: source.name.slice(0, 300),
@@ -231,17 +230,17 @@ export function readClaim(item: unknown, source: Omit<Source, "validate">, netwo
     seller_controlled: isOwn,
     normalised_url: address.url,
     claims,
-    defects: isOwn ? own : listed.stated,
+    defects: isOwn ? own : listed.ownDefects,
   };
-  const cap = capId(method, address.url, declared.tool ?? "");
-  return { claim: { cap, body }, payables: listed.payables, own };
+  const cap = capId(method, address.url, said.tool ?? "");
+  return { claim: { cap, body }, payables: listed.payables, ownDefects: own };
 }
 
 /**
  * Completes a claim: marks the offers that our rail (our side of a payment network) would pay. Rejects the claim when
  * its address is not public.
  */
-export function settleClaim(
+export function completeClaim(
   read: ReadClaim,
   item: unknown,
   source: Source,
@@ -249,10 +248,10 @@ export function settleClaim(
 ): ClaimResult {
   if ("rejected" in read) return read;
   const { cap, body } = read.claim;
-  const unfetched = whyNotPublic(body.normalised_url, source);
-  if (unfetched !== null) return { rejected: rejected("not_public", item, unfetched) };
+  const notPublic = whyNotPublic(body.normalised_url, source);
+  if (notPublic !== null) return { rejected: rejectRow("not_public", item, notPublic) };
   const { offers } = chooseOffer({ offers: body.claims.offers, payables: read.payables }, rail);
-  return { claim: { cap, body: { ...body, claims: { ...body.claims, offers } } }, own: read.own };
+  return { claim: { cap, body: { ...body, claims: { ...body.claims, offers } } }, ownDefects: read.ownDefects };
 }
 
 /**
@@ -263,13 +262,13 @@ export const refusesPaidCalls = (declared: unknown): boolean =>
   get(declared, "paid_test_calls") === false || get(declared, "x-paid-test-calls") === false;
 
 /** Makes claims from what is declared about input and answer, without offers. */
-function describedClaims(declared: Declared, url: string): Claims {
+function createClaims(declared: Declared, url: string): Claims {
   return {
     url,
     method: declared.method,
     tool: declared.tool,
     description: declared.description,
-    class: classOf({ named: declared.named }),
+    class: classOf({ named: declared.className }),
     offers: [],
     fixed_price: false,
     example: declared.example,
@@ -279,10 +278,10 @@ function describedClaims(declared: Declared, url: string): Claims {
 }
 
 /**
- * Makes a claim from what a 402 declares. It makes the endpoint known and describes its input. It has no offers, so
- * that a later 402 is never compared with this one: the price in a 402 is no promise.
+ * Makes a claim from what a 402 declares. The claim makes the endpoint known and describes its input. It has no offers,
+ * so that a later 402 is never compared with this 402, whose price is no promise.
  */
-export function claimOf402(cap: string, url: string, method: Claims["method"], read: ReadTerms): ListedClaim {
+export function createClaimFrom402(cap: string, url: string, method: Claims["method"], read: ReadTerms): ListedClaim {
   const declared = read.declared;
   return {
     cap,
@@ -292,7 +291,7 @@ export function claimOf402(cap: string, url: string, method: Claims["method"], r
       seller_controlled: false,
       normalised_url: url,
       claims: {
-        ...describedClaims(declared, url),
+        ...createClaims(declared, url),
         method: method ?? declared.method,
         tool: null,
       },
@@ -301,7 +300,7 @@ export function claimOf402(cap: string, url: string, method: Claims["method"], r
   };
 }
 
-/** The schemas that the record can keep, without undefined members. */
+/** Returns the schemas that the record can keep, without undefined members. */
 function keepableSchemas(declared: { inputSchema: unknown; inputIn: "query" | "body" | null; outputSchema: unknown }) {
   const input = valueIfKeepable(declared.inputSchema);
   const output = valueIfKeepable(declared.outputSchema);

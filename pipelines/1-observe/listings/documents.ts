@@ -1,15 +1,15 @@
 import { parse as parseYaml } from "yaml";
 import { get, hashOf, isObject, type JsonObject, MAX_NESTED, MAX_VALUES_LONG_TEXT, parseJson, show } from "../json.ts";
-import { type Rejected, refusesPaidCalls, rejected, resourceOf } from "./claims.ts";
+import { type Rejected, refusesPaidCalls, rejectRow, resourceOf } from "./claims.ts";
 import { isOpenApi, openApiItems } from "./openapi.ts";
-import { csvRows, lineRows, looksLikeCsv, looksLikeLines, MAX_ROWS, ndjsonRows, type Rows } from "./tables.ts";
-import { cardItems, findBase, isAgentCard, MAX_ITEMS, readItems } from "./wellknown.ts";
+import { looksLikeCsv, looksLikeLines, MAX_ROWS, parseCsv, parseLines, parseNdjson, type Rows } from "./tables.ts";
+import { findBase, isAgentCard, MAX_ITEMS, readAgentCard, readItems } from "./wellknown.ts";
 
 const FORMS = ["openapi", "agent-card", "list", "ndjson", "csv", "lines", "none"] as const;
 export type Form = (typeof FORMS)[number];
 
-/** A document of listings that was read, in any of the supported forms. */
-export interface Listed {
+/** The content of a document of listings in any of the supported forms. */
+export interface ParsedListing {
   form: Form;
   items: JsonObject[];
   /** Rows that are neither objects nor addresses. */
@@ -27,10 +27,10 @@ const MAX_YAML = 4 * 1024 * 1024;
 /** Most values of one YAML text. The target of an alias is counted each time. */
 const MAX_YAML_VALUES = 500_000;
 
-const createEmptyListing = (document: unknown): Listed => ({
+const createEmptyListing = (document: unknown): ParsedListing => ({
   form: "none",
   items: [],
-  rejected: [rejected("no_list", document)],
+  rejected: [rejectRow("no_list", document)],
   whole: false,
 });
 
@@ -47,12 +47,12 @@ export function decodeUtf8(bytes: Uint8Array): string | null {
  * Converts the rows of a table to items. A text counts as an address; a row that is neither text nor object is
  * rejected.
  */
-function listTable(form: Form, { rows, rejected: refused }: Rows): Listed {
+function createTableListing(form: Form, { rows, rejected: refused }: Rows): ParsedListing {
   const bad = [...refused];
   const items = rows.flatMap((row): JsonObject[] => {
     if (isObject(row)) return [row];
     if (typeof row === "string") return [{ url: row }];
-    bad.push(rejected("not_an_item", row));
+    bad.push(rejectRow("not_an_item", row));
     return [];
   });
   return { form, items, rejected: bad, whole: bad.length === 0 };
@@ -63,22 +63,22 @@ function listTable(form: Form, { rows, rejected: refused }: Rows): Listed {
  * seller's `/.well-known/x402`, or a plain list. Never throws.
  * @param max most items that are read; the others are rejected as too many
  */
-export function readListed(document: unknown, max = MAX_ITEMS): Listed {
+export function parseListing(document: unknown, max = MAX_ITEMS): ParsedListing {
   const listed = readDocumentItems(document, max);
   if (!refusesPaidCalls(document)) return listed;
   return { ...listed, items: listed.items.map((item) => ({ ...item, paid_test_calls: false })) };
 }
 
-function readDocumentItems(document: unknown, max: number): Listed {
+function readDocumentItems(document: unknown, max: number): ParsedListing {
   if (isOpenApi(document)) {
     const { items, rejected: refused } = openApiItems(document);
     if (items.length === 0) return createEmptyListing(document);
     return { form: "openapi", items, rejected: refused, whole: refused.length === 0 };
   }
   const read = readItems(document);
-  const items = read.items.length === 0 && isAgentCard(document) ? cardItems(document) : read.items;
-  if (items.length === 0 && read.rejected.length === 0 && !read.listed) return createEmptyListing(document);
-  const over = items.slice(max).map((row) => rejected("too_many", row));
+  const items = read.items.length === 0 && isAgentCard(document) ? readAgentCard(document) : read.items;
+  if (items.length === 0 && read.rejected.length === 0 && !read.hasList) return createEmptyListing(document);
+  const over = items.slice(max).map((row) => rejectRow("too_many", row));
   const base = findBase(document);
   return {
     form: items === read.items ? "list" : "agent-card",
@@ -89,8 +89,10 @@ function readDocumentItems(document: unknown, max: number): Listed {
   };
 }
 
-/** Is this value nested at most {@link MAX_NESTED} deep, with at most `most` values? Not recursive. */
-function isWalkable(value: unknown, most: number): boolean {
+/**
+ * Is this value nested at most {@link MAX_NESTED} deep, with at most `most` values? It is checked without recursion.
+ */
+function isWithinBounds(value: unknown, most: number): boolean {
   let level: unknown[] = [value];
   let values = 0;
   for (let depth = 0; level.length > 0; depth++) {
@@ -112,7 +114,7 @@ function isWalkable(value: unknown, most: number): boolean {
  * never read, since a kilobyte of it can keep the parser busy for minutes. The size of an operator's YAML is bounded
  * too, and callers must read it in a thread that can be stopped.
  */
-export function readYaml(text: string): Listed | null {
+export function readYaml(text: string): ParsedListing | null {
   if (text.length > MAX_YAML || !/^(?:---\s|[\w"'$-]+\s*:)/m.test(text.slice(0, 4096))) return null;
   let value: unknown;
   try {
@@ -120,7 +122,7 @@ export function readYaml(text: string): Listed | null {
   } catch {
     return null;
   }
-  return isObject(value) && isWalkable(value, MAX_YAML_VALUES) ? readListed(value, MAX_ROWS) : null;
+  return isObject(value) && isWithinBounds(value, MAX_YAML_VALUES) ? parseListing(value, MAX_ROWS) : null;
 }
 
 /**
@@ -128,41 +130,44 @@ export function readYaml(text: string): Listed | null {
  * address a line. The form is `none` when it is none of these. Never throws.
  * @param maxValues most values of one JSON text
  */
-export function readText(input: string, maxValues?: number): Listed {
+export function readText(input: string, maxValues?: number): ParsedListing {
   const text = input.replace(/^\ufeff/, "");
   const json = parseJson(text, maxValues);
   if (json !== undefined) {
-    const listed = readListed(json, MAX_ROWS);
+    const listed = parseListing(json, MAX_ROWS);
     return typeof get(json, "pagination") === "object" ? { ...listed, paged: true } : listed;
   }
-  if (/^\s*[[{]/.test(text)) return listTable("ndjson", ndjsonRows(text));
-  if (looksLikeLines(text)) return listTable("lines", lineRows(text));
-  if (looksLikeCsv(text)) return listTable("csv", csvRows(text));
+  if (/^\s*[[{]/.test(text)) return createTableListing("ndjson", parseNdjson(text));
+  if (looksLikeLines(text)) return createTableListing("lines", parseLines(text));
+  if (looksLikeCsv(text)) return createTableListing("csv", parseCsv(text));
   return createEmptyListing(text.slice(0, 4096));
 }
 
-/** Keeps as many items and rejected rows as one seller may have. Further rejected rows are only counted. */
-function limitToSeller(listed: Listed): Listed {
+/** Drops the items and rejected rows beyond the limit for one seller. Further rejected rows are only counted. */
+function limitForSeller(listed: ParsedListing): ParsedListing {
   const items = listed.items.slice(0, MAX_ITEMS);
-  const refused = [...listed.rejected, ...listed.items.slice(MAX_ITEMS).map((row) => rejected("too_many", row))];
+  const refused = [...listed.rejected, ...listed.items.slice(MAX_ITEMS).map((row) => rejectRow("too_many", row))];
   const more = refused.length - MAX_ITEMS;
-  const told = more > 0 ? [...refused.slice(0, MAX_ITEMS), rejected("too_many", { more })] : refused;
-  return { ...listed, items, rejected: told, whole: listed.whole && items.length === listed.items.length };
+  const limited = more > 0 ? [...refused.slice(0, MAX_ITEMS), rejectRow("too_many", { more })] : refused;
+  return { ...listed, items, rejected: limited, whole: listed.whole && items.length === listed.items.length };
 }
 
 /**
  * Reads the bytes of a fetched document; null when they are no text.
  * @param seller true for a seller's own document; false for one that an operator named
  */
-export function readBytes({ bytes, seller }: { bytes: Uint8Array; seller: boolean }): Listed | null {
+export function readBytes({ bytes, seller }: { bytes: Uint8Array; seller: boolean }): ParsedListing | null {
   const text = decodeUtf8(bytes);
   if (text === null) return null;
-  return seller ? limitToSeller(readText(text)) : readText(text, MAX_VALUES_LONG_TEXT);
+  return seller ? limitForSeller(readText(text)) : readText(text, MAX_VALUES_LONG_TEXT);
 }
 
 /** One row of a catalogue. */
 export interface PageRow {
-  /** The resource that the row names (url, method, tool); for a row without an address a hash of its content. */
+  /**
+   * Identifies the resource that the row names (url, method, tool). For a row without an address: a hash of its
+   * content.
+   */
   key: string;
   /** When the row was last updated, unix ms; null when the row has no such time. */
   updatedAt: number | null;
@@ -171,7 +176,7 @@ export interface PageRow {
 
 export interface Page {
   rows: PageRow[];
-  /** Number of rows that the catalogue states; null where it states none. */
+  /** Total number of rows that the catalogue states; null if it states none. */
   total: number | null;
 }
 
@@ -183,7 +188,7 @@ export function updatedAt(row: unknown): number | null {
   return Number.isNaN(parsed) ? null : parsed;
 }
 
-/** The key of a row. A row may name several methods, and then its key names all of them. */
+/** Returns the key of a row, which contains all methods if the row names several; null if the row names no address. */
 function rowKey(row: JsonObject): string | null {
   const resource = resourceOf(row);
   if (resource === null) return null;

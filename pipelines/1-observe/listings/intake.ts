@@ -12,7 +12,7 @@ import type { ListedCap } from "../../record/memory.ts";
 import type { Method } from "../../record/vocabulary.ts";
 import { get, isObject, type JsonObject, text } from "../json.ts";
 import { INTAKE } from "../queue.ts";
-import { ownReader, type Reader } from "../reading/reader.ts";
+import { processReader, type Reader } from "../reading/reader.ts";
 import { NotRecorded } from "../recorder.ts";
 import { methodOf } from "../terms/declared.ts";
 import type { ReadTerms } from "../terms/terms.ts";
@@ -20,25 +20,27 @@ import { originOf } from "../urls.ts";
 import { Catalogues } from "./catalogues.ts";
 import {
   type ClaimResult,
-  claimOf402,
+  completeClaim,
+  createClaimFrom402,
   type ListedClaim,
   type ReadClaim,
   type Rejected,
-  rejected,
+  rejectRow,
   type Source,
-  settleClaim,
 } from "./claims.ts";
-import type { Listed } from "./documents.ts";
+import type { ParsedListing } from "./documents.ts";
 import { readDocument, readSellerDocuments } from "./sources.ts";
-import { ListingWriter, type Row, type WriterParts } from "./writer.ts";
+import { type ClaimRow, ListingWriter, type WriterParts } from "./writer.ts";
 
 export { MAX_PER_DOMAIN } from "./writer.ts";
 
 /** Counts of what was done with the rows of a source. */
 export interface IntakeReport {
-  /** Number of items that were read, of new records, and of items that were not accepted. */
+  /** Number of items that were read. */
   items: number;
+  /** Number of records that were written. */
   appended: number;
+  /** Number of items that were not accepted. */
   refused: number;
   /** Number of items whose listing is already in the record, unchanged. */
   same: number;
@@ -82,7 +84,7 @@ const MAX_ORIGINS = 20_000;
  * Least time between two rereadings of one origin, ms of the record's time, even if several 402s differ from its
  * listing.
  */
-const REREAD_MS = 60_000;
+const MIN_REREAD_INTERVAL_MS = 60_000;
 /** Most urls whose method is remembered. A forgotten method is found again by the next probe. */
 const MAX_METHODS = 100_000;
 /** Most rows in one request to the reader. */
@@ -120,16 +122,16 @@ export class Intake {
 
   constructor(private readonly parts: IntakeParts) {
     this.#catalogueEgress = withRequestFields(parts.egress, { pool: INTAKE });
-    this.#catalogues = new Catalogues(this.#catalogueEgress, parts.reader ?? ownReader);
+    this.#catalogues = new Catalogues(this.#catalogueEgress, parts.reader ?? processReader);
     this.#writer = new ListingWriter(parts);
   }
 
   /**
-   * Remembers which endpoints are already listed, for the limit per domain, and so that nothing is written twice after
-   * a restart.
+   * Remembers which endpoints are already listed. They count towards the limit per domain, and are not written a second
+   * time after a restart.
    */
   rememberListed(listed: readonly ListedCap[]): void {
-    this.#writer.know(listed);
+    this.#writer.rememberListed(listed);
     const asked = listed.filter((one) => one.tool === null && one.lastAsked != null);
     const byGet = new Set(asked.filter((one) => one.method === "GET").map((one) => one.url));
     for (const { url, method } of asked) if (!byGet.has(url)) this.rememberMethod(url, method as Method);
@@ -142,8 +144,8 @@ export class Intake {
     this.#methods.set(url, method);
   }
 
-  /** Adds the method that a probe found to a claim whose row names none. */
-  #withMethod(claim: ListedClaim): ListedClaim {
+  /** Adds the method that a probe found, if the claim's row names no method. */
+  #addMethod(claim: ListedClaim): ListedClaim {
     const { claims, normalised_url: url } = claim.body;
     const method = claims.method === null && claims.tool === null ? this.#methods.get(url) : undefined;
     if (method === undefined) return claim;
@@ -178,11 +180,11 @@ export class Intake {
   }
 
   /**
-   * Returns the endpoint with the newest own listing of its seller that this process has read. The lake may not have
-   * loaded it yet.
+   * Returns the endpoint with its seller's newest own listing that this process has read, which the lake may not have
+   * loaded yet.
    */
-  current(one: ListedCap): ListedCap {
-    const own = this.#writer.own(one.cap);
+  withOwnListing(one: ListedCap): ListedCap {
+    const own = this.#writer.newestSellerListing(one.cap);
     return own ? { ...one, claims: own.claims, sellerListing: own.eventId, sellerClaims: own.claims } : one;
   }
 
@@ -195,25 +197,26 @@ export class Intake {
     const origin = originOf(one.url);
     const now = clock.now().getTime();
     const last = this.#rereadAt.get(origin);
-    if (last === undefined || Math.abs(now - last) > REREAD_MS) {
+    if (last === undefined || Math.abs(now - last) > MIN_REREAD_INTERVAL_MS) {
       this.#rereadAt.set(origin, now);
       await this.readSeller(origin, clock, egress);
     }
-    return this.current(one);
+    return this.withOwnListing(one);
   }
 
-  /** Is there an unfinished read of this catalogue that may go on now? */
-  isContinuable(named: NamedCatalogue, clock: Clock): boolean {
-    return this.#catalogues.isDue(named, clock);
+  /** Is there an unfinished read of this catalogue that may continue now? */
+  mayContinue(named: NamedCatalogue, clock: Clock): boolean {
+    return this.#catalogues.mayContinue(named, clock);
   }
 
   /**
-   * Reads the rows of a catalogue as claims of a third party. Rows of a seller's own document are claims of the seller.
+   * Reads the rows of a catalogue. They count as claims of a third party, or of the seller if the catalogue is the
+   * seller's own document.
    */
   async readCatalogue(
     named: NamedCatalogue,
     clock: Clock,
-    byHand = toCatalogue(named).curated,
+    byOperator = toCatalogue(named).curated,
     signal?: AbortSignal,
   ): Promise<IntakeReport> {
     const catalogue = toCatalogue(named);
@@ -221,12 +224,12 @@ export class Intake {
     if (catalogue.kind !== "bazaar") {
       const read = await readDocument(this.#catalogueEgress, catalogue.url, this.parts.reader, catalogue.headers);
       if ("fault" in read) return emptyReport(read.says);
-      return this.recordDocument(read.listed, { name, byHand, ...read.of }, clock);
+      return this.recordDocument(read.listed, { name, byOperator, ...read.source }, clock);
     }
     const read = await this.#catalogues.read(catalogue, clock, signal);
     // An empty catalogue is probably broken, so it delists nothing.
     const whole = read.stable && read.rows.length > 0;
-    const report = await this.recordDocument({ items: read.rows, rejected: [], whole }, { name, byHand }, clock);
+    const report = await this.recordDocument({ items: read.rows, rejected: [], whole }, { name, byOperator }, clock);
     return read.says === undefined ? report : { ...report, says: read.says };
   }
 
@@ -238,7 +241,7 @@ export class Intake {
     read: ReadTerms,
     clock: Clock,
   ): Promise<void> {
-    const claim = claimOf402(cap, url, method, read);
+    const claim = createClaimFrom402(cap, url, method, read);
     await this.#writer.write([{ claim, row: claim.body }], { name: "402" }, false, clock);
   }
 
@@ -248,7 +251,7 @@ export class Intake {
    * @throws NotRecorded when the log refuses a record; earlier records of the document stay
    */
   async recordDocument(
-    document: Pick<Listed, "rejected" | "whole" | "base"> & { items: readonly unknown[] },
+    document: Pick<ParsedListing, "rejected" | "whole" | "base"> & { items: readonly unknown[] },
     source: Source,
     clock: Clock,
   ): Promise<IntakeReport> {
@@ -258,27 +261,27 @@ export class Intake {
       ...(document.base ? { base: document.base } : {}),
       ...source,
     };
-    const rows: Row[] = [];
+    const rows: ClaimRow[] = [];
     const refused: Rejected[] = [...document.rejected];
     const items = document.items.flatMap(splitMethods);
     for await (const { row, read } of readRows(this.parts, items, from)) {
-      const taken = settleClaim(read, row, from, rail);
-      if ("rejected" in taken) refused.push(taken.rejected);
+      const result = completeClaim(read, row, from, rail);
+      if ("rejected" in result) refused.push(result.rejected);
       else {
-        const claim = source.signedRows ? await this.#markSigned(row, taken) : taken.claim;
-        rows.push({ claim: this.#withMethod(claim), row });
+        const claim = source.signedRows ? await this.#markSigned(row, result) : result.claim;
+        rows.push({ claim: this.#addMethod(claim), row });
       }
     }
-    // A row that could not be read may be one that is already listed, so nothing is delisted.
+    // An unreadable row may be one that is already listed, so no missing row is delisted.
     const whole = document.whole && !refused.some(({ reason }) => reason === "unreadable");
     const written = await this.#writer.write(rows, source, whole, clock);
-    for (const one of written.unkept) refused.push(one);
+    for (const one of written.rejected) refused.push(one);
     metrics.count("touchstone_observe_listings_total", { result: "refused" }, refused.length);
     return {
       items: items.length + document.rejected.length,
       appended: written.appended,
       refused: refused.length,
-      same: rows.length - written.appended - written.unkept.length,
+      same: rows.length - written.appended - written.rejected.length,
       delisted: written.delisted,
       rejected: refused,
       claims: rows.map(({ claim }) => claim),
@@ -289,10 +292,13 @@ export class Intake {
    * Marks a claim as the seller's own when its payee signed the row. This is done only for rows of an operator's file:
    * a signature does not expire, so a catalogue could keep showing a claim that the seller signed long ago.
    */
-  async #markSigned(item: unknown, { claim, own }: Exclude<ClaimResult, { rejected: Rejected }>): Promise<ListedClaim> {
+  async #markSigned(
+    item: unknown,
+    { claim, ownDefects }: Exclude<ClaimResult, { rejected: Rejected }>,
+  ): Promise<ListedClaim> {
     const payTos = async () => (await this.parts.payTosOf?.(claim.cap)) ?? new Set<string>();
     if (claim.body.seller_controlled || !(await isSignedByPayee(item, payTos))) return claim;
-    return { ...claim, body: { ...claim.body, seller_controlled: true, defects: own } };
+    return { ...claim, body: { ...claim.body, seller_controlled: true, defects: ownDefects } };
   }
 }
 
@@ -301,7 +307,7 @@ export class Intake {
  * row does not affect the others.
  */
 export async function* readRows(
-  { rail, reader = ownReader }: Pick<IntakeParts, "rail" | "reader">,
+  { rail, reader = processReader }: Pick<IntakeParts, "rail" | "reader">,
   items: readonly unknown[],
   from: Source,
 ): AsyncGenerator<{ row: unknown; read: ReadClaim }> {
@@ -318,14 +324,14 @@ export async function* readRows(
       }
       const alone = unreadable < MAX_UNREADABLE ? await ask([row]) : null;
       if (alone?.ok === false) unreadable++;
-      yield { row, read: alone?.ok ? alone.value[0]! : { rejected: rejected("unreadable", row) } };
+      yield { row, read: alone?.ok ? alone.value[0]! : { rejected: rejectRow("unreadable", row) } };
     }
   }
 }
 
-const MAX_VERBS = 5;
+const MAX_METHODS_PER_ITEM = 5;
 /** Longest text that is split into methods, characters; and most items of a list of methods that are read. */
-const MAX_NAMED = 100;
+const MAX_METHOD_NAMES = 100;
 
 /**
  * Splits an item that names several HTTP methods (`methods: [..]`, "GET, POST") into one item for each; other items are
@@ -336,11 +342,11 @@ export function splitMethods(item: unknown): unknown[] {
   const { method, methods } = item;
   const named =
     Array.isArray(methods) && method === undefined
-      ? methods.slice(0, MAX_NAMED)
-      : typeof method === "string" && method.length <= MAX_NAMED
+      ? methods.slice(0, MAX_METHOD_NAMES)
+      : typeof method === "string" && method.length <= MAX_METHOD_NAMES
         ? method.split(/[\s,|/]+/)
         : [];
-  const verbs = named.filter((one) => methodOf(one) !== null).slice(0, MAX_VERBS);
+  const verbs = named.filter((one) => methodOf(one) !== null).slice(0, MAX_METHODS_PER_ITEM);
   return named.length > 1 && verbs.length > 1
     ? verbs.map((verb) => ({ ...item, methods: undefined, method: verb }))
     : [item];

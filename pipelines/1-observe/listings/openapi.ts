@@ -1,23 +1,26 @@
 import { looksLikeEntry } from "../../record/terms/entries.ts";
-import { get, isObject, type JsonObject, MAX_KEPT, text, valueIfKeepable, withoutSlashes } from "../json.ts";
-import { type Rejected, refusesPaidCalls, rejected } from "./claims.ts";
-import { NOTHING_TO_PAY } from "./wellknown.ts";
+import { get, isObject, type JsonObject, MAX_KEPT_BYTES, text, valueIfKeepable, withoutSlashes } from "../json.ts";
+import { type Rejected, refusesPaidCalls, rejectRow } from "./claims.ts";
+import { ZERO_PRICE } from "./wellknown.ts";
 
 /** Most operations of one document that are read. */
 const MAX_OPERATIONS = 5_000;
 /** Most values of one schema with its references resolved. */
-const MAX_NODES = 2_000;
+const MAX_SCHEMA_NODES = 2_000;
 /** Most levels of one schema. */
-const MAX_DEPTH = 24;
+const MAX_SCHEMA_DEPTH = 24;
 /** Longest reference that is followed, characters. */
 const MAX_REF = 1_024;
-/** Most characters of one schema. A schema within this bound is then checked against what the record can keep. */
-const MAX_CHARS = 2 * MAX_KEPT;
+/**
+ * Most characters of one schema while it is resolved. The result is then checked against the size that the record can
+ * keep.
+ */
+const MAX_SCHEMA_CHARS = 2 * MAX_KEPT_BYTES;
 /** Most values of all schemas of one document: a thousand for each endpoint that discovery may add from a domain. */
 const MAX_TOTAL_NODES = 200_000;
 const MAX_TOTAL_CHARS = 2 * 1024 * 1024;
 /** Most values that are walked for all schemas of one document, including schemas that turn out to be too big. */
-const MAX_WORK = 500_000;
+const MAX_VISITED_VALUES = 500_000;
 const VERBS = ["get", "put", "post", "delete", "options", "head", "patch", "trace"];
 /** Extensions by which sellers mark an operation as paid. None of them is a standard. */
 const PAYMENT_EXTENSIONS = ["x-payment-info", "x-payment", "x-402", "x-x402", "x-pricing"];
@@ -47,20 +50,21 @@ class Unresolvable extends Error {}
 class Inliner {
   /** Resolved targets by reference. Null: the target is being resolved now, so a reference to it is circular. */
   readonly #targets = new Map<string, Resolved | null>();
-  #work = MAX_WORK;
+  #workLeft = MAX_VISITED_VALUES;
   #nodesLeft = MAX_TOTAL_NODES;
   #charsLeft = MAX_TOTAL_CHARS;
 
   constructor(private readonly document: JsonObject) {}
 
   /**
-   * A schema with its local `$ref`s resolved. Undefined (the schema counts as not advertised) when a reference leads
-   * outside, is missing or circular, when the schema is too big, or when earlier schemas used up the document's budget.
+   * Returns a schema with its local `$ref`s resolved. Undefined (the schema counts as not declared) when a reference is
+   * circular, points outside the document or to nothing, when the schema is too big, or when earlier schemas used up
+   * the document's budget.
    */
-  schema(schema: unknown): unknown {
+  inlineSchema(schema: unknown): unknown {
     if (schema === undefined) return undefined;
     try {
-      const { value, nodes, chars } = this.#inlined(schema, 0);
+      const { value, nodes, chars } = this.#inline(schema, 0);
       this.#nodesLeft -= nodes;
       this.#charsLeft -= chars;
       return this.#nodesLeft < 0 || this.#charsLeft < 0 ? undefined : valueIfKeepable(value);
@@ -71,74 +75,75 @@ class Inliner {
   }
 
   /**
-   * An object of the document, or the one that its `$ref` names; members beside the reference go before those of its target.
-   * What stands inside keeps its references. Undefined when the reference leads nowhere or the chain is longer than four.
+   * Returns an object of the document, or the object that its `$ref` names. Members beside the `$ref` override those of
+   * its target. References inside the object are not resolved. Undefined when the target is missing, or after more than
+   * four references in a row.
    */
-  object(value: unknown, links = 4): JsonObject | undefined {
+  resolveObject(value: unknown, links = 4): JsonObject | undefined {
     if (!isObject(value)) return undefined;
     const { $ref: ref, ...beside } = value;
     if (typeof ref !== "string") return value;
     if (links === 0) return undefined;
-    const target = this.object(this.#found(ref), links - 1);
+    const target = this.resolveObject(this.#findTarget(ref), links - 1);
     return target && { ...target, ...beside };
   }
 
-  #inlined(value: unknown, depth: number): Resolved {
-    if (depth > MAX_DEPTH || --this.#work < 0) throw new Unresolvable();
+  #inline(value: unknown, depth: number): Resolved {
+    if (depth > MAX_SCHEMA_DEPTH || --this.#workLeft < 0) throw new Unresolvable();
     if (typeof value !== "object" || value === null) {
       return { value, nodes: 1, chars: typeof value === "string" ? value.length + 2 : 8, height: 0 };
     }
     const ref = isObject(value) ? value.$ref : undefined;
-    if (typeof ref === "string") return this.#target(ref, depth + 1);
+    if (typeof ref === "string") return this.#resolveTarget(ref, depth + 1);
     const isList = Array.isArray(value);
     const whole: Resolved = { value: null, nodes: 1, chars: 2, height: 0 };
     const entries = Object.entries(value);
-    this.#work -= entries.length;
+    this.#workLeft -= entries.length;
     const members = entries.map(([name, one]) => {
-      const resolved = this.#inlined(one, depth + 1);
+      const resolved = this.#inline(one, depth + 1);
       whole.nodes += resolved.nodes;
       whole.chars += resolved.chars + (isList ? 1 : name.length + 4);
       whole.height = Math.max(whole.height, resolved.height + 1);
-      if (whole.nodes > MAX_NODES || whole.chars > MAX_CHARS) throw new Unresolvable();
+      if (whole.nodes > MAX_SCHEMA_NODES || whole.chars > MAX_SCHEMA_CHARS) throw new Unresolvable();
       return [name, resolved.value] as const;
     });
     whole.value = isList ? members.map(([, one]) => one) : Object.fromEntries(members);
     return whole;
   }
 
-  #target(ref: string, depth: number): Resolved {
+  #resolveTarget(ref: string, depth: number): Resolved {
     const known = this.#targets.get(ref);
     if (known === null) throw new Unresolvable();
-    if (known && depth + known.height > MAX_DEPTH) throw new Unresolvable();
+    if (known && depth + known.height > MAX_SCHEMA_DEPTH) throw new Unresolvable();
     return known ?? this.#resolve(ref, depth);
   }
 
   #resolve(ref: string, depth: number): Resolved {
     this.#targets.set(ref, null);
     try {
-      const found = this.#found(ref);
+      const found = this.#findTarget(ref);
       if (found === undefined) throw new Unresolvable();
-      const placed = this.#inlined(found, depth);
+      const placed = this.#inline(found, depth);
       this.#targets.set(ref, placed);
       return placed;
     } catch (error) {
-      // A reference from a higher level may still resolve within MAX_DEPTH.
+      // The target is forgotten, since a reference at a higher level may still resolve within MAX_DEPTH.
       this.#targets.delete(ref);
       throw error;
     }
   }
 
-  #found(ref: string): unknown {
+  #findTarget(ref: string): unknown {
     const steps = ref.startsWith("#/") && ref.length <= MAX_REF ? ref.slice(2).split("/") : [];
     if (steps.length === 0) return undefined;
     return get(this.document, ...steps.map((step) => step.replace(/~1/g, "/").replace(/~0/g, "~")));
   }
 }
 
-/** The first value of `examples`, which is a map of Example objects, or a list in a schema. */
+/** Returns the first value of `examples`, which is a map of Example objects, or in a schema a list. */
 function firstExample(examples: unknown, inliner: Inliner): unknown {
   if (Array.isArray(examples)) return examples[0];
-  return isObject(examples) ? get(inliner.object(Object.values(examples)[0]), "value") : undefined;
+  return isObject(examples) ? get(inliner.resolveObject(Object.values(examples)[0]), "value") : undefined;
 }
 
 /** Finds a value that the seller gives for this media type or parameter, or else in its schema. */
@@ -148,13 +153,13 @@ function findExample(of: JsonObject, schema: unknown, inliner: Inliner): unknown
 
 /** Reads the JSON content of a request or a response: its media type, schema and first example. */
 function readJsonContent(of: unknown, inliner: Inliner): { mime?: string; schema?: unknown; example?: unknown } {
-  const types = get(inliner.object(of), "content");
+  const types = get(inliner.resolveObject(of), "content");
   if (!isObject(types)) return {};
   const names = Object.keys(types);
   const mime = names.find((name) => /json/i.test(name)) ?? names[0];
   if (mime === undefined) return {};
-  const media = inliner.object(types[mime]) ?? {};
-  const schema = inliner.schema(media.schema);
+  const media = inliner.resolveObject(types[mime]) ?? {};
+  const schema = inliner.inlineSchema(media.schema);
   return { mime, schema, example: findExample(media, schema, inliner) };
 }
 
@@ -179,11 +184,11 @@ function readParameters(operation: JsonObject, pathItem: JsonObject, inliner: In
   const found = new Map<string, Parameter>();
   for (const list of [pathItem.parameters, operation.parameters]) {
     for (const one of Array.isArray(list) ? list.slice(0, MAX_PARAMETERS) : []) {
-      const parameter = inliner.object(one) ?? {};
+      const parameter = inliner.resolveObject(one) ?? {};
       const name = text(parameter.name, 100);
       const place = parameter.in;
       if (!name || (place !== "path" && place !== "query")) continue;
-      const schema = inliner.schema(parameter.schema);
+      const schema = inliner.inlineSchema(parameter.schema);
       const admitted = get(schema, "const") ?? get(schema, "default") ?? get(schema, "enum", "0");
       const required = place === "path" || parameter.required === true;
       const value = findExample(parameter, schema, inliner) ?? (required ? admitted : undefined);
@@ -217,7 +222,10 @@ function describeCall(parameters: readonly Parameter[]): { example: JsonObject; 
   return { example, query: { type: "object", properties, ...(required.length > 0 ? { required } : {}) } };
 }
 
-/** The address of the first server in this list, with its variables set to their defaults; null when there is none. */
+/**
+ * Returns the address of the first server in this list, with its variables set to their defaults; null when there is
+ * none.
+ */
 function serverUrl(servers: unknown): string | null {
   const server = get(servers, "0");
   const url = text(get(server, "url"), 2048);
@@ -229,7 +237,7 @@ function serverUrl(servers: unknown): string | null {
 }
 
 /** Reads x402 terms in the operation itself: its `accepts`, or an entry with a payee in an extension. */
-function termsOf(operation: JsonObject): JsonObject {
+function readTerms(operation: JsonObject): JsonObject {
   if (Array.isArray(operation.accepts)) {
     const { x402Version, accepts, extensions } = operation;
     return {
@@ -245,8 +253,11 @@ function termsOf(operation: JsonObject): JsonObject {
   return entry === undefined ? {} : { accepts: [entry] };
 }
 
-/** The value of an extension from the operation, or else from its path item. An operation may set it to null. */
-const extension = (name: string, operation: JsonObject, pathItem: JsonObject): unknown =>
+/**
+ * Returns the value of an extension from the operation, or else from its path item. An operation may override it with
+ * null.
+ */
+const readExtension = (name: string, operation: JsonObject, pathItem: JsonObject): unknown =>
   Object.hasOwn(operation, name) ? operation[name] : pathItem[name];
 
 /** Makes a listing item from one paid operation. Its price stays as it is written. */
@@ -257,7 +268,9 @@ function createItem(
   url: string,
   inliner: Inliner,
 ): JsonObject {
-  const info = PAYMENT_EXTENSIONS.map((name) => extension(name, operation, pathItem)).find((one) => one !== undefined);
+  const info = PAYMENT_EXTENSIONS.map((name) => readExtension(name, operation, pathItem)).find(
+    (one) => one !== undefined,
+  );
   const request = readJsonContent(operation.requestBody, inliner);
   const responses = get(operation, "responses");
   const ok = isObject(responses) ? Object.keys(responses).find((status) => /^2/.test(status)) : undefined;
@@ -272,7 +285,7 @@ function createItem(
     ...(text(operation.summary ?? operation.description, 2000)
       ? { description: operation.summary ?? operation.description }
       : {}),
-    ...termsOf(operation),
+    ...readTerms(operation),
     ...(refusesPaidCalls(operation) || refusesPaidCalls(pathItem) ? { paid_test_calls: false } : {}),
     ...(info === undefined ? {} : { payment: info }),
     ...(inputSchema === undefined ? {} : { inputSchema }),
@@ -292,14 +305,14 @@ const PRICE_MEMBERS = ["authMode", "auth_mode", "mode", "type", "price", "amount
 function isFree(info: unknown, depth = 2): boolean {
   if (info === undefined) return false;
   if (info === null || info === false || info === 0) return true;
-  if (typeof info === "string") return NOTHING_TO_PAY.test(info.trim());
+  if (typeof info === "string") return ZERO_PRICE.test(info.trim());
   if (!isObject(info) || depth === 0 || info.protocols !== undefined) return false;
   if (info.free === true || info.required === false || info.enabled === false) return true;
   return PRICE_MEMBERS.some((name) => info[name] != null && isFree(info[name], depth - 1));
 }
 
 function isPaid(operation: JsonObject, pathItem: JsonObject): boolean {
-  const infos = [...PAYMENT_EXTENSIONS, "x-payment-required"].map((name) => extension(name, operation, pathItem));
+  const infos = [...PAYMENT_EXTENSIONS, "x-payment-required"].map((name) => readExtension(name, operation, pathItem));
   if (infos.some((info) => isFree(info))) return false;
   return (
     infos.some((info) => info !== undefined) ||
@@ -320,14 +333,14 @@ export function openApiItems(document: JsonObject): { items: JsonObject[]; rejec
   const refused: Rejected[] = [];
   const inliner = new Inliner(document);
   for (const [path, written] of Object.entries(document.paths as JsonObject)) {
-    const pathItem = inliner.object(written);
+    const pathItem = inliner.resolveObject(written);
     if (pathItem === undefined) continue;
     for (const verb of VERBS) {
       const operation = pathItem[verb];
       if (!isObject(operation) || !isPaid(operation, pathItem)) continue;
       const server = serverUrl(operation.servers) ?? serverUrl(pathItem.servers) ?? serverUrl(document.servers) ?? "";
       const url = `${withoutSlashes(server)}${path}`;
-      if (items.length >= MAX_OPERATIONS) refused.push(rejected("too_many", { path, method: verb, operation }));
+      if (items.length >= MAX_OPERATIONS) refused.push(rejectRow("too_many", { path, method: verb, operation }));
       else items.push(createItem(operation, pathItem, verb, url, inliner));
     }
   }

@@ -1,6 +1,6 @@
 import { clean, get, isObject, type JsonObject, show } from "../json.ts";
 
-/** A price in the seller's own words. People read and compare it; it is never converted to an amount. */
+/** A price as the seller wrote it. It is shown to people and never converted to an amount. */
 export interface StatedPrice {
   /** Path of the member that holds the price, such as `price/amount`. */
   as: string;
@@ -31,7 +31,7 @@ function collectPrices(value: unknown, path: string, depth: number, into: Stated
  * Collects the prices that an item states outside of its x402 entries: `"$0.05"`, `"0.10"`, `{mode, currency, amount}`,
  * a range, a number of dollars. They are kept as text, since only the 402 determines unit and decimals.
  */
-export function statedPrices(item: JsonObject): StatedPrice[] {
+export function collectStatedPrices(item: JsonObject): StatedPrice[] {
   const prices: StatedPrice[] = [];
   for (const [name, value] of Object.entries(item)) {
     if (PRICE_MEMBERS.includes(name)) collectPrices(value, name, 1, prices);
@@ -40,8 +40,8 @@ export function statedPrices(item: JsonObject): StatedPrice[] {
   return prices;
 }
 
-const MODE = /dynamic|range|variable|quote|upto/i;
-const RANGE = /\d\s*(?:-|–|to)\s*\$?\d/;
+const VARIABLE_MODE = /dynamic|range|variable|quote|upto/i;
+const PRICE_RANGE = /\d\s*(?:-|–|to)\s*\$?\d/;
 
 /** Does the item declare that its price varies? Then the price in a 402 cannot contradict it. */
 export function hasVariablePrice(item: unknown): boolean {
@@ -56,41 +56,41 @@ export function hasVariablePrice(item: unknown): boolean {
   return (
     get(item, "dynamic") === true ||
     get(item, "fixed_price") === false ||
-    modes.some((mode) => typeof mode === "string" && MODE.test(mode)) ||
-    prices.some((price) => typeof price === "string" && RANGE.test(price))
+    modes.some((mode) => typeof mode === "string" && VARIABLE_MODE.test(mode)) ||
+    prices.some((price) => typeof price === "string" && PRICE_RANGE.test(price))
   );
 }
 
-const ATOMIC = /^\d{1,78}$/;
-/** Most offers of one row that are read: the record holds no more. */
-const MAX_FLAT = 64;
+const ATOMIC_AMOUNT = /^\d{1,78}$/;
+/** Most offers of one row that are read. The record holds no more. */
+const MAX_OFFERS = 64;
 
 /**
  * Member names under which a flat row (offer members in the item itself) describes its offers. A plural such as
  * `networks` holds a list with one value for each offer.
  */
 const OFFER_NAMES = ["network", "asset", "payTo", "scheme", "price", "amount_atomic", "maxTimeoutSeconds"] as const;
-const PLURAL: Readonly<Record<string, readonly string[]>> = {
+const PLURAL_NAMES: Readonly<Record<string, readonly string[]>> = {
   payTo: ["payTos", "pay_tos"],
   amount_atomic: ["amounts", "amounts_atomic"],
 };
-const SINGULAR: Readonly<Record<string, readonly string[]>> = { payTo: ["payTo", "pay_to"] };
+const SINGULAR_NAMES: Readonly<Record<string, readonly string[]>> = { payTo: ["payTo", "pay_to"] };
 
 /**
  * Returns a list unchanged, and splits a text such as "base|solana" (the cell of a table) into words; null for any
  * other value.
  */
 function toList(value: unknown): unknown[] | null {
-  if (Array.isArray(value)) return value.slice(0, MAX_FLAT);
-  return typeof value === "string" && value.length <= 4096 ? value.split(/[\s,;|]+/).slice(0, MAX_FLAT) : null;
+  if (Array.isArray(value)) return value.slice(0, MAX_OFFERS);
+  return typeof value === "string" && value.length <= 4096 ? value.split(/[\s,;|]+/).slice(0, MAX_OFFERS) : null;
 }
 
-/** The values of a row under this name: one value for each offer, or one value for all offers. */
+/** Returns the values of a row under this name: one value for each offer, or one value for all offers. */
 function offerValues(row: JsonObject, name: string): { each: unknown[] } | { all: unknown } {
-  const alone = (SINGULAR[name] ?? [name]).map((one) => row[one]).find((one) => one !== undefined);
-  if (Array.isArray(alone)) return { each: alone.slice(0, MAX_FLAT) };
+  const alone = (SINGULAR_NAMES[name] ?? [name]).map((one) => row[one]).find((one) => one !== undefined);
+  if (Array.isArray(alone)) return { each: alone.slice(0, MAX_OFFERS) };
   if (alone !== undefined) return { all: alone };
-  const lists = (PLURAL[name] ?? [`${name}s`]).map((one) => toList(row[one])).find((one) => one !== null);
+  const lists = (PLURAL_NAMES[name] ?? [`${name}s`]).map((one) => toList(row[one])).find((one) => one !== null);
   return lists ? { each: lists } : { all: undefined };
 }
 
@@ -111,13 +111,13 @@ function splitParallelLists(row: JsonObject): JsonObject[] {
  * lists of these, or from its list of offers. A single offer without an amount in atomic units is left out; of several
  * offers, those that only name payee or asset are kept too.
  */
-export function flatEntries(row: JsonObject): JsonObject[] {
+export function entriesOfFlatRow(row: JsonObject): JsonObject[] {
   const offers = get(row, "offers");
   const list = Array.isArray(offers) && offers.length > 0 ? offers.filter(isObject) : splitParallelLists(row);
-  return list.slice(0, MAX_FLAT).flatMap((offer) => {
+  return list.slice(0, MAX_OFFERS).flatMap((offer) => {
     const unit = get(offer, "price_unit") ?? get(offer, "unit");
-    const atomic = unit === "atomic" ? get(offer, "price") : get(offer, "amount_atomic");
-    const amount = typeof atomic === "string" && ATOMIC.test(atomic) ? atomic : undefined;
+    const amountText = unit === "atomic" ? get(offer, "price") : get(offer, "amount_atomic");
+    const amount = typeof amountText === "string" && ATOMIC_AMOUNT.test(amountText) ? amountText : undefined;
     const payTo = get(offer, "payTo") ?? get(offer, "pay_to");
     const { network, asset, scheme, maxTimeoutSeconds } = offer;
     const isOffer = amount !== undefined || (list.length > 1 && (payTo || asset));

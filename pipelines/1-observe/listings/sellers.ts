@@ -22,16 +22,16 @@ export interface SellersParts {
    * Runs one piece of work at a time for each host. Reading listings has its own limit of hosts, apart from planned
    * calls.
    */
-  slots: HostQueue;
+  hostQueue: HostQueue;
   clock: Clock;
   hosts: Hosts;
-  /** Aborts the reading. What was read before is recorded. */
+  /** Stops the reading. Listings that were already read are recorded. */
   signal?: AbortSignal;
 }
 
 /** Reads sellers' own listings, each at most once a UTC day, and the catalogues that name them. */
 export class Sellers {
-  readonly #readOn = new BoundedMap<string, string>(MAX_ORIGINS);
+  readonly #lastReadDays = new BoundedMap<string, string>(MAX_ORIGINS);
   readonly #egress: Egress;
 
   constructor(private readonly parts: SellersParts) {
@@ -39,10 +39,10 @@ export class Sellers {
   }
 
   /** Reads one seller's own listing now. */
-  read(url: string): Promise<IntakeReport> {
-    const { intake, slots, clock } = this.parts;
+  readSeller(url: string): Promise<IntakeReport> {
+    const { intake, hostQueue: slots, clock } = this.parts;
     const origin = originOf(url);
-    this.#readOn.set(origin, dayOf(clock.now()));
+    this.#lastReadDays.set(origin, dayOf(clock.now()));
     return slots.run(hostOf(origin), () => intake.readSeller(origin, clock, this.#egress), INTAKE);
   }
 
@@ -65,7 +65,7 @@ export class Sellers {
   /** Selects the catalogues of this observer whose reading stopped early and may continue now. */
   unfinishedCatalogues(named: readonly NamedCatalogue[]): NamedCatalogue[] {
     const { intake, hosts, clock } = this.parts;
-    return named.filter((one) => hosts.owns(hostOf(toCatalogue(one).url)) && intake.isContinuable(one, clock));
+    return named.filter((one) => hosts.owns(hostOf(toCatalogue(one).url)) && intake.mayContinue(one, clock));
   }
 
   /** Reads every listed seller that was not read today, so that a 402 is compared with today's listing. */
@@ -81,11 +81,11 @@ export class Sellers {
   async #readDue(urls: readonly string[], report: IntakeReport): Promise<IntakeReport> {
     const { hosts, clock, signal } = this.parts;
     const today = dayOf(clock.now());
-    const ours = [...new Set(urls.map(originOf))].filter((origin) => hosts.owns(hostOf(origin)));
-    const due = ours.filter((origin) => this.#readOn.get(origin) !== today);
+    const ownOrigins = [...new Set(urls.map(originOf))].filter((origin) => hosts.owns(hostOf(origin)));
+    const due = ownOrigins.filter((origin) => this.#lastReadDays.get(origin) !== today);
     await forEachConcurrent(due, INTAKE_AT_ONCE, async (origin) => {
       if (signal?.aborted || !hosts.owns(hostOf(origin))) return;
-      addReport(report, await this.read(origin));
+      addReport(report, await this.readSeller(origin));
     });
     return report;
   }

@@ -1,8 +1,8 @@
 import type { Egress } from "../../../infra/egress/egress.ts";
-import { ownReader, type Reader } from "../reading/reader.ts";
+import { processReader, type Reader } from "../reading/reader.ts";
 import { originOf } from "../urls.ts";
 import type { Source } from "./claims.ts";
-import type { Listed } from "./documents.ts";
+import type { ParsedListing } from "./documents.ts";
 
 /** Paths of a seller's own documents, in the order in which they are tried. */
 const SELLER_PATHS = ["/.well-known/x402", "/openapi.json", "/.well-known/agent-card.json"] as const;
@@ -14,18 +14,18 @@ const isSellerPath = (url: string): boolean =>
 /** One document of a seller that was read. */
 interface SellerDocument {
   url: string;
-  listed: Listed;
+  listed: ParsedListing;
 }
 
 /**
  * Reads a seller's own listing: `/.well-known/x402`, else its OpenAPI description, else its agent card. It stops at the
- * first document that names an endpoint. Empty lists are returned too, since they delist what they named before. If the
- * host does not answer, its other paths are not tried. Never throws for anything that the seller does.
+ * first document that names an endpoint. Empty lists are returned too, since the endpoints that they named before are
+ * delisted. If the host does not answer, its other paths are not tried. Never throws for anything that the seller does.
  */
 export async function readSellerDocuments(
   egress: Egress,
   origin: string,
-  reader: Reader = ownReader,
+  reader: Reader = processReader,
 ): Promise<{ documents: SellerDocument[]; says?: string }> {
   const documents: SellerDocument[] = [];
   let says: string | undefined;
@@ -47,9 +47,11 @@ export async function readSellerDocuments(
   return documents.length > 0 || says === undefined ? { documents } : { documents, says };
 }
 
-/** A document that was read from a given address, and whose claims its rows are (`of`); or why it could not be read. */
+/**
+ * A document that was read, with the source to which its claims are attributed; or why the document could not be read.
+ */
 export type DocumentRead =
-  | { listed: Listed; of: Pick<Source, "ownOrigin" | "base"> }
+  | { listed: ParsedListing; source: Pick<Source, "ownOrigin" | "base"> }
   | { fault: "unreachable" | "unreadable"; says: string };
 
 /**
@@ -59,7 +61,7 @@ export type DocumentRead =
 export async function readDocument(
   egress: Egress,
   url: string,
-  reader: Reader = ownReader,
+  reader: Reader = processReader,
   headers: Readonly<Record<string, string>> = {},
 ): Promise<DocumentRead> {
   const result = await egress.fetch({
@@ -76,5 +78,5 @@ export async function readDocument(
   if (listed === null) return { fault: "unreadable", says: `${url} is not text in UTF-8` };
   // A document behind a redirect to another origin does not count as the seller's own.
   const own = isSellerPath(url) && (result.url === "" || originOf(result.url) === originOf(url));
-  return { listed, of: own ? { ownOrigin: originOf(url) } : { base: listed.base ?? originOf(url) } };
+  return { listed, source: own ? { ownOrigin: originOf(url) } : { base: listed.base ?? originOf(url) } };
 }

@@ -1,6 +1,6 @@
 import { parse } from "csv-parse/sync";
 import { isObject, type JsonObject, parseJson } from "../json.ts";
-import { type Rejected, rejected } from "./claims.ts";
+import { type Rejected, rejectRow } from "./claims.ts";
 
 /** Most rows of one file that are read. An operator has to split a longer list. */
 export const MAX_ROWS = 250_000;
@@ -10,26 +10,26 @@ export interface Rows {
   rejected: Rejected[];
 }
 
-/** Unwraps a row of a catalogue dump, which has each row together with its source: `{"source": .., "row": {..}}`. */
+/** Unwraps a row of a catalogue dump, in which each line has a row and its source: `{"source": .., "row": {..}}`. */
 const unwrapRow = (value: unknown): unknown =>
   isObject(value) && isObject(value.row) && value.url === undefined && value.resource === undefined ? value.row : value;
 
 /** Reads one JSON value a line. A line that is not JSON is rejected; the other lines are read. */
-export function ndjsonRows(text: string): Rows {
+export function parseNdjson(text: string): Rows {
   const rows: unknown[] = [];
   const refused: Rejected[] = [];
   for (const line of text.split("\n")) {
     if (!line.trim()) continue;
     const value = parseJson(line);
-    if (value === undefined) refused.push(rejected("not_json", line.trim()));
-    else if (rows.length >= MAX_ROWS) refused.push(rejected("too_many", value));
+    if (value === undefined) refused.push(rejectRow("not_json", line.trim()));
+    else if (rows.length >= MAX_ROWS) refused.push(rejectRow("too_many", value));
     else rows.push(unwrapRow(value));
   }
   return { rows, rejected: refused };
 }
 
 /** Member names of items by the column names that files use. */
-const COLUMNS: Readonly<Record<string, string>> = {
+const MEMBER_NAMES: Readonly<Record<string, string>> = {
   address: "url",
   uri: "url",
   verb: "method",
@@ -48,11 +48,11 @@ const COLUMNS: Readonly<Record<string, string>> = {
 const ADDRESS_COLUMNS = ["url", "resource", "endpoint", "path", "href"];
 
 const memberNameOf = (name: string): string => {
-  const plain = name
+  const columnName = name
     .trim()
     .toLowerCase()
     .replace(/[\s-]+/g, "_");
-  return Object.hasOwn(COLUMNS, plain) ? COLUMNS[plain]! : plain;
+  return Object.hasOwn(MEMBER_NAMES, columnName) ? MEMBER_NAMES[columnName]! : columnName;
 };
 
 const guessDelimiter = (line: string): string =>
@@ -70,7 +70,7 @@ export function looksLikeCsv(text: string): boolean {
 /**
  * Reads the rows of a CSV file with a header line and the delimiter `,`, `;` or tab. An empty cell is a missing member.
  */
-export function csvRows(text: string): Rows {
+export function parseCsv(text: string): Rows {
   const refused: Rejected[] = [];
   const rows = parse(text, {
     columns: (names: string[]) => names.map(memberNameOf),
@@ -82,7 +82,7 @@ export function csvRows(text: string): Rows {
     max_record_size: 1024 * 1024,
     to: MAX_ROWS,
     skip_records_with_error: true,
-    on_skip: (error, raw) => void refused.push(rejected("not_an_item", raw ?? null, error?.message)),
+    on_skip: (error, raw) => void refused.push(rejectRow("not_an_item", raw ?? null, error?.message)),
   }) as Record<string, string>[];
   const filled = rows.map(
     (row): JsonObject => Object.fromEntries(Object.entries(row).filter(([, cell]) => cell !== "")),
@@ -103,10 +103,10 @@ export const looksLikeLines = (text: string): boolean =>
   );
 
 /** Reads one `URL` or `METHOD URL` a line. A line that begins with `#` is a comment. */
-export function lineRows(text: string): Rows {
+export function parseLines(text: string): Rows {
   const rows = text
     .split("\n")
     .map((line) => line.trim())
     .filter((line) => line && !line.startsWith("#"));
-  return { rows: rows.slice(0, MAX_ROWS), rejected: rows.slice(MAX_ROWS).map((row) => rejected("too_many", row)) };
+  return { rows: rows.slice(0, MAX_ROWS), rejected: rows.slice(MAX_ROWS).map((row) => rejectRow("too_many", row)) };
 }

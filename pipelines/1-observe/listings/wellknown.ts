@@ -1,6 +1,6 @@
 import { parseUrl } from "../../../infra/url.ts";
 import { get, isObject, type JsonObject, show, text, withoutSlashes } from "../json.ts";
-import { type Rejected, rejected, resourceOf } from "./claims.ts";
+import { type Rejected, rejectRow, resourceOf } from "./claims.ts";
 
 /** Most items of one seller's document that are read. */
 export const MAX_ITEMS = 2_000;
@@ -17,33 +17,33 @@ const LIST_MEMBERS = [
   "apis",
   "tools",
 ];
-const VERB_AND_PLACE = /^([A-Za-z]{3,10})\s+(\S+)$/;
+const METHOD_AND_ADDRESS = /^([A-Za-z]{3,10})\s+(\S+)$/;
 
 /** Makes an item from "POST /path", a path, or an absolute url. */
 function parseLine(line: string): JsonObject {
-  const match = VERB_AND_PLACE.exec(line.trim());
+  const match = METHOD_AND_ADDRESS.exec(line.trim());
   return match ? { method: match[1], url: match[2] } : { url: line.trim() };
 }
 
 interface ListItems {
   items: JsonObject[];
   rejected: Rejected[];
-  /** Was there a list at all, even an empty one? */
-  listed: boolean;
+  /** Does the document have a list, even an empty one? */
+  hasList: boolean;
 }
 
 /**
- * Expands a group into its endpoints; an item that is no group is returned alone. A group has one base: `{"baseUrl":
- * .., "endpoints": [{"path": ..}]}`; or it is a service of a directory, which is called at `serviceUrl` while its `url`
- * is the API behind it. An endpoint with `payment: null` is free and left out.
+ * Expands a group of endpoints with one base into its endpoints; any other item is returned alone. A group is
+ * `{"baseUrl": .., "endpoints": [{"path": ..}]}`, or a service of a directory: it is called at `serviceUrl`, and its
+ * `url` is the API behind it. An endpoint with `payment: null` is free and left out.
  */
 function expandGroup(item: JsonObject): JsonObject[] {
   const inner = item.endpoints;
   const service = text(item.serviceUrl, 2048);
   const own = item.url ?? item.resource ?? item.path ?? item.route ?? item.accepts;
   if (!Array.isArray(inner) || (own !== undefined && service === undefined)) return [item];
-  const address = service ?? text(item.baseUrl ?? item.base_url, 2048);
-  const base = address && withoutSlashes(address);
+  const baseUrl = service ?? text(item.baseUrl ?? item.base_url, 2048);
+  const base = baseUrl && withoutSlashes(baseUrl);
   return inner.flatMap((one) => {
     const endpoint = typeof one === "string" ? parseLine(one) : isObject(one) ? one : null;
     if (endpoint === null || endpoint.payment === null) return [];
@@ -60,30 +60,30 @@ function readList(value: unknown): ListItems {
     const items = value.flatMap((item) => {
       if (typeof item === "string") return [parseLine(item)];
       if (isObject(item)) return expandGroup(item);
-      bad.push(rejected("not_an_item", item));
+      bad.push(rejectRow("not_an_item", item));
       return [];
     });
-    return { items, rejected: bad, listed: true };
+    return { items, rejected: bad, hasList: true };
   }
-  if (!isObject(value)) return { items: [], rejected: [], listed: false };
+  if (!isObject(value)) return { items: [], rejected: [], hasList: false };
   const items = Object.entries(value).flatMap(([name, item]) =>
     isObject(item) && /^(?:[A-Za-z]{3,10}\s+)?(?:\/|https?:)/.test(name) ? [{ ...parseLine(name), ...item }] : [],
   );
-  return { items, rejected: [], listed: items.length > 0 };
+  return { items, rejected: [], hasList: items.length > 0 };
 }
 
-const namesMethod = (item: JsonObject): boolean => (resourceOf(item)?.declared.method ?? null) !== null;
+const hasMethod = (item: JsonObject): boolean => (resourceOf(item)?.declared.method ?? null) !== null;
 const pathOf = (item: JsonObject): string => {
   const { written = "" } = resourceOf(item) ?? {};
   return parseUrl(written, "http://relative.invalid")?.pathname ?? written;
 };
 
 /**
- * Completes the first list of a document. If it names no methods and another list does (`resources` beside
- * `endpoints`), items of the other list replace those of the first with an equal path.
+ * Completes the first list of a document. If no item of the first list names a method and items of another list do
+ * (`resources` beside `endpoints`), the other list's items replace items of the first with equal paths.
  */
-function preferMethods(first: ListItems, others: readonly ListItems[]): ListItems {
-  const better = first.items.some(namesMethod) ? undefined : others.find(({ items }) => items.some(namesMethod));
+function addListWithMethods(first: ListItems, others: readonly ListItems[]): ListItems {
+  const better = first.items.some(hasMethod) ? undefined : others.find(({ items }) => items.some(hasMethod));
   if (better === undefined) return first;
   const named = new Set(better.items.map(pathOf));
   const rest = first.items.filter((item) => !named.has(pathOf(item)));
@@ -104,16 +104,16 @@ export function readItems(document: unknown): ListItems {
   if (Array.isArray(document)) return withVersion(readList(document));
   const lists = LIST_MEMBERS.map((name) => readList(get(document, name)));
   const [first, ...others] = lists.filter((read) => read.items.length > 0);
-  if (first) return withVersion(preferMethods(first, others));
-  const listed = lists.some((read) => read.listed);
+  if (first) return withVersion(addListWithMethods(first, others));
+  const listed = lists.some((read) => read.hasList);
   const place =
     isObject(document) &&
     (document.resource ?? document.url ?? document.path ?? get(document.accepts, "0", "resource"));
   if (isObject(document) && document.accepts !== undefined && place) {
-    return withVersion({ items: [document], rejected: [], listed: true });
+    return withVersion({ items: [document], rejected: [], hasList: true });
   }
   const map = readList(document);
-  return withVersion({ ...map, listed: listed || map.listed });
+  return withVersion({ ...map, hasList: listed || map.hasList });
 }
 
 const BASE_MEMBERS = ["baseUrl", "base_url", "base", "apiBase", "api_base", "server", "origin", "endpoint", "url"];
@@ -142,7 +142,7 @@ export const isAgentCard = (document: unknown): document is JsonObject =>
 const asList = (value: unknown): unknown[] => (Array.isArray(value) ? value : value === undefined ? [] : [value]);
 
 /** Matches words and numbers that mean a price of zero. */
-export const NOTHING_TO_PAY = /^(?:free|none|false|\$?0+(?:\.0+)?)$/i;
+export const ZERO_PRICE = /^(?:free|none|false|\$?0+(?:\.0+)?)$/i;
 const PRICE_MEMBERS = ["price", "pricing", "cost", "payment", "accepts"];
 
 /**
@@ -154,14 +154,16 @@ function isFree(part: unknown): boolean {
   const tags = get(part, "tags");
   return (
     get(part, "free") === true ||
-    NOTHING_TO_PAY.test(String(amount ?? "")) ||
+    ZERO_PRICE.test(String(amount ?? "")) ||
     (price === undefined &&
       (authenticationSchemes(part).some((one) => /^none$/i.test(one)) ||
         (Array.isArray(tags) && tags.includes("free"))))
   );
 }
 
-/** The authentication schemes of a card or a part of it: `authentication.schemes`, or `type` instead. */
+/**
+ * Reads the authentication schemes of a card or a part of it, from `schemes` and `type` of `authentication` or `auth`.
+ */
 function authenticationSchemes(part: unknown): string[] {
   const places = [get(part, "authentication"), get(part, "auth")];
   const named = places.flatMap((place) => [...asList(get(place, "schemes")), ...asList(get(place, "type"))]);
@@ -195,11 +197,11 @@ function isPaid(card: JsonObject): boolean {
  * that speaks x402; if there are none, the agent itself at its address (JSON-RPC over POST). For a card that is not
  * marked as paid, only endpoints with their own terms are listed. Parts that are free are left out.
  */
-export function cardItems(card: JsonObject): JsonObject[] {
+export function readAgentCard(card: JsonObject): JsonObject[] {
   const capabilities = isObject(card.capabilities) ? Object.values(card.capabilities).filter(isObject) : [];
   const parts = [...asList(card.skills), ...asList(card.tools), ...capabilities];
   const named = parts.flatMap(readEndpoints);
-  // A card that is itself free lists only endpoints with terms of their own.
+  // A card that is itself free lists only endpoints that have their own terms.
   if (!isPaid(card) || isFree(card)) return named.filter((item) => item.accepts !== undefined).slice(0, MAX_CARD_ITEMS);
   const interfaces = [...asList(card.supportedInterfaces), ...asList(card.additionalInterfaces)].filter((one) =>
     /^x402$/i.test(String(get(one, "protocol") ?? get(one, "protocolBinding") ?? "")),
@@ -208,8 +210,10 @@ export function cardItems(card: JsonObject): JsonObject[] {
     const url = text(get(one, "url"), 4096);
     return url ? [{ url, description: text(get(one, "description"), 2000) }] : [];
   });
-  const whole = text(card.url, 4096);
-  const self =
-    named.length + others.length === 0 && whole ? [{ url: whole, method: "POST", description: card.description }] : [];
-  return [...named, ...others, ...self].slice(0, MAX_CARD_ITEMS);
+  const agentUrl = text(card.url, 4096);
+  const agentItem =
+    named.length + others.length === 0 && agentUrl
+      ? [{ url: agentUrl, method: "POST", description: card.description }]
+      : [];
+  return [...named, ...others, ...agentItem].slice(0, MAX_CARD_ITEMS);
 }

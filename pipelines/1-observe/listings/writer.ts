@@ -7,19 +7,19 @@ import type { ListedCap, Memory, StandingListing } from "../../record/memory.ts"
 import { dayOf } from "../../record/time.ts";
 import { PLATFORM_CAP_FACTOR, platformOf, registrableDomain } from "../../record/url.ts";
 import { hashOf } from "../json.ts";
-import { type Draft, draft, Recorder } from "../recorder.ts";
-import { type ListedClaim, type Rejected, rejected, type Source } from "./claims.ts";
+import { createDraft, type Draft, Recorder } from "../recorder.ts";
+import { type ListedClaim, type Rejected, rejectRow, type Source } from "./claims.ts";
 
 /** Most sources whose rows are remembered. */
 const MAX_SOURCES = 100_000;
 /** Most remembered rows of all sources together. */
 const MAX_ROWS = 500_000;
 
-/** The newest record of one row, which is identified by its source and source id. */
+/** The newest record about one row. A row is identified by its source and source id. */
 interface RowState {
   cap: string;
   eventId: string;
-  gone: boolean;
+  delisted: boolean;
 }
 
 /**
@@ -28,34 +28,34 @@ interface RowState {
  */
 interface SourceRows {
   rows: Map<string, RowState>;
-  used: Set<string>;
+  usedIds: Set<string>;
 }
 
 /** Remembers the rows of each source: read from the record once, then kept up to date with what this process writes. */
-class SourceStates {
+class SourceStateCache {
   readonly #sources = new BoundedMap<string, SourceRows>(MAX_SOURCES);
   #rows = 0;
 
   /** @param read reads the rows of a source from the record, with the event ids that it used on that UTC day */
   constructor(private readonly read: (source: string, day: string) => Promise<readonly StandingListing[]>) {}
 
-  async of(source: string, day: string): Promise<SourceRows> {
+  async load(source: string, day: string): Promise<SourceRows> {
     const known = this.#sources.get(source);
     if (known) return known;
-    const loaded: SourceRows = { rows: new Map(), used: new Set() };
+    const loaded: SourceRows = { rows: new Map(), usedIds: new Set() };
     for (const { source_id, cap, event_id, gone, newest } of await this.read(source, day)) {
-      loaded.used.add(event_id);
-      if (newest) loaded.rows.set(source_id, { cap, eventId: event_id, gone });
+      loaded.usedIds.add(event_id);
+      if (newest) loaded.rows.set(source_id, { cap, eventId: event_id, delisted: gone });
     }
-    this.#keep(source, loaded);
+    this.#storeSource(source, loaded);
     return loaded;
   }
 
   /**
-   * Beyond the limit all sources are forgotten and read again. If a row is then written a second time, its record has
-   * the same id and is dropped.
+   * Stores the rows of a source. Beyond the limit all sources are removed, and read again when they are needed. If a
+   * row is then recorded a second time, its record has the same id, and readers drop it.
    */
-  #keep(source: string, rows: SourceRows): void {
+  #storeSource(source: string, rows: SourceRows): void {
     this.#rows += rows.rows.size;
     if (this.#rows > MAX_ROWS) {
       this.#sources.clear();
@@ -68,10 +68,10 @@ class SourceStates {
   noteRecorded(source: SourceRows, sourceId: string, rowState: RowState): void {
     if (!source.rows.has(sourceId)) this.#rows++;
     source.rows.set(sourceId, rowState);
-    source.used.add(rowState.eventId);
-    // Ids of earlier days are no longer needed, except those of the newest records.
-    if (source.used.size > 1_000 + 8 * source.rows.size) {
-      source.used = new Set([...source.rows.values()].map((one) => one.eventId));
+    source.usedIds.add(rowState.eventId);
+    // Once there are many ids, those of earlier days are removed, except the ids of the newest records.
+    if (source.usedIds.size > 1_000 + 8 * source.rows.size) {
+      source.usedIds = new Set([...source.rows.values()].map((one) => one.eventId));
     }
   }
 }
@@ -85,8 +85,7 @@ const MAX_PER_PLATFORM = PLATFORM_CAP_FACTOR * MAX_PER_DOMAIN;
 /** Most claims by sellers themselves that this process keeps in memory, since the lake may not have loaded them yet. */
 const MAX_OWN_CLAIMS = 20_000;
 const RECORDS_PER_APPEND = 200;
-/** Rows after which other work has its turn: the rows of one catalogue take seconds together. */
-
+/** Number of rows after which other work of this process gets a turn, since all rows of a catalogue take seconds. */
 const ROWS_PER_TURN = 50;
 
 export interface WriterParts {
@@ -97,50 +96,50 @@ export interface WriterParts {
 }
 
 /** A claim, and the row that it was read from. */
-export interface Row {
+export interface ClaimRow {
   claim: ListedClaim;
   row: unknown;
 }
 
-export interface Written {
+export interface WriteResult {
   appended: number;
-  unkept: Rejected[];
+  rejected: Rejected[];
   delisted: number;
 }
 
 interface NewListing {
-  one: Draft;
+  draft: Draft;
   claim: ListedClaim;
 }
 
-/** Records new claims of a source, and the delisting of rows that the source names no longer. */
+/** Records new claims of a source, and delists rows that the source names no longer. */
 export class ListingWriter {
-  readonly #states: SourceStates;
+  readonly #states: SourceStateCache;
   readonly #domains = new Map<string, Set<string>>();
-  readonly #own = new BoundedMap<string, { eventId: string; claims: Claims }>(MAX_OWN_CLAIMS);
+  readonly #sellerListings = new BoundedMap<string, { eventId: string; claims: Claims }>(MAX_OWN_CLAIMS);
   /** Event ids of listings that are already in the record. */
   #recordedIds: ReadonlySet<string> = new Set();
 
   constructor(private readonly parts: WriterParts) {
     // The rows of source "402" are not read, since there is one for each endpoint. They are known by their event ids
     // (see `rememberListed` of the intake).
-    this.#states = new SourceStates(async (source, day) =>
+    this.#states = new SourceStateCache(async (source, day) =>
       source === "402" || !parts.memory ? [] : parts.memory.listingsOf(source, day),
     );
   }
 
   /** Remembers which endpoints are already listed. */
-  know(listed: readonly ListedCap[]): void {
+  rememberListed(listed: readonly ListedCap[]): void {
     this.#recordedIds = new Set(listed.flatMap((one) => one.standing));
     for (const { url, cap } of listed) for (const { caps } of this.#domainsOf(url)) caps.add(cap);
   }
 
-  /** The newest listing of an endpoint by its seller that this process recorded. */
-  own(cap: string): { eventId: string; claims: Claims } | undefined {
-    return this.#own.get(cap);
+  /** Returns the newest listing of an endpoint by its seller that this process recorded. */
+  newestSellerListing(cap: string): { eventId: string; claims: Claims } | undefined {
+    return this.#sellerListings.get(cap);
   }
 
-  /** The known endpoints of a url's domain, and of its hosting platform if it has one, each with the limit. */
+  /** Returns the known endpoints of a url's domain, and of its hosting platform if it has one, each with the limit. */
   #domainsOf(url: string): { caps: Set<string>; most: number }[] {
     const domain = registrableDomain(url);
     const platform = platformOf(url);
@@ -159,8 +158,8 @@ export class ListingWriter {
   #admits(claim: ListedClaim, source: Source, state: SourceRows): boolean {
     const domains = this.#domainsOf(claim.body.normalised_url);
     const rowState = state.rows.get(claim.body.source_id);
-    const known = domains[0]!.caps.has(claim.cap) || (rowState?.cap === claim.cap && !rowState.gone);
-    if (!known && !source.byHand && domains.some(({ caps, most }) => caps.size >= most)) return false;
+    const known = domains[0]!.caps.has(claim.cap) || (rowState?.cap === claim.cap && !rowState.delisted);
+    if (!known && !source.byOperator && domains.some(({ caps, most }) => caps.size >= most)) return false;
     for (const { caps } of domains) caps.add(claim.cap);
     return true;
   }
@@ -169,9 +168,9 @@ export class ListingWriter {
    * Appends the claims that are new. A claim is remembered only when it is durable, so that a claim that was not
    * written is tried again at the next read.
    */
-  async write(rows: readonly Row[], source: Source, whole: boolean, clock: Clock): Promise<Written> {
+  async write(rows: readonly ClaimRow[], source: Source, whole: boolean, clock: Clock): Promise<WriteResult> {
     const name = source.name.slice(0, 300);
-    const state = await this.#states.of(name, dayOf(clock.now()));
+    const state = await this.#states.load(name, dayOf(clock.now()));
     const fresh = new Map<string, NewListing>();
     const named = new Set<string>();
     const unkept: Rejected[] = [];
@@ -181,35 +180,35 @@ export class ListingWriter {
       named.add(id);
       if (!this.#admits(claim, source, state)) {
         this.parts.metrics.count("touchstone_observe_listings_total", { result: "domain_full" });
-        unkept.push(rejected("domain_full", row));
+        unkept.push(rejectRow("domain_full", row));
         continue;
       }
-      const content = hashOf([claim.body.seller_controlled, claim.body.claims, claim.body.defects] as unknown);
+      const contentHash = hashOf([claim.body.seller_controlled, claim.body.claims, claim.body.defects] as unknown);
       // A malformed body is left out here, since the log would refuse its whole batch.
-      if (content === null || !BODIES.listing.safeParse(claim.body).success) {
-        unkept.push(rejected("unkeepable", row));
+      if (contentHash === null || !BODIES.listing.safeParse(claim.body).success) {
+        unkept.push(rejectRow("unkeepable", row));
         continue;
       }
-      const made = listingDraft(claim, content, state, this.#recordedIds, clock.now());
+      const made = createListingDraft(claim, contentHash, state, this.#recordedIds, clock.now());
       // Of several items with one source id, the last one counts.
       if ("standing" in made) {
         fresh.delete(id);
-        this.#keepOwn(claim, made.standing);
-      } else fresh.set(id, { one: made, claim });
+        this.#keepSellerListing(claim, made.standing);
+      } else fresh.set(id, { draft: made, claim });
     }
     await this.#append([...fresh.values()], state);
     const delisted = whole ? await this.#delist(name, state, named, clock) : 0;
-    return { appended: fresh.size, unkept, delisted };
+    return { appended: fresh.size, rejected: unkept, delisted };
   }
 
   async #append(all: readonly NewListing[], state: SourceRows): Promise<void> {
     for (let i = 0; i < all.length; i += RECORDS_PER_APPEND) {
       const batch = all.slice(i, i + RECORDS_PER_APPEND);
-      await this.parts.recorder.append(batch.map(({ one }) => one));
-      for (const { one, claim } of batch) {
+      await this.parts.recorder.append(batch.map(({ draft: one }) => one));
+      for (const { draft: one, claim } of batch) {
         const eventId = Recorder.idOf(one);
-        this.#states.noteRecorded(state, claim.body.source_id, { cap: claim.cap, eventId, gone: false });
-        this.#keepOwn(claim, eventId);
+        this.#states.noteRecorded(state, claim.body.source_id, { cap: claim.cap, eventId, delisted: false });
+        this.#keepSellerListing(claim, eventId);
       }
     }
     this.parts.metrics.count("touchstone_observe_listings_total", { result: "appended" }, all.length);
@@ -217,17 +216,17 @@ export class ListingWriter {
 
   /** Records the delisting of rows that a completely read source named before and names no longer. */
   async #delist(name: string, state: SourceRows, named: ReadonlySet<string>, clock: Clock): Promise<number> {
-    const gone = [...state.rows].filter(([id, rowState]) => !rowState.gone && !named.has(id));
+    const gone = [...state.rows].filter(([id, rowState]) => !rowState.delisted && !named.has(id));
     for (let i = 0; i < gone.length; i += RECORDS_PER_APPEND) {
       const drafts = gone.slice(i, i + RECORDS_PER_APPEND).map(([id, rowState]) => ({
         id,
         cap: rowState.cap,
-        one: delistingDraft(name, id, rowState, state, clock.now()),
+        one: createDelistingDraft(name, id, rowState, state, clock.now()),
       }));
       await this.parts.recorder.append(drafts.map(({ one }) => one));
       for (const { id, cap, one } of drafts) {
-        this.#states.noteRecorded(state, id, { cap, eventId: Recorder.idOf(one), gone: true });
-        this.#own.delete(cap);
+        this.#states.noteRecorded(state, id, { cap, eventId: Recorder.idOf(one), delisted: true });
+        this.#sellerListings.delete(cap);
       }
     }
     if (gone.length > 0)
@@ -235,20 +234,20 @@ export class ListingWriter {
     return gone.length;
   }
 
-  #keepOwn(claim: ListedClaim, eventId: string): void {
+  #keepSellerListing(claim: ListedClaim, eventId: string): void {
     const { seller_controlled, claims } = claim.body;
-    if (seller_controlled) this.#own.set(claim.cap, { eventId, claims });
+    if (seller_controlled) this.#sellerListings.set(claim.cap, { eventId, claims });
   }
 }
 
-/** Most attempt numbers of one content that are compared with its newest record. */
+/** Most attempt numbers for one content that are tried to find the event id of the newest record. */
 const MAX_ATTEMPTS_SEARCHED = 8;
 /**
  * Most records of one content within a day. Content that is listed and delisted more often is not recorded any more.
  */
 const MAX_ATTEMPTS = 1_000;
 
-/** The first attempt whose event id was not used today. */
+/** Returns the first attempt number whose event id was not used today. */
 function firstUnusedAttempt(of: Pick<Draft, "type" | "cap" | "slot">, used: ReadonlySet<string>): number {
   let attempt = 0;
   while (attempt < MAX_ATTEMPTS && used.has(Recorder.idOf({ ...of, attempt }))) attempt++;
@@ -259,37 +258,43 @@ function firstUnusedAttempt(of: Pick<Draft, "type" | "cap" | "slot">, used: Read
  * Makes the record of a listing, or returns the event id of the record that already has this content. Readers drop a
  * second record with one id, so content that was delisted and is listed again gets the next attempt number. After a
  * restart the record shows which ids were used today.
- * @param standing event ids of listings in the record, for sources whose rows are not read
+ * @param standing event ids of current listings in the record, for sources whose rows are not read
  */
-function listingDraft(
+function createListingDraft(
   claim: ListedClaim,
-  content: string,
+  contentHash: string,
   state: SourceRows,
   standing: ReadonlySet<string>,
   at: Date,
 ): Draft | { standing: string } {
   const { cap, body } = claim;
-  const slot = [body.source, body.source_id, content].join("\n");
+  const slot = [body.source, body.source_id, contentHash].join("\n");
   const of = { type: "listing" as const, cap, slot };
   const rowState = state.rows.get(body.source_id);
   if (rowState === undefined) {
     const base = Recorder.idOf(of);
     if (standing.has(base)) return { standing: base };
-  } else if (!rowState.gone && rowState.cap === cap) {
+  } else if (!rowState.delisted && rowState.cap === cap) {
     for (let attempt = 0; attempt < MAX_ATTEMPTS_SEARCHED; attempt++) {
       if (Recorder.idOf({ ...of, attempt }) === rowState.eventId) return { standing: rowState.eventId };
     }
   }
-  return draft({ ...of, attempt: firstUnusedAttempt(of, state.used), at, body });
+  return createDraft({ ...of, attempt: firstUnusedAttempt(of, state.usedIds), at, body });
 }
 
 /** Makes the record that a source no longer names a row. */
-function delistingDraft(source: string, sourceId: string, rowState: RowState, state: SourceRows, at: Date): Draft {
+function createDelistingDraft(
+  source: string,
+  sourceId: string,
+  rowState: RowState,
+  state: SourceRows,
+  at: Date,
+): Draft {
   const body: BodyOf<"delisting"> = {
     source,
     source_id: sourceId,
     reason: "the source, read whole, names it no longer",
   };
   const of = { type: "delisting" as const, cap: rowState.cap, slot: hashOf(body) ?? "" };
-  return draft({ ...of, attempt: firstUnusedAttempt(of, state.used), at, body });
+  return createDraft({ ...of, attempt: firstUnusedAttempt(of, state.usedIds), at, body });
 }

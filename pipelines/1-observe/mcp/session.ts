@@ -2,10 +2,10 @@ import { systemClock } from "../../../infra/clock.ts";
 import type { Egress, EgressResult, Profile } from "../../../infra/egress/egress.ts";
 import type { ToolCall } from "../probe/request.ts";
 import { STOCK_CLIENT } from "../probe/stock.ts";
-import { ownReader, type Reader } from "../reading/reader.ts";
+import { processReader, type Reader } from "../reading/reader.ts";
 import {
   createAbsentAnswer,
-  createUnreadAnswer,
+  createUnreadableAnswer,
   type InitializeAnswer,
   type ListedTool,
   type Reply,
@@ -13,39 +13,39 @@ import {
 } from "./answers.ts";
 import {
   addMeta,
-  CLIENT,
   type ClientInfo,
   createNotification,
   createRequest,
-  headersOf,
-  WITH_SESSIONS,
-  WITHOUT_SESSIONS,
+  DEFAULT_CLIENT,
+  SESSION_REVISION,
+  SESSIONLESS_REVISION,
+  sessionlessHeaders,
 } from "./rpc.ts";
 
 /** Most pages of `tools/list` that are read. */
 const MAX_PAGES = 5;
-/** Time for all of these pages together, ms. */
-const LIST_MS = 5_000;
-/** Longest time for closing a session, ms. Closing is optional; it frees the server's resources. */
-const CLOSE_MS = 1_000;
+/** Longest time for reading all pages of `tools/list`, ms. */
+const LIST_TIMEOUT_MS = 5_000;
+/** Longest time for closing a session, ms. Closing is optional. It frees resources of the server. */
+const CLOSE_TIMEOUT_MS = 1_000;
 
-export interface Limits {
+export interface SessionOptions {
   profile: Profile;
   /** Time for the whole exchange, ms. */
   totalMs: number;
   signal?: AbortSignal | undefined;
-  /** Name of the stock client whose connection and headers the requests use (stock.ts); undefined: our own. */
+  /** Name of the stock client whose connection and headers the requests use (stock.ts); undefined for our own. */
   stock?: string | undefined;
 }
 
-/** What `tools/list` has about one tool. */
+/** The result of searching `tools/list` for one tool. */
 export interface ToolListing {
-  /** null: the list was not read to its end, and the part that was read did not name the tool. */
-  present: boolean | null;
+  /** Does the list name the tool? null if only a part of the list was read, and that part does not name the tool. */
+  isPresent: boolean | null;
   tool: ListedTool | null;
 }
 
-const NO_ANSWER: InitializeAnswer = { answered: false, onlyWithoutSessions: false, version: undefined };
+const NO_ANSWER: InitializeAnswer = { isAnswered: false, onlyWithoutSessions: false, version: undefined };
 
 const createTimeout = (): EgressResult => ({
   outcome: "timeout",
@@ -60,23 +60,23 @@ const createTimeout = (): EgressResult => ({
  * address, bounded bytes and bounded time. Never throws for anything that the server does.
  */
 class Session {
-  readonly #began = systemClock.monotonic();
+  readonly #startedAt = systemClock.monotonic();
   /** Id of the next request. Ids begin at 0, as in the protocol's own client. */
-  #id = 0;
-  #session: string | null = null;
-  #protocol: string | null = null;
-  /** Time that we took to read the server's responses, ms. It is not counted as the server's time. */
+  #nextId = 0;
+  #sessionId: string | null = null;
+  #revision: string | null = null;
+  /** Time that this process took to read the server's responses, ms. It does not count as the server's time. */
   #readingMs = 0;
 
   constructor(
     private readonly egress: Egress,
     private readonly reader: Reader,
     private readonly url: string,
-    private readonly limits: Limits,
+    private readonly limits: SessionOptions,
   ) {}
 
   #timeLeft(): number {
-    return Math.floor(this.limits.totalMs - (systemClock.monotonic() - this.#began - this.#readingMs));
+    return Math.floor(this.limits.totalMs - (systemClock.monotonic() - this.#startedAt - this.#readingMs));
   }
 
   #send(
@@ -92,8 +92,8 @@ class Session {
       url: this.url,
       method,
       headers: {
-        ...(this.#session === null ? {} : { "mcp-session-id": this.#session }),
-        ...(this.#protocol === null ? {} : { "mcp-protocol-version": this.#protocol }),
+        ...(this.#sessionId === null ? {} : { "mcp-session-id": this.#sessionId }),
+        ...(this.#revision === null ? {} : { "mcp-protocol-version": this.#revision }),
         ...more,
         ...(body ? { "content-type": "application/json", accept: "application/json, text/event-stream" } : {}),
       },
@@ -106,76 +106,84 @@ class Session {
   }
 
   get #client(): ClientInfo {
-    return this.limits.stock === undefined ? CLIENT : STOCK_CLIENT;
+    return this.limits.stock === undefined ? DEFAULT_CLIENT : STOCK_CLIENT;
   }
 
-  async #ask(
+  async #request(
     method: string,
     params: Record<string, unknown> | undefined,
     withinMs = Number.POSITIVE_INFINITY,
   ): Promise<Reply> {
-    const id = this.#id++;
-    const alone = this.#protocol === WITHOUT_SESSIONS;
-    const body = createRequest(id, method, alone ? addMeta(params ?? {}, this.#client) : params);
-    const http = await this.#send("POST", body, withinMs, alone ? headersOf(method, params ?? {}) : {});
+    const id = this.#nextId++;
+    const isSessionless = this.#revision === SESSIONLESS_REVISION;
+    const body = createRequest(id, method, isSessionless ? addMeta(params ?? {}, this.#client) : params);
+    const http = await this.#send(
+      "POST",
+      body,
+      withinMs,
+      isSessionless ? sessionlessHeaders(method, params ?? {}) : {},
+    );
     return { id, http };
   }
 
-  /** Waits until a response was read, and adds the time to `#reading`. */
-  async #read<T>(read: Promise<T>): Promise<T> {
+  /** Waits until a response was read, and adds the time for that to `#readingMs`. */
+  async #timeReading<T>(read: Promise<T>): Promise<T> {
     const began = systemClock.monotonic();
-    const value = await read;
+    const result = await read;
     this.#readingMs += systemClock.monotonic() - began;
-    return value;
+    return result;
   }
 
   /**
-   * Sends `initialize` and the notification after it. If `ok` is false, no session was opened, and the caller sends
-   * nothing more.
+   * Sends `initialize` and then `notifications/initialized`. If `isOpen` is false, no session was opened, and the
+   * caller sends nothing more.
    */
-  async open(): Promise<{ replied: Reply; answered: boolean; ok: boolean }> {
-    const params = { protocolVersion: WITH_SESSIONS, capabilities: {}, clientInfo: this.#client };
-    const replied = await this.#ask("initialize", params);
-    const read = replied.http.body ? await this.#read(this.reader.ask("welcome", replied)) : null;
-    const { answered, onlyWithoutSessions, version } = read?.ok ? read.value : NO_ANSWER;
+  async open(): Promise<{ reply: Reply; answered: boolean; isOpen: boolean }> {
+    const params = { protocolVersion: SESSION_REVISION, capabilities: {}, clientInfo: this.#client };
+    const replied = await this.#request("initialize", params);
+    const read = replied.http.body ? await this.#timeReading(this.reader.ask("welcome", replied)) : null;
+    const { isAnswered: answered, onlyWithoutSessions, version } = read?.ok ? read.value : NO_ANSWER;
     if (onlyWithoutSessions) {
-      this.#protocol = WITHOUT_SESSIONS;
-      return { replied, answered, ok: true };
+      this.#revision = SESSIONLESS_REVISION;
+      return { reply: replied, answered, isOpen: true };
     }
     const session = replied.http.headers?.["mcp-session-id"];
-    // The transport allows only visible ASCII in a session id; another id could not be sent back.
+    // The transport allows only visible ASCII in a session id. An id with other characters could not be sent back.
     const usable = session === undefined || /^[\x21-\x7e]{1,1024}$/.test(session);
-    if (version === undefined || !/^[\w.-]+$/.test(version) || !usable) return { replied, answered, ok: false };
-    this.#session = session ?? null;
-    this.#protocol = version;
+    if (version === undefined || !/^[\w.-]+$/.test(version) || !usable)
+      return { reply: replied, answered, isOpen: false };
+    this.#sessionId = session ?? null;
+    this.#revision = version;
     await this.#send("POST", createNotification("notifications/initialized"), Number.POSITIVE_INFINITY);
-    return { replied, answered, ok: true };
+    return { reply: replied, answered, isOpen: true };
   }
 
   /** Looks for one tool in `tools/list`, page by page. */
   async list(name: string): Promise<ToolListing> {
-    let left = LIST_MS;
+    let left = LIST_TIMEOUT_MS;
     let cursor: string | undefined;
     for (let page = 0; page < MAX_PAGES; page++) {
       const began = systemClock.monotonic();
-      const replied = await this.#ask("tools/list", cursor === undefined ? undefined : { cursor }, left);
+      const replied = await this.#request("tools/list", cursor === undefined ? undefined : { cursor }, left);
       left -= systemClock.monotonic() - began;
-      const read = replied.http.body ? await this.#read(this.reader.ask("list", { ...replied, tool: name })) : null;
+      const read = replied.http.body
+        ? await this.#timeReading(this.reader.ask("list", { ...replied, tool: name }))
+        : null;
       if (!read?.ok || read.value === null) break;
-      const { tool, next } = read.value;
-      if (tool !== null || next === undefined) return { present: tool !== null, tool };
+      const { tool, nextCursor: next } = read.value;
+      if (tool !== null || next === undefined) return { isPresent: tool !== null, tool };
       cursor = next;
     }
-    return { present: null, tool: null };
+    return { isPresent: null, tool: null };
   }
 
   call(name: string, args: Record<string, unknown>, meta: Record<string, unknown> | null): Promise<Reply> {
-    return this.#ask("tools/call", { name, arguments: args, ...(meta ? { _meta: meta } : {}) });
+    return this.#request("tools/call", { name, arguments: args, ...(meta ? { _meta: meta } : {}) });
   }
 
   /** Ends the session, if there is one. */
   async close(): Promise<void> {
-    if (this.#session !== null) await this.#send("DELETE", null, CLOSE_MS);
+    if (this.#sessionId !== null) await this.#send("DELETE", null, CLOSE_TIMEOUT_MS);
   }
 }
 
@@ -184,68 +192,72 @@ export const PAYMENT_KEY = "x402/payment";
 
 export interface ToolExchange extends ToolAnswer {
   /** Members that the record of a tool's call has besides those of an HTTP call. */
-  seen: { initialize_ms: number | null; tool: string; tool_present: boolean | null };
-  /** Schemas of the tool's input and output from the list; absent when the list was not read. */
-  listed?: Partial<Pick<ListedTool, "inputSchema" | "outputSchema">>;
+  recordMembers: { initialize_ms: number | null; tool: string; tool_present: boolean | null };
+  /** Schemas of the tool's input and output from `tools/list`; absent when the list was not read. */
+  listedTool?: Partial<Pick<ListedTool, "inputSchema" | "outputSchema">>;
 }
 
-interface ToolQuestion {
+interface ToolRequest {
   url: string;
   tool: ToolCall;
   profile: Profile;
   totalMs: number;
-  /** The signed payment, base64 of its JSON. With it the tool is called at once, without reading the list. */
+  /** The signed payment, base64 of its JSON. If it is set, the tool is called without reading `tools/list` first. */
   payment?: string | undefined;
   signal?: AbortSignal | undefined;
   /** Set for a blind call: the stock client whose connection and headers it uses (stock.ts). */
   stock?: string | undefined;
 }
 
-const NO_LIST: ToolListing = { present: null, tool: null };
+const NO_LIST: ToolListing = { isPresent: null, tool: null };
 
 /**
  * Calls a tool in a new session, from `initialize` to the answer. Only `tools/call` sends the payment. `result.totalMs`
  * is the time of that request alone; the time of `initialize` is in `initialize_ms`.
  */
-export async function callTool(egress: Egress, ask: ToolQuestion, reader: Reader = ownReader): Promise<ToolExchange> {
+export async function callTool(
+  egress: Egress,
+  ask: ToolRequest,
+  reader: Reader = processReader,
+): Promise<ToolExchange> {
   const { tool, payment } = ask;
   const session = new Session(egress, reader, ask.url, ask);
-  const { replied, ...opened } = await session.open();
+  const { reply: replied, ...opened } = await session.open();
   const answered = replied.http.outcome === "answered" && opened.answered;
   const initialize_ms = answered ? Math.round(replied.http.totalMs) : null;
   const seen = { initialize_ms, tool: tool.name, tool_present: null };
-  if (!opened.ok) return { ...markNotTool(await readToolAnswer(reader, replied)), seen };
+  if (!opened.isOpen) return { ...markAsNotFromTool(await readToolAnswer(reader, replied)), recordMembers: seen };
   const listed = payment === undefined ? await session.list(tool.name) : NO_LIST;
-  const known = { ...seen, tool_present: listed.present };
-  if (listed.present === false) {
+  const seenWithPresence = { ...seen, tool_present: listed.isPresent };
+  if (listed.isPresent === false) {
     await session.close();
-    return { ...createAbsentAnswer(tool.name), seen: known };
+    return { ...createAbsentAnswer(tool.name), recordMembers: seenWithPresence };
   }
   const meta = payment === undefined ? null : { [PAYMENT_KEY]: JSON.parse(Buffer.from(payment, "base64").toString()) };
   const reply = await session.call(tool.name, argumentsOf(tool, listed), meta);
   await session.close();
   return {
     ...(await readToolAnswer(reader, reply)),
-    seen: known,
-    ...(listed.tool === null ? {} : { listed: listed.tool }),
+    recordMembers: seenWithPresence,
+    ...(listed.tool === null ? {} : { listedTool: listed.tool }),
   };
 }
 
 async function readToolAnswer(reader: Reader, replied: Reply): Promise<ToolAnswer> {
   const read = await reader.ask("reply", replied);
-  return read.ok ? read.value : createUnreadAnswer(replied.http, read.says);
+  return read.ok ? read.value : createUnreadableAnswer(replied.http, read.says);
 }
 
 /**
- * Marks a response to `initialize` that opened no session. It does not come from the tool, so it is neither the tool's
- * answer nor its price.
+ * Marks a response to `initialize` that opened no session. The tool did not send it, so it counts neither as the tool's
+ * answer nor as its price.
  */
-function markNotTool(answer: ToolAnswer): ToolAnswer {
+function markAsNotFromTool(answer: ToolAnswer): ToolAnswer {
   const { result } = answer;
-  const ours = result.outcome === "answered" && result.raw !== undefined;
+  const isReceived = result.outcome === "answered" && result.raw !== undefined;
   const says = answer.says ?? "it is no MCP server of a revision that we speak";
-  return ours ? { result: { ...result, status: 502 }, payable: false, says } : { ...answer, payable: false };
+  return isReceived ? { result: { ...result, status: 502 }, isPayable: false, says } : { ...answer, isPayable: false };
 }
 
 const argumentsOf = (tool: ToolCall, listed: ToolListing): Record<string, unknown> =>
-  (tool.blind && listed.tool?.sampleArguments) || tool.arguments;
+  (tool.isInputUnknown && listed.tool?.sampleArguments) || tool.arguments;

@@ -12,25 +12,28 @@ const DAY_S = DAY_MS / 1000;
 /** Number of days whose payments are counted. */
 const WINDOW_DAYS = 7;
 /**
- * Days between the counted days and today. A day's evidence, which is published soon after the day ends, names the
- * wallets of our calls. Before that, a count of our payments would help a seller to find our blind wallets (wallets
- * that it does not know) among its payers.
+ * Days between the counted days and today. Soon after a day ends, its evidence is published and names the wallets of
+ * our calls. Before that, a count of our payments would help a seller to find our blind wallets (wallets that it does
+ * not know) among its payers.
  */
 const EVIDENCE_DELAY_DAYS = 1;
 /** Least time between two readings of one payee, ms of the record's time. */
 const READ_INTERVAL_MS = 7 * DAY_MS;
-/** A payee is read only while our newest settled payment to it is not older than this, ms of the record's time. */
-const PAID_WITHIN_MS = 35 * DAY_MS;
-/** Our wallets that paid within this time are recognised: those of the counted days and of two further days. */
-const WALLETS_WITHIN_MS = (WINDOW_DAYS + EVIDENCE_DELAY_DAYS + 2) * DAY_MS;
+/** A payee is read only if our newest settled payment to it is not older than this, ms of the record's time. */
+const MAX_PAYMENT_AGE_MS = 35 * DAY_MS;
+/**
+ * Payers are recognised as ours if they are our wallets that paid within this time, ms: the counted days and two
+ * further days.
+ */
+const OWN_WALLETS_WINDOW_MS = (WINDOW_DAYS + EVIDENCE_DELAY_DAYS + 2) * DAY_MS;
 /** Most endpoints of one payee for which a reading is recorded. */
 const MAX_CAPS_PER_PAYEE = 1_000;
 
-/** One address on one chain, and the endpoints that are paid there. */
+/** One address on one chain, and the endpoints that are paid at that address. */
 interface Payee extends Pick<PaidPayee, "network" | "asset" | "payTo"> {
   caps: string[];
-  /** Time of the newest reading for any of its endpoints, RFC 3339, or null. */
-  read: string | null;
+  /** Time of the newest reading for any of the payee's endpoints, RFC 3339, or null. */
+  lastReadAt: string | null;
 }
 
 /**
@@ -40,11 +43,11 @@ interface Payee extends Pick<PaidPayee, "network" | "asset" | "payTo"> {
  * anybody's address.
  */
 export class PayeeBuyersReader {
-  /** @param perLook most payees in one call of {@link readDue}, which bounds the requests to a node */
+  /** @param payeesPerRead most payees in one call of {@link readDue}, which bounds the requests to a node */
   constructor(
     private readonly tools: Pick<Tools, "rail" | "recorder" | "logger" | "hosts" | "signal">,
     private readonly memory: Pick<Memory, "payees" | "walletsPaying">,
-    private readonly perLook: number,
+    private readonly payeesPerRead: number,
   ) {}
 
   /**
@@ -53,39 +56,41 @@ export class PayeeBuyersReader {
    * @throws NotRecorded
    */
   async readDue(clock: Pick<Clock, "now">): Promise<number> {
-    const down = new Set<string>();
+    const downNetworks = new Set<string>();
     let read = 0;
-    for (const payee of this.perLook > 0 ? await this.#due(clock.now().getTime()) : []) {
-      if (read >= this.perLook || this.tools.signal?.aborted) break;
-      if (down.has(payee.network)) continue;
-      const seen = await this.#readChain(payee);
-      if (!seen) down.add(payee.network);
+    for (const payee of this.payeesPerRead > 0 ? await this.#selectDue(clock.now().getTime()) : []) {
+      if (read >= this.payeesPerRead || this.tools.signal?.aborted) break;
+      if (downNetworks.has(payee.network)) continue;
+      const reading = await this.#readChain(payee);
+      if (!reading) downNetworks.add(payee.network);
       else {
-        await this.#record(payee, seen, clock);
+        await this.#record(payee, reading, clock);
         read++;
       }
     }
     return read;
   }
 
-  /** Payees that are due: those never read first, then those read longest ago. */
-  async #due(now: number): Promise<Payee[]> {
+  /** Selects the payees that are due: first those never read, then those read longest ago. */
+  async #selectDue(now: number): Promise<Payee[]> {
     const payees = new Map<string, Payee>();
-    for (const { cap, url, network, asset, payTo, read } of await this.memory.payees(since(now, PAID_WITHIN_MS))) {
+    for (const { cap, url, network, asset, payTo, lastReadAt: read } of await this.memory.payees(
+      rfc3339Before(now, MAX_PAYMENT_AGE_MS),
+    )) {
       if (!this.tools.hosts.owns(hostOf(url))) continue;
       const key = `${network} ${asset} ${payTo}`;
-      const one = payees.get(key) ?? { network, asset, payTo, caps: [], read: null };
+      const one = payees.get(key) ?? { network, asset, payTo, caps: [], lastReadAt: null };
       payees.set(key, one);
       if (one.caps.length < MAX_CAPS_PER_PAYEE) one.caps.push(cap);
-      if (read !== null && (one.read === null || read > one.read)) one.read = read;
+      if (read !== null && (one.lastReadAt === null || read > one.lastReadAt)) one.lastReadAt = read;
     }
-    const before = since(now, READ_INTERVAL_MS);
-    const due = [...payees.values()].filter(({ read }) => read === null || read <= before);
-    return due.sort((a, b) => (a.read ?? "").localeCompare(b.read ?? ""));
+    const before = rfc3339Before(now, READ_INTERVAL_MS);
+    const due = [...payees.values()].filter(({ lastReadAt: read }) => read === null || read <= before);
+    return due.sort((a, b) => (a.lastReadAt ?? "").localeCompare(b.lastReadAt ?? ""));
   }
 
   /**
-   * Reads the payers of one payee; null where the chain does not answer or is younger than the counted days, or after a
+   * Reads the payers of one payee; null if the chain does not answer or is younger than the counted days, or after a
    * stop.
    */
   async #readChain({ network, asset, payTo: to }: Payee): Promise<ChainReading | null> {
@@ -104,8 +109,10 @@ export class PayeeBuyersReader {
 
   async #record({ network, asset, payTo, caps }: Payee, { window, paid }: ChainReading, clock: Pick<Clock, "now">) {
     const now = clock.now();
-    const ours = new Set(await this.memory.walletsPaying(payTo, since(now.getTime(), WALLETS_WITHIN_MS)));
-    const counted = countBuyers(paid, ours, decimalsOf(this.tools.rail, { network, asset }));
+    const ownWallets = new Set(
+      await this.memory.walletsPaying(payTo, rfc3339Before(now.getTime(), OWN_WALLETS_WINDOW_MS)),
+    );
+    const counted = countBuyers(paid, ownWallets, decimalsOf(this.tools.rail, { network, asset }));
     const body = { network, asset, pay_to: payTo, ...window, ...counted };
     await this.tools.recorder.append(caps.map((cap) => createBuyersRow(cap, body, now)));
   }
@@ -116,7 +123,7 @@ interface ChainReading {
   paid: Payers;
 }
 
-const since = (now: number, ms: number): string => rfc3339(new Date(now - ms));
+const rfc3339Before = (now: number, ms: number): string => rfc3339(new Date(now - ms));
 
 type Concentration = Pick<BodyOf<"payee.buyers">, "largest_share" | "effective_payers">;
 type BuyerCounts = Concentration &
@@ -128,11 +135,11 @@ type BuyerCounts = Concentration &
  */
 function countBuyers(
   { payers, fromBlock, toBlock, whole }: Payers,
-  ours: ReadonlySet<string>,
+  ownWallets: ReadonlySet<string>,
   decimals: number,
 ): BuyerCounts {
   const [own, others] = [true, false].map((is) => {
-    const some = [...payers].flatMap(([address, paid]) => (ours.has(address) === is ? [paid] : []));
+    const some = [...payers].flatMap(([address, paid]) => (ownWallets.has(address) === is ? [paid] : []));
     const atomic = some.reduce((sum, { amountAtomic }) => sum + amountAtomic, 0n);
     return {
       payers: some,
@@ -149,8 +156,8 @@ function countBuyers(
 }
 
 /**
- * Measures how concentrated amounts are: the share of the largest, and the effective number of payers, which is 1
- * divided by the sum of the squared shares. That sum is the Herfindahl-Hirschman index (Hirschman 1945, Herfindahl
+ * Measures the concentration of amounts: the share of the largest amount, and the effective number of payers, which is
+ * 1 divided by the sum of the squared shares. That sum is the Herfindahl-Hirschman index (Hirschman 1945, Herfindahl
  * 1950); its inverse as an effective number is from Adelman (1969), and from Laakso and Taagepera (1979) for parties.
  * Both results are rounded down, to four and two decimals.
  * @param amounts above zero

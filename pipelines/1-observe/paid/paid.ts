@@ -8,10 +8,10 @@ import { clean } from "../json.ts";
 import { isPassing } from "../plan/steps.ts";
 import { excuseProbe, isMethodAssumed } from "../probe/methods.ts";
 import { probe } from "../probe/probe.ts";
-import { requestOf, sellerOutput } from "../probe/request.ts";
+import { buildRequest, readSellerOutput } from "../probe/request.ts";
 import { stockClientName } from "../probe/stock.ts";
 import { PAID } from "../queue.ts";
-import { draft, NotRecorded, Recorder } from "../recorder.ts";
+import { createDraft, NotRecorded, Recorder } from "../recorder.ts";
 import { createLostRow, createMcpPaidRow, createProbeRow, createSettlementRow } from "../rows.ts";
 import { checkSignedReceipt } from "../terms/signed.ts";
 import type { Tools } from "../tools.ts";
@@ -21,33 +21,39 @@ import {
   evaluateAnswer,
   type Payment,
   pollSettlement,
-  type ShownOutcome,
-  send,
-  showAgain,
+  type RetestOutcome,
+  resendProof,
+  sendPaidRequest,
 } from "./payment.ts";
-import { resultBody } from "./result.ts";
+import { createResultBody } from "./result.ts";
 import { measureRetry } from "./retry.ts";
 import { type Prepared, sign } from "./sign.ts";
 
 /** How a planned paid call ended. It decides about re-tests. */
-export interface PaidEnd {
+export interface PaidCallResult {
   /** False when nothing was signed: there was no 402 to pay, or we could not pay it. */
-  paid: boolean;
-  /** Does the row count as a sample, and does it pass? Both false when nothing was paid. */
+  isPaid: boolean;
+  /** Does the call count as a sample? False when nothing was paid. */
   counts: boolean;
-  pass: boolean;
-  /** What the reconciler takes over: the payment and what the chain showed about it. Absent when nothing was signed. */
-  open?: { payment: Payment; chain: ChainView; delivered: boolean; excused: boolean };
+  /** Does the answer pass? False when nothing was paid. */
+  isPassing: boolean;
+  /** What the reconciler takes over: the payment and its state on the chain. Absent when nothing was signed. */
+  openPayment?: { payment: Payment; chain: ChainView; delivered: boolean; excused: boolean };
 }
 
 /**
- * Pays a call whose intent is durable: sends the payment, evaluates the answer, looks for the settlement on the chain,
+ * Pays a call whose intent is durable: sends the payment, evaluates the answer, searches the chain for the settlement,
  * and records the result.
  */
-async function payAndWatch(tools: Tools, payment: Payment, asked: ClassQuestion, clock: Clock): Promise<PaidEnd> {
-  const sent = systemClock.monotonic();
-  const exchanged = await send(tools, payment);
-  tools.metrics.time("touchstone_observe_paid_call_seconds", (systemClock.monotonic() - sent) / 1000);
+async function sendAndWatch(
+  tools: Tools,
+  payment: Payment,
+  question: ClassQuestion,
+  clock: Clock,
+): Promise<PaidCallResult> {
+  const sentAt = systemClock.monotonic();
+  const exchanged = await sendPaidRequest(tools, payment);
+  tools.metrics.time("touchstone_observe_paid_call_seconds", (systemClock.monotonic() - sentAt) / 1000);
   const endedTime = Math.floor(systemClock.now().getTime() / 1000);
   const evaluation = await evaluateAnswer(tools, payment, exchanged);
   const polled = await pollSettlement(tools.rail, payment.intent, tools.settlePollMs);
@@ -55,33 +61,34 @@ async function payAndWatch(tools: Tools, payment: Payment, asked: ClassQuestion,
   const failed = !evaluation.delivered || evaluation.delivery === 0;
   const control = failed ? await tools.control.call(clock) : null;
   const receipt = await checkSignedReceipt(exchanged.result.headers, payment.intent);
-  const result = resultBody(tools, payment, exchanged, evaluation, chain, control);
+  const result = createResultBody(tools, payment, exchanged, evaluation, chain, control);
   const body = {
     ...result,
     ...(receipt ? { signed_receipt: receipt } : {}),
     ...(exchanged.result.outcome === "answered" ? { answered_time: endedTime } : {}),
   };
   const slot = plannedSlot(payment.call.block, payment.call.minute);
-  const rows = [draft({ type: "paid.result", cap: payment.cap, slot, at: clock.now(), body })];
-  // One append for all rows, so that a result is never recorded without the settlement that was seen with it.
-  if (chain.seen) rows.push(createSettlementRow(payment, chain.seen, clock.now()));
-  if (exchanged.mcp) rows.push(createMcpPaidRow(payment, exchanged.mcp.seen, clock.now()));
+  const rows = [createDraft({ type: "paid.result", cap: payment.cap, slot, at: clock.now(), body })];
+  // All rows are in one append, so that a result is never recorded without the settlement that was already seen.
+  if (chain.settlement) rows.push(createSettlementRow(payment, chain.settlement, clock.now()));
+  if (exchanged.mcp) rows.push(createMcpPaidRow(payment, exchanged.mcp.recordMembers, clock.now()));
   await tools.recorder.append(rows);
   tools.metrics.count("touchstone_observe_paid_total", { fault: body.fault ?? "none" });
-  if (chain.seen) tools.metrics.count("touchstone_observe_paid_micro_total", {}, Number(chain.seen.amountAtomic));
+  if (chain.settlement)
+    tools.metrics.count("touchstone_observe_paid_micro_total", {}, Number(chain.settlement.amountAtomic));
   logPayment(tools, payment, chain, body);
-  tools.asking.noteControl(payment, asked, isPassing(evaluation));
+  tools.questions.noteControl(payment, question, isPassing(evaluation));
   const excused = body.fault === "ours";
-  let shown: ShownOutcome = evaluation;
-  if (chain.seen && !evaluation.delivered && !excused) shown = await showAgain(tools, payment, clock);
+  let shown: RetestOutcome = evaluation;
+  if (chain.settlement && !evaluation.delivered && !excused) shown = await resendProof(tools, payment, clock);
   else if (!excused) await measureRetry(tools, payment, { chain, evaluation }, clock);
   const counts = body.fault === null || body.fault === "blocked";
-  if (isPassing(shown)) tools.passed.set(`${payment.cap} ${payment.intent.request_sha256}`, true);
+  if (isPassing(shown)) tools.passedInputs.set(`${payment.cap} ${payment.intent.request_sha256}`, true);
   return {
-    paid: true,
+    isPaid: true,
     counts,
-    pass: isPassing(shown),
-    open: { payment, chain, delivered: shown.delivered, excused },
+    isPassing: isPassing(shown),
+    openPayment: { payment, chain, delivered: shown.delivered, excused },
   };
 }
 
@@ -92,98 +99,114 @@ async function payAndWatch(tools: Tools, payment: Payment, asked: ClassQuestion,
 function logPayment(
   { logger }: Tools,
   { cap, call, eventId, intent }: Payment,
-  { seen }: ChainView,
+  { settlement: seen }: ChainView,
   { fault, delivery }: { fault: string | null; delivery: number | null },
 ): void {
   const { network, amount_atomic: promised } = intent.quote;
   const logged = { cap, intent: eventId, kind: call.blind ? "blind" : "known", network };
-  const sum = seen ? { paid_atomic: seen.amountAtomic.toString(), tx: seen.tx } : { promised_atomic: promised };
+  const amounts = seen ? { paid_atomic: seen.amountAtomic.toString(), tx: seen.tx } : { promised_atomic: promised };
   logger.info(
-    { ...logged, ...sum, fault, delivery },
+    { ...logged, ...amounts, fault, delivery },
     seen ? "a call was paid" : "a call was made; no payment was seen yet",
   );
 }
 
-/** Records the first request of a planned paid call that was not paid, as a handshake. */
+/** Records, as a handshake, the first request of a planned paid call that was not paid. */
 async function recordUnpaid(
   tools: Tools,
-  one: ListedCap,
+  endpoint: ListedCap,
   call: Call,
   prepared: Prepared,
   at: Date,
   says?: string,
-): Promise<PaidEnd> {
-  const { body, ...seen } = prepared.probe;
-  // What the seller answered stays in the record, good or bad, even if it was our own fault that we did not pay.
+): Promise<PaidCallResult> {
+  const { body, ...probeMembers } = prepared.probe;
+  // The seller's answer is recorded, good or bad, even if it was our own fault that we did not pay.
   const bodyWithReason = { ...body, ...(says === undefined ? {} : { says: clean(says, 2000) }) };
-  await tools.recorder.append([createProbeRow(one.cap, call, "paid", { ...seen, body: bodyWithReason }, at)]);
-  return { paid: false, counts: false, pass: false };
+  await tools.recorder.append([
+    createProbeRow(endpoint.cap, call, "paid", { ...probeMembers, body: bodyWithReason }, at),
+  ]);
+  return { isPaid: false, counts: false, isPassing: false };
 }
 
 /**
- * Makes one planned paid call: first request, signature, durable intent, payment, evaluation, settlement. If the money
- * left and no answer came, it sends the proof of payment again. The intent's id follows from the call, so it is known
- * before.
+ * Makes one planned paid call: first request, signature, durable intent, payment, evaluation, settlement. If the
+ * payment settled and no answer was received, it sends the proof of payment again. The intent's id is computed from the
+ * call, before any request.
  * @throws NotRecorded when the log refuses a record. If that was the intent, no payment was sent. If it was a later
  * record, the intent stays open and is recorded as our own fault at the next start, since a seller is never accused
  * without records.
  */
-export async function makePaidCall(all: Tools, listed: ListedCap, call: Call, clock: Clock): Promise<PaidEnd> {
+export async function makePaidCall(all: Tools, listed: ListedCap, call: Call, clock: Clock): Promise<PaidCallResult> {
   const source = stockClientName(listed.cap, call);
-  const tools = source === undefined ? all : { ...all, control: all.controlFrom(source) };
-  let one = tools.intake.current(listed);
-  const seed = seedOf(tools.secret, one.cap, call);
+  const tools = source === undefined ? all : { ...all, control: all.createControl(source) };
+  let endpoint = tools.intake.withOwnListing(listed);
+  const seed = seedOf(tools.secret, endpoint.cap, call);
   const at = clock.now();
-  let asked = await tools.asking.ask(one, null, seed);
-  const before = requestOf(one, null, asked);
-  const stock = stockClientName(one.cap, call);
+  let question = await tools.questions.ask(endpoint, null, seed);
+  const firstRequest = buildRequest(endpoint, null, question);
+  const stock = stockClientName(endpoint.cap, call);
   const egress = withRequestFields(tools.egress, { pool: PAID, ...(stock === undefined ? {} : { stock }) });
-  const relist = async () => {
-    // Between the two requests of a blind call the listing is fetched with that call's client too, so that it cannot be
-    // linked to us.
-    one = await tools.intake.rereadSeller(one, clock, egress);
-    return one.sellerClaims;
+  const rereadListing = async () => {
+    // Between the two requests of a blind call the listing is fetched by that call's client too, so that the seller
+    // cannot link the call to us.
+    endpoint = await tools.intake.rereadSeller(endpoint, clock, egress);
+    return endpoint.sellerClaims;
   };
   const first = { ...tools, egress, stock };
-  const prepared: Prepared = { ...before, probe: await probe(first, before.request, one.sellerClaims, clock, relist) };
+  const prepared: Prepared = {
+    ...firstRequest,
+    probe: await probe(first, firstRequest.request, endpoint.sellerClaims, clock, rereadListing),
+  };
   const read = prepared.probe.read;
   const { state } = prepared.probe.body;
-  if (isMethodAssumed(one) && (state === "status" || state === "free")) {
+  if (isMethodAssumed(endpoint) && (state === "status" || state === "free")) {
     // The free probe of the endpoint searches for the right method.
     prepared.probe = excuseProbe(prepared.probe, "no listing names a method, and GET met no 402");
   }
-  if (!read?.payable || prepared.probe.body.state !== "asked") return recordUnpaid(tools, one, call, prepared, at);
-  // Only the 402 may declare the endpoint's input, so the question is asked again with it.
-  if (before.input.kind === "synthetic") {
-    asked = await tools.asking.ask(one, read.declared, seed);
-    Object.assign(prepared, requestOf(one, read.declared, asked));
+  if (!read?.payable || prepared.probe.body.state !== "asked") return recordUnpaid(tools, endpoint, call, prepared, at);
+  // The endpoint's input may be declared only in the 402, so the question is chosen again with the 402.
+  if (firstRequest.input.kind === "synthetic") {
+    question = await tools.questions.ask(endpoint, read.declared, seed);
+    Object.assign(prepared, buildRequest(endpoint, read.declared, question));
   }
-  await tools.asking.recordMapping(one, asked, clock);
-  const ready = await sign(tools, one, call, { ...prepared, asked }, clock);
-  if (!ready.ok) return recordUnpaid(tools, one, call, prepared, at, ready.says);
-  const says = sellerOutput(one, read.declared);
+  await tools.questions.recordMapping(endpoint, question, clock);
+  const signed = await sign(tools, endpoint, call, { ...prepared, question }, clock);
+  if (!signed.ok) return recordUnpaid(tools, endpoint, call, prepared, at, signed.reason);
+  const output = readSellerOutput(endpoint, read.declared);
   const payment: Payment = {
-    eventId: intentId(one.cap, call),
-    cap: one.cap,
+    eventId: intentId(endpoint.cap, call),
+    cap: endpoint.cap,
     call,
-    intent: ready.intent,
-    signed: ready.signed,
+    intent: signed.intent,
+    signed: signed.signed,
     prepared,
-    want: { class: asked.checker.name, known: prepared.input.known, schema: says.schema, mime: says.mime },
-    deadlineMs: ready.deadlineMs,
+    expectation: {
+      class: question.checker.name,
+      known: prepared.input.known,
+      schema: output.schema,
+      mime: output.mime,
+    },
+    deadlineMs: signed.deadlineMs,
   };
   const slot = plannedSlot(call.block, call.minute);
-  const row = draft({ type: "paid.intent", cap: one.cap, slot, at: ready.observedAt, body: ready.intent });
-  if (Recorder.idOf(row) !== payment.eventId) throw new Error("the intent's id is not the call's");
+  const intentRow = createDraft({
+    type: "paid.intent",
+    cap: endpoint.cap,
+    slot,
+    at: signed.observedAt,
+    body: signed.intent,
+  });
+  if (Recorder.idOf(intentRow) !== payment.eventId) throw new Error("the intent's id is not the call's");
   tools.inFlight.add(payment.eventId);
   try {
-    await tools.recorder.append([row]);
-    if (tools.firsts && !(await isFirstIntent(tools.firsts, payment))) {
+    await tools.recorder.append([intentRow]);
+    if (tools.firstIntents && !(await isFirstIntent(tools.firstIntents, payment))) {
       // The intent of another observer was first in the log, and that observer pays. Our signed payment is not sent.
       tools.metrics.count("touchstone_observe_slots_lost_total");
-      return { paid: false, counts: false, pass: false };
+      return { isPaid: false, counts: false, isPassing: false };
     }
-    return await payAndWatch(tools, payment, asked, clock);
+    return await sendAndWatch(tools, payment, question, clock);
   } catch (error) {
     if (error instanceof NotRecorded) throw error;
     return await recordLost(tools, payment, clock, error);
@@ -197,24 +220,25 @@ export async function makePaidCall(all: Tools, listed: ListedCap, call: Call, cl
  * later
  */
 async function isFirstIntent(
-  firsts: NonNullable<Tools["firsts"]>,
+  firstIntents: NonNullable<Tools["firstIntents"]>,
   { cap, eventId, intent }: Payment,
 ): Promise<boolean> {
   try {
-    return await firsts.isFirst(cap, eventId, intent.nonce);
+    return await firstIntents.isFirst(cap, eventId, intent.nonce);
   } catch (error) {
     throw new NotRecorded([eventId], error);
   }
 }
 
 /**
- * Records now, and not only at the next start, that the call failed through our own fault after its intent was written.
+ * Records a call that failed through our own fault after its intent was written. Without this, only the next start
+ * would record it.
  */
-async function recordLost(tools: Tools, payment: Payment, clock: Clock, error: unknown): Promise<PaidEnd> {
+async function recordLost(tools: Tools, payment: Payment, clock: Clock, error: unknown): Promise<PaidCallResult> {
   tools.signal?.throwIfAborted();
   tools.logger.error({ err: error, intent: payment.eventId }, "a paid call could not be watched to its end");
   tools.metrics.count("touchstone_observe_paid_total", { fault: "ours" });
   await tools.recorder.append([createLostRow(payment, clock.now(), clean(`our own fault: ${String(error)}`, 2000))]);
   const open = { payment, chain: { seen: null, down: null }, delivered: false, excused: true };
-  return { paid: true, counts: false, pass: false, open };
+  return { isPaid: true, counts: false, isPassing: false, openPayment: open };
 }

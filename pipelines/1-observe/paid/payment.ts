@@ -11,7 +11,7 @@ import { createFollowupRow } from "../rows.ts";
 import type { Tools } from "../tools.ts";
 import type { Prepared } from "./sign.ts";
 
-/** One payment that was sent, with everything that is needed to send its proof again and to evaluate the answer. */
+/** A signed payment with its call, and what is needed to send its proof again and to evaluate the answer. */
 export interface Payment {
   eventId: string;
   cap: string;
@@ -19,28 +19,29 @@ export interface Payment {
   intent: BodyOf<"paid.intent">;
   signed: SignedPayment;
   prepared: Prepared;
-  want: Expectation;
+  expectation: Expectation;
   deadlineMs: number;
 }
 
 /**
- * Did we ourselves end the connection, or fail to send (`refused` without a reason)? Then nobody saw how the call would
- * have ended.
+ * Did this process end the connection, or fail to send (`refused` without a reason)? Then it is not known how the call
+ * would have ended.
  */
-export const isCutOff = (tools: Pick<Tools, "signal">, result: EgressResult): boolean =>
+export const isUnobserved = (tools: Pick<Tools, "signal">, result: EgressResult): boolean =>
   result.outcome === "refused" ? result.reason === undefined : result.outcome !== "answered" && !!tools.signal?.aborted;
 
 /** Sends the request with the signed payment, both for the first time and for each repetition. */
-export function send(means: ExchangeDeps, payment: Payment): Promise<ExchangeResult> {
+export function sendPaidRequest(deps: ExchangeDeps, payment: Payment): Promise<ExchangeResult> {
   const { headerName: header, headerValue: value } = payment.signed;
-  // A shutdown does not abort this request: once money may move, a call whose end we do not see is our own fault.
+  // A shutdown does not abort this request. Once money may move, a call whose end we do not observe counts as our own
+  // fault.
   const how = {
     profile: "paid" as const,
     deadlineMs: payment.deadlineMs,
     payment: { header, value },
     stock: stockClientName(payment.cap, payment.call),
   };
-  return exchange(means, payment.prepared.request, how);
+  return exchange(deps, payment.prepared.request, how);
 }
 
 /**
@@ -49,62 +50,63 @@ export function send(means: ExchangeDeps, payment: Payment): Promise<ExchangeRes
  */
 export async function evaluateAnswer(
   { reader }: Pick<ExchangeDeps, "reader">,
-  { want }: Payment,
+  { expectation: want }: Payment,
   { result, loop }: ExchangeResult,
-  again = false,
+  isRepeated = false,
 ): Promise<Evaluation> {
-  const read = await reader.ask("evaluate", { result, want, again });
-  const evaluation = read.ok ? read.value : evaluate(result, want, null, again);
+  const read = await reader.ask("evaluate", { result, want, again: isRepeated });
+  const evaluation = read.ok ? read.value : evaluate(result, want, null, isRepeated);
   return loop.stoodStill ? { ...evaluation, latency_ms: null } : evaluation;
 }
 
-/** Least score `delivery` for which an answer counts as delivered (sql/tables/rules, is_passed). */
+/** Lowest score `delivery` with which an answer counts as delivered (sql/tables/rules, is_passed). */
 const MIN_DELIVERY = 0.5;
 
 /**
- * Classifies the answer to a repeated request with a payment proof. @param first sha256 of the first answer, or null
+ * Classifies the answer to a repeated request with a payment proof.
+ * @param firstSha256 sha256 of the first answer, or null
  */
 export function classifyRetry(
   { status, delivered, delivery, response_sha256 }: Omit<Evaluation, "wall">,
-  first: string | null,
+  firstSha256: string | null,
 ): NonNullable<BodyOf<"paid.followup">["retried"]> {
   if (delivered && (delivery ?? 0) >= MIN_DELIVERY) {
-    return { outcome: "answered", status, same_bytes: first === null ? null : response_sha256 === first };
+    return { outcome: "answered", status, same_bytes: firstSha256 === null ? null : response_sha256 === firstSha256 };
   }
   const refused = status !== null && status >= 400 && status < 500;
   return { outcome: status === 402 ? "asked_again" : refused ? "refused" : "failed", status, same_bytes: null };
 }
 
 /**
- * Sends a paid request with its proof once more. `watched` is false when its end was not seen; then the result tells
- * nothing about the seller.
+ * Sends a paid request with its proof once more. `isObserved` is false when the end of the request was not observed.
+ * Then the result says nothing about the seller.
  */
-export async function showOnce(tools: Tools, payment: Payment, clock: Clock) {
-  const exchanged = await send(tools, payment);
+export async function sendProofOnce(tools: Tools, payment: Payment, clock: Clock) {
+  const exchanged = await sendPaidRequest(tools, payment);
   const { wall, ...evaluation } = await evaluateAnswer(tools, payment, exchanged, true);
   const control = evaluation.delivered ? null : await tools.control.call(clock);
-  const watched = control?.ok !== false && !isCutOff(tools, exchanged.result) && !didOurStallEndIt(exchanged);
-  return { evaluation, wall, control, watched };
+  const isObserved = control?.ok !== false && !isUnobserved(tools, exchanged.result) && !didOurStallEndIt(exchanged);
+  return { evaluation: evaluation, wall, control, watched: isObserved };
 }
 
 /** The members of an evaluation that decide about re-tests. */
-export type ShownOutcome = Pick<Evaluation, "delivered" | "delivery" | "outcome">;
+export type RetestOutcome = Pick<Evaluation, "delivered" | "delivery" | "outcome">;
 
 /** Pauses before each repeated request, ms of the record's time. */
-const SHOW_AGAIN_PAUSES_MS = [5_000, 60_000, 240_000];
+const PROOF_PAUSES_MS = [5_000, 60_000, 240_000];
 
 /**
- * For a payment whose money left and for which no answer came: sends the request with the proof (the same signed bytes)
- * again, up to three times within ten minutes, until an answer comes. The payment's nonce moves money only once, so it
- * cannot settle twice. An honest seller whose first answer was lost answers now. Each repetition is recorded.
+ * Sends the request of a payment that settled without an answer again, with the proof (the same signed bytes): up to
+ * three times within ten minutes, until an answer is received. A nonce moves money only once, so the payment cannot
+ * settle twice. An honest seller whose first answer was lost can answer now. Each repetition is recorded.
  */
-export async function showAgain(tools: Tools, payment: Payment, clock: Clock): Promise<ShownOutcome> {
+export async function resendProof(tools: Tools, payment: Payment, clock: Clock): Promise<RetestOutcome> {
   const began = clock.now().getTime();
-  let last: ShownOutcome = { delivered: false, delivery: null, outcome: payment.want.known ? 0 : null };
-  for (let n = 0; n < SHOW_AGAIN_PAUSES_MS.length; n++) {
-    await clock.sleep(SHOW_AGAIN_PAUSES_MS[n]!, tools.signal);
+  let last: RetestOutcome = { delivered: false, delivery: null, outcome: payment.expectation.known ? 0 : null };
+  for (let n = 0; n < PROOF_PAUSES_MS.length; n++) {
+    await clock.sleep(PROOF_PAUSES_MS[n]!, tools.signal);
     if (clock.now().getTime() - began >= SHOWN_AGAIN_MS) break;
-    const { evaluation, wall, control, watched } = await showOnce(tools, payment, clock);
+    const { evaluation, wall, control, watched } = await sendProofOnce(tools, payment, clock);
     const body: BodyOf<"paid.followup"> = {
       of: payment.eventId,
       kind: "shown_again",
@@ -122,16 +124,16 @@ export async function showAgain(tools: Tools, payment: Payment, clock: Clock): P
 }
 
 /**
- * What the chain shows about a payment. `down`: why the chain could not be read; then it is not known whether the
- * payment settled.
+ * The state of a payment on the chain. If `chainError` is set, the chain could not be read, and it is not known whether
+ * the payment settled.
  */
 export interface ChainView {
-  seen: Settlement | null;
-  down: string | null;
-  /** The blocks as of which the chain was read; absent where it was not read. */
+  settlement: Settlement | null;
+  chainError: string | null;
+  /** The blocks as of which the chain was read; absent if it was not read. */
   asOf?: Blocks;
-  /** Why the seller could not settle the payment, where that is our own fault. */
-  unable?: string;
+  /** Why the seller could not settle the payment, if that is our own fault. */
+  whyUnsettleable?: string;
 }
 
 type Authorization = Pick<BodyOf<"paid.intent">, "wallet" | "nonce" | "since_block" | "quote">;
@@ -149,68 +151,71 @@ export const settlementOf = (row: BodyOf<"settlement">): Settlement => ({
   final: row.final,
 });
 
-/** Looks once on the chain for the Transfer of one payment authorization. */
-export async function lookUp(rail: Pick<Rail, "settlementOf">, intent: Authorization): Promise<ChainView> {
+/** Searches the chain once for the Transfer of one payment authorization. */
+export async function findSettlement(rail: Pick<Rail, "settlementOf">, intent: Authorization): Promise<ChainView> {
   try {
     const { network, asset } = intent.quote;
     const query = { from: intent.wallet, nonce: intent.nonce, sinceBlock: intent.since_block, network, asset };
     const { value: seen, ...asOf } = await rail.settlementOf(query);
-    return { seen, down: null, asOf };
+    return { settlement: seen, chainError: null, asOf };
   } catch (error) {
-    return { seen: null, down: (error as Error).message ?? String(error) };
+    return { settlement: null, chainError: (error as Error).message ?? String(error) };
   }
 }
 
 /**
- * Looks for the Transfer on the chain, again after each pause (real ms, since a chain's time is never simulated), until
- * it is found. The seller's own receipt is not used. reconcile.ts finds payments that settle later.
+ * Searches the chain for the Transfer, and again after each pause (real ms, since a chain's time is never simulated)
+ * until it is found. The seller's own receipt is not used. Payments that settle later are found by reconcile.ts.
  */
 export async function pollSettlement(
   rail: Pick<Rail, "settlementOf">,
   intent: Authorization,
   pausesMs: readonly number[],
 ): Promise<ChainView> {
-  let view = await lookUp(rail, intent);
+  let view = await findSettlement(rail, intent);
   for (const pause of pausesMs) {
-    if (view.seen) break;
+    if (view.settlement) break;
     await systemClock.sleep(pause);
-    view = await lookUp(rail, intent);
+    view = await findSettlement(rail, intent);
   }
   return view;
 }
 
 /**
- * For a payment without answer and without settlement: checks whether that is our own fault. The chain's time may be
- * before the time from which our signature is valid. A known wallet pays several calls at once and may be empty by now.
- * A blind wallet (which the seller does not know as ours) pays only one payee, and that payee could empty it by
- * settling late, so its balance is no excuse.
+ * Checks whether it is our own fault that a payment got no answer and did not settle. The chain's time may be before
+ * the time from which our signature is valid. A known wallet pays several calls at once and may be empty by now. A
+ * blind wallet (which the seller does not know as ours) pays only one payee, and that payee could empty it by settling
+ * late, so its balance is no excuse.
  */
 export async function checkOwnFault(
   rail: Rail,
   { call, intent, signed }: Payment,
   view: ChainView,
 ): Promise<ChainView> {
-  if (view.seen || !view.asOf) return view;
+  if (view.settlement || !view.asOf) return view;
   const { time } = view.asOf.head;
   if (time < signed.validAfter)
-    return { ...view, unable: `our clock is ahead: the chain is at ${time}, valid after ${signed.validAfter}` };
+    return {
+      ...view,
+      whyUnsettleable: `our clock is ahead: the chain is at ${time}, valid after ${signed.validAfter}`,
+    };
   if (call.blind) return view;
   let balance: AsOf<bigint>;
   try {
     const { network, asset } = intent.quote;
     balance = await rail.balance(signed.from, { network, asset });
   } catch (error) {
-    return { seen: null, down: (error as Error).message ?? String(error) };
+    return { settlement: null, chainError: (error as Error).message ?? String(error) };
   }
   if (balance.value >= signed.amountAtomic) return view;
-  // The balance may be below the price because this payment has settled: the node that was asked for the Transfer may
-  // be behind the node that was asked for the balance. So the Transfer is looked up again.
-  const secondView = await lookUp(rail, intent);
-  if (secondView.seen || !secondView.asOf) return secondView;
+  // The balance may be below the price because this payment has settled: the node that searched for the Transfer may be
+  // behind the node that returned the balance. So the Transfer is searched again.
+  const secondView = await findSettlement(rail, intent);
+  if (secondView.settlement || !secondView.asOf) return secondView;
   if (secondView.asOf.head.number < balance.head.number)
     return {
-      seen: null,
-      down: `one node is at block ${balance.head.number}, another at ${secondView.asOf.head.number}`,
+      settlement: null,
+      chainError: `one node is at block ${balance.head.number}, another at ${secondView.asOf.head.number}`,
     };
-  return { ...secondView, unable: "our wallet holds less than the price" };
+  return { ...secondView, whyUnsettleable: "our wallet holds less than the price" };
 }

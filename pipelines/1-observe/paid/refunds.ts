@@ -9,16 +9,16 @@ import { createFollowupRow, factTime } from "../rows.ts";
 import type { Tools } from "../tools.ts";
 import { settlementOf } from "./payment.ts";
 
-/** A payment that settled and got no answer. */
+/** A payment that settled and for which no answer was received. */
 interface Undelivered {
-  of: Pick<OpenIntent, "eventId" | "cap" | "intent">;
-  seen: Settlement;
+  intentRecord: Pick<OpenIntent, "eventId" | "cap" | "intent">;
+  settlement: Settlement;
   /** First block that was not yet searched for a refund. */
-  since: number;
+  nextBlock: number;
   /** Number of searches for its refund so far. */
-  looks: number;
-  /** Number of the search (see `#look`) in which the payment is due again. */
-  due: number;
+  searches: number;
+  /** Number of the search (see `#searchNumber`) in which the payment is searched again. */
+  dueSearch: number;
 }
 
 /** A Transfer that is already recorded as a refund. `pair`: its payee and wallet. */
@@ -28,22 +28,22 @@ interface RefundClaim {
 }
 
 /**
- * The newest block of each chain during one run. Each chain is asked once; a chain that does not answer is skipped
- * until the next run.
+ * The newest block of each chain during one run. Each chain is read once. A chain that does not answer is skipped until
+ * the next run.
  */
 export class ChainHeads {
   /** Why the first chain that failed could not be read; null while all chains answer. */
-  down: string | null = null;
+  firstError: string | null = null;
   readonly #heads = new Map<string, { number: number; time: number } | null>();
 
   constructor(private readonly rail: Pick<Rail, "head">) {}
 
-  /** Did every chain that was asked fail to answer? */
-  get allDown(): boolean {
+  /** Did every chain that was read so far fail to answer? */
+  get isEveryChainDown(): boolean {
     return [...this.#heads.values()].every((head) => head === null);
   }
 
-  async head(network: string): Promise<{ number: number; time: number } | null> {
+  async getHead(network: string): Promise<{ number: number; time: number } | null> {
     if (!this.#heads.has(network)) {
       try {
         this.#heads.set(network, await this.rail.head({ network }));
@@ -56,46 +56,56 @@ export class ChainHeads {
 
   markDown(network: string, says: string): void {
     this.#heads.set(network, null);
-    this.down ??= says;
+    this.firstError ??= says;
   }
 }
 
 const pairKey = (payee: string, wallet: string): string => `${payee} ${wallet}`.toLowerCase();
 
-/** Most pairs of payee and wallet in one search; the other pairs come first in the next search. */
-const PAIRS_PER_LOOK = 200;
+/** Most pairs of payee and wallet in one search. The other pairs are first in the next search. */
+const PAIRS_PER_SEARCH = 200;
 /** Most pairs that are searched at once. */
 const MAX_PAIRS_AT_ONCE = 8;
 /**
- * After every eighth search without a refund the pause grows by one search: a minute at first, twenty minutes after a
- * day.
+ * Number of searches without a refund after which the pause grows by one search. The pause is a minute at first, and
+ * twenty minutes after a day.
  */
-const LOOKS_PER_STEP = 8;
+const SEARCHES_PER_PAUSE_STEP = 8;
 /**
- * Refunds are searched for this long after the payment, chain seconds: a later one is outside the window of grading.
+ * Refunds are searched for this long after the payment, chain seconds. A later refund is outside the window of grading.
  */
-const REFUND_WITHIN_S = params.window.days_max * 86_400;
+const MAX_REFUND_AGE_S = params.window.days_max * 86_400;
 
 /**
- * Looks for refunds: Transfers from the payee to our wallet after a payment that got no answer (verification-method.md
- * section 1, "not refunded"). The payments are read from the record, so that any process finds a refund; payments of
- * this process are added before the lake has loaded them. A Transfer counts as the refund of only one payment.
+ * Searches for refunds: Transfers from the payee to our wallet after a payment that got no answer
+ * (verification-method.md section 1, "not refunded"). The payments are read from the record, so that any process finds
+ * a refund; payments of this process are added before the lake has loaded them. A Transfer counts as the refund of only
+ * one payment.
  */
 export class Refunds {
   readonly #undelivered = new BoundedMap<string, Undelivered>(MAX_UNDELIVERED);
-  /** Event id of an undelivered payment -> the Transfer that this process recorded as its refund. */
+  /** The Transfer that this process recorded as a refund, by event id of the refunded payment. */
   readonly #refunded = new BoundedMap<string, RefundClaim>(MAX_UNDELIVERED);
-  #look = 0;
+  #searchNumber = 0;
 
   constructor(
     private readonly tools: Pick<Tools, "rail" | "recorder" | "logger" | "hosts">,
     private readonly memory: Pick<Memory, "debts">,
   ) {}
 
-  /** Adds a payment of this process that settled and got no answer, also not to repeated requests with its proof. */
-  add(of: Undelivered["of"], seen: Settlement): void {
+  /**
+   * Adds a payment of this process that settled and for which no answer was received, not even after its proof was sent
+   * again.
+   */
+  add(of: Undelivered["intentRecord"], seen: Settlement): void {
     if (this.#undelivered.has(of.eventId) || this.#refunded.has(of.eventId)) return;
-    this.#undelivered.set(of.eventId, { of, seen, since: seen.blockNumber, looks: 0, due: 0 });
+    this.#undelivered.set(of.eventId, {
+      intentRecord: of,
+      settlement: seen,
+      nextBlock: seen.blockNumber,
+      searches: 0,
+      dueSearch: 0,
+    });
   }
 
   /**
@@ -104,22 +114,22 @@ export class Refunds {
    * @returns number of new refunds
    * @throws NotRecorded when the log refuses a refund's record; the next search finds the refund again
    */
-  async look(clock: Clock, heads: ChainHeads): Promise<number> {
-    const { owed, refunds } = await this.memory.debts();
+  async search(clock: Clock, heads: ChainHeads): Promise<number> {
+    const { owed, refunds } = await this.memory.debreadDebts;
     for (const { seen, ...of } of owed) this.add(of, settlementOf(seen));
     const recorded = refunds.map(
       ({ intent, tx, payee, wallet }) => [intent, { tx, pair: pairKey(payee, wallet) }] as const,
     );
-    const booked = new Map<string, RefundClaim>([...recorded, ...this.#refunded]);
+    const recordedRefunds = new Map<string, RefundClaim>([...recorded, ...this.#refunded]);
     let found = 0;
-    this.#look++;
-    const pairs = await this.#pairs(heads);
+    this.#searchNumber++;
+    const pairs = await this.#selectDuePairs(heads);
     await forEachConcurrent(pairs, MAX_PAIRS_AT_ONCE, async (payments) => {
-      const { seen } = payments[0]!;
+      const { settlement: seen } = payments[0]!;
       const { network, asset } = seen;
       const pair = pairKey(seen.to, seen.from);
-      const claims = [...booked.values()].flatMap((one) => (one.pair === pair ? [one.tx] : []));
-      const since = Math.min(...payments.map((payment) => payment.since));
+      const claims = [...recordedRefunds.values()].flatMap((one) => (one.pair === pair ? [one.tx] : []));
+      const since = Math.min(...payments.map((payment) => payment.nextBlock));
       let read: AsOf<Settlement[]>;
       try {
         read = await this.tools.rail.transfers({ from: seen.to, to: seen.from, sinceBlock: since, network, asset });
@@ -129,15 +139,17 @@ export class Refunds {
       }
       for (const [payment, refund] of matchRefunds(payments, findUnclaimed(read.value, claims))) {
         const refundMembers = { tx: refund.tx, amount_atomic: refund.amountAtomic.toString() };
-        const body = { of: payment.of.eventId, kind: "refund" as const, refund: refundMembers };
-        await this.tools.recorder.append([createFollowupRow(payment.of.cap, body, factTime(payment.of, clock))]);
-        this.#refunded.set(payment.of.eventId, { tx: refund.tx, pair });
-        this.#undelivered.delete(payment.of.eventId);
+        const body = { of: payment.intentRecord.eventId, kind: "refund" as const, refund: refundMembers };
+        await this.tools.recorder.append([
+          createFollowupRow(payment.intentRecord.cap, body, factTime(payment.intentRecord, clock)),
+        ]);
+        this.#refunded.set(payment.intentRecord.eventId, { tx: refund.tx, pair });
+        this.#undelivered.delete(payment.intentRecord.eventId);
         found++;
       }
       for (const payment of payments) {
-        payment.since = Math.max(payment.since, completeUpTo(read) + 1);
-        payment.due = this.#look + 1 + Math.floor(++payment.looks / LOOKS_PER_STEP);
+        payment.nextBlock = Math.max(payment.nextBlock, completeUpTo(read) + 1);
+        payment.dueSearch = this.#searchNumber + 1 + Math.floor(++payment.searches / SEARCHES_PER_PAUSE_STEP);
       }
     });
     return found;
@@ -147,35 +159,38 @@ export class Refunds {
    * Selects the payments to search for now, grouped by payee and wallet, oldest first. Selected pairs move to the end
    * of the queue.
    */
-  async #pairs(heads: ChainHeads): Promise<Undelivered[][]> {
+  async #selectDuePairs(heads: ChainHeads): Promise<Undelivered[][]> {
     const pairs = new Map<string, Undelivered[]>();
     for (const payment of [...this.#undelivered.values()]) {
-      const { eventId } = payment.of;
-      const { network, asset } = payment.seen;
-      const head = await heads.head(network);
+      const { eventId } = payment.intentRecord;
+      const { network, asset } = payment.settlement;
+      const head = await heads.getHead(network);
       if (!head) continue;
-      if (payment.seen.blockTime + REFUND_WITHIN_S < head.time) {
+      if (payment.settlement.blockTime + MAX_REFUND_AGE_S < head.time) {
         this.#undelivered.delete(eventId);
         continue;
       }
-      if (payment.due > this.#look || !this.tools.hosts.owns(hostOf(payment.of.intent.url))) continue;
-      const pair = `${network} ${asset} ${pairKey(payment.seen.to, payment.seen.from)}`;
-      if (!pairs.has(pair) && pairs.size >= PAIRS_PER_LOOK) continue;
+      if (payment.dueSearch > this.#searchNumber || !this.tools.hosts.owns(hostOf(payment.intentRecord.intent.url)))
+        continue;
+      const pair = `${network} ${asset} ${pairKey(payment.settlement.to, payment.settlement.from)}`;
+      if (!pairs.has(pair) && pairs.size >= PAIRS_PER_SEARCH) continue;
       pairs.set(pair, [...(pairs.get(pair) ?? []), payment]);
       this.#undelivered.set(eventId, payment);
     }
-    return [...pairs.values()].map((payments) => payments.sort((a, b) => a.seen.blockNumber - b.seen.blockNumber));
+    return [...pairs.values()].map((payments) =>
+      payments.sort((a, b) => a.settlement.blockNumber - b.settlement.blockNumber),
+    );
   }
 }
 
 /**
- * Final Transfers that are not yet recorded as refunds. One transaction may have several Transfers between two
- * addresses.
+ * Returns the final Transfers that are not yet recorded as refunds. One transaction may have several Transfers between
+ * two addresses.
  */
-function findUnclaimed(back: readonly Settlement[], claimed: readonly string[]): Settlement[] {
+function findUnclaimed(transfers: readonly Settlement[], claimed: readonly string[]): Settlement[] {
   const claims = new Map<string, number>();
   for (const tx of claimed) claims.set(tx, (claims.get(tx) ?? 0) + 1);
-  return back.filter(({ tx, final }) => {
+  return transfers.filter(({ tx, final }) => {
     const left = claims.get(tx) ?? 0;
     if (left > 0) claims.set(tx, left - 1);
     return left === 0 && final;
@@ -186,12 +201,12 @@ function findUnclaimed(back: readonly Settlement[], claimed: readonly string[]):
  * Assigns Transfers to payments: first Transfers of exactly the paid amount, then larger ones; the oldest payment
  * first.
  */
-function matchRefunds(payments: readonly Undelivered[], back: readonly Settlement[]): [Undelivered, Settlement][] {
+function matchRefunds(payments: readonly Undelivered[], transfers: readonly Settlement[]): [Undelivered, Settlement][] {
   const pairs = new Map<Undelivered, Settlement>();
-  const free = new Set(back);
+  const free = new Set(transfers);
   for (const fits of [(one: bigint, owed: bigint) => one === owed, (one: bigint, owed: bigint) => one >= owed]) {
     for (const payment of payments.filter((one) => !pairs.has(one))) {
-      const { blockNumber, amountAtomic } = payment.seen;
+      const { blockNumber, amountAtomic } = payment.settlement;
       const refund = [...free].find((one) => one.blockNumber >= blockNumber && fits(one.amountAtomic, amountAtomic));
       if (!refund) continue;
       pairs.set(payment, refund);

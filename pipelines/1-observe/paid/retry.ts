@@ -8,38 +8,41 @@ import type { Evaluation } from "../reading/checks.ts";
 import { NotRecorded } from "../recorder.ts";
 import { createFollowupRow } from "../rows.ts";
 import type { Tools } from "../tools.ts";
-import { type ChainView, classifyRetry, type Payment, showOnce } from "./payment.ts";
+import { type ChainView, classifyRetry, type Payment, sendProofOnce } from "./payment.ts";
 
 /** Least time between two measurements of one endpoint, ms of the record's time. */
 const RETRY_INTERVAL_MS = 7 * DAY_MS;
 const MAX_REMEMBERED = 100_000;
 
-/** Decides which endpoints get a repeated request (a retry): each at most once a week, whatever its result. */
+/** Decides which endpoints get a repeated request (a retry): each endpoint at most once a week, whatever the result. */
 export class Retries {
-  /** Endpoint -> when this process last sent a proof again, unix ms. The lake may not have loaded that record yet. */
-  readonly #lastShown = new BoundedMap<string, number>(MAX_REMEMBERED);
+  /**
+   * Unix ms at which this process last sent a proof again to each endpoint. The lake may not have loaded that record
+   * yet.
+   */
+  readonly #lastSentAt = new BoundedMap<string, number>(MAX_REMEMBERED);
 
   constructor(private readonly memory: Pick<Memory, "retriedSince">) {}
 
-  /** Is the endpoint due for a retry? If so, the call marks it, and it is due again in a week. */
-  async take(cap: string, now: Date): Promise<boolean> {
+  /** Returns true if the endpoint is due for a retry, and then marks it as done for a week. */
+  async takeDue(cap: string, now: Date): Promise<boolean> {
     const since = now.getTime() - RETRY_INTERVAL_MS;
-    const last = this.#lastShown.get(cap);
+    const last = this.#lastSentAt.get(cap);
     if (last !== undefined && last > since) return false;
     if (await this.memory.retriedSince(cap, rfc3339(new Date(since)))) return false;
-    this.#lastShown.set(cap, now.getTime());
+    this.#lastSentAt.set(cap, now.getTime());
     return true;
   }
 }
 
 /**
- * For a call that settled and passed: sends the request with its proof once more, as a buyer would whose connection
- * broke before the answer came. It costs nothing, since nothing is signed and a nonce moves money only once. The result
- * is published beside the grade and does not change it.
+ * Sends the request of a call that settled and passed once more with its proof, as a buyer does whose connection broke
+ * before the answer arrived. It costs nothing, since nothing is signed and a nonce moves money only once. The result is
+ * published beside the grade and does not change it.
  *
- * It is done only with wallets that sellers know, since a blind wallet would reveal itself, and only while the
- * authorization is valid, since a seller may refuse an expired one.
- * @throws NotRecorded; any other error is logged as our own, and nothing is recorded
+ * It is done only with wallets that sellers know, since it would reveal a blind wallet, and only while the
+ * authorization is valid, since a seller may refuse an expired authorization.
+ * @throws NotRecorded. Any other error is logged as our own, and nothing is recorded
  */
 export async function measureRetry(
   tools: Tools,
@@ -48,11 +51,11 @@ export async function measureRetry(
   clock: Clock,
 ): Promise<void> {
   const { intent, cap } = payment;
-  if (!chain.seen || intent.blind || !isPassing(evaluation) || tools.signal?.aborted) return;
+  if (!chain.settlement || intent.blind || !isPassing(evaluation) || tools.signal?.aborted) return;
   try {
     if (!(await tools.retries.take(cap, clock.now()))) return;
     if ((await tools.rail.head({ network: intent.quote.network })).time >= intent.valid_before) return;
-    const { evaluation: repeated, watched } = await showOnce(tools, payment, clock);
+    const { evaluation: came, watched } = await sendProofOnce(tools, payment, clock);
     tools.metrics.count("touchstone_observe_retries_total", { watched: `${watched}` });
     if (!watched) return;
     const retried = classifyRetry(repeated, evaluation.response_sha256);

@@ -17,20 +17,20 @@ import { hashOf } from "../json.ts";
 import { PAYMENT_KEY } from "../mcp/session.ts";
 import { payeeOf } from "../plan/spend.ts";
 import type { Probe } from "../probe/probe.ts";
-import { type ChosenInput, type Request, sellerOutput } from "../probe/request.ts";
+import { type ChosenInput, type Request, readSellerOutput } from "../probe/request.ts";
 import type { Tools } from "../tools.ts";
 
-/** Longest signed header that servers accept, characters. A 402 with huge extensions could need a longer one. */
-const MAX_HEADER = 32_768;
+/** Longest signed header that servers accept, characters. A 402 with very large extensions could need a longer one. */
+const MAX_HEADER_CHARS = 32_768;
 
 /**
- * Longest validity that we sign, chain seconds. A seller may settle until it ends. A proof is sent again for ten
- * minutes at most, and a later settlement without an answer could not count against the seller, so the validity must
- * end well before.
+ * Longest validity of a signature, chain seconds. A seller may settle until it ends. A proof is sent again for at most
+ * ten minutes, and a later settlement without an answer could not count against the seller, so the validity must end
+ * well before that.
  */
 const MAX_VALIDITY_S = 300;
 
-/** The first request of a paid call with its probe: what the payment is signed for. */
+/** The request of a paid call and the probe that sent it first. The payment is signed for that request. */
 export interface Prepared {
   probe: Probe;
   input: ChosenInput;
@@ -39,9 +39,12 @@ export interface Prepared {
 
 export type SignResult =
   | { ok: true; intent: BodyOf<"paid.intent">; signed: SignedPayment; deadlineMs: number; observedAt: Date }
-  | { ok: false; says: string };
+  | { ok: false; reason: string };
 
-/** Time for the paid request, ms: what the 402 names, but at least 30 s and at most 120 s (egress.md). */
+/**
+ * Returns the time limit of the paid request, ms: the time that the 402 names, but at least 30 s and at most 120 s
+ * (egress.md).
+ */
 export const deadlineOf = (maxTimeoutSeconds: number): number => Math.min(120, Math.max(30, maxTimeoutSeconds)) * 1000;
 
 /**
@@ -50,9 +53,9 @@ export const deadlineOf = (maxTimeoutSeconds: number): number => Math.min(120, M
  */
 const MAX_CLOCK_LAG_S = 15;
 
-/** Why the signed payment expires too early, through our own fault; null where it is valid long enough. */
-function whyTooLate(signed: SignedPayment, entry: PayableEntry, head: { time: number }): string | null {
-  // A challenge of mpp may end sooner, since its seller chose that time.
+/** Returns why the signed payment expires too early, through our own fault; null if it is valid long enough. */
+function whyExpiresTooEarly(signed: SignedPayment, entry: PayableEntry, head: { time: number }): string | null {
+  // An mpp challenge may expire sooner, since the seller chose that time.
   const wanted = entry.challenge ? 1 : Math.max(1, entry.maxTimeoutSeconds - MAX_CLOCK_LAG_S);
   const secondsLeft = signed.validBefore - head.time;
   return secondsLeft < wanted
@@ -60,25 +63,29 @@ function whyTooLate(signed: SignedPayment, entry: PayableEntry, head: { time: nu
     : null;
 }
 
-async function signOnce(tools: Tools, one: ListedCap, call: Call, prepared: Prepared, entry: PayableEntry) {
+async function signOnce(tools: Tools, endpoint: ListedCap, call: Call, prepared: Prepared, entry: PayableEntry) {
   const day = dayOf(call.plannedAt);
   const { network, asset, amountAtomic } = entry;
-  const need = { network, asset, amountAtomic };
+  const amount = { network, asset, amountAtomic };
   const wallet: Wallet = call.blind
-    ? await tools.wallets.blind(one.cap, day, amountAtomic, need)
-    : await tools.wallets.known(need);
+    ? await tools.wallets.blind(endpoint.cap, day, amountAtomic, amount)
+    : await tools.wallets.known(amount);
   // The chain's newest block is read before signing, so that the search for the Transfer begins at a block before it.
-  const { value: held, head } = await tools.rail.balance(wallet.address, { network, asset });
-  if (held < amountAtomic) throw new Error(`the wallet ${wallet.address} holds ${held} of ${amountAtomic}`);
+  const { value: balance, head } = await tools.rail.balance(wallet.address, { network, asset });
+  if (balance < amountAtomic) throw new Error(`the wallet ${wallet.address} holds ${balance} of ${amountAtomic}`);
   const bounded = { ...entry, maxTimeoutSeconds: Math.min(entry.maxTimeoutSeconds, MAX_VALIDITY_S) };
   const signed = await tools.rail.sign(bounded, wallet, prepared.probe.read!.context);
-  const late = whyTooLate(signed, bounded, head);
-  if (late !== null) throw new Error(late);
+  const whyTooEarly = whyExpiresTooEarly(signed, bounded, head);
+  if (whyTooEarly !== null) throw new Error(whyTooEarly);
   return { head, signed };
 }
 
-/** The call's question in the form of the record; empty where there is none. */
-function toKnownAnswer({ known, mapping, control }: ClassQuestion): Pick<BodyOf<"paid.intent">, "known_answer"> {
+/** Converts the call's question to the form of the record; empty if there is none. */
+function toKnownAnswer({
+  known,
+  mapping,
+  isControl: control,
+}: ClassQuestion): Pick<BodyOf<"paid.intent">, "known_answer"> {
   if (known === null) return {};
   const { class: kind, variant, answer, truth } = known;
   return { known_answer: { class: kind, variant, answer, truth, mapping: mapping?.id ?? null, control } };
@@ -90,38 +97,43 @@ function toKnownAnswer({ known, mapping, control }: ClassQuestion): Pick<BodyOf<
  */
 export async function sign(
   tools: Tools,
-  one: ListedCap,
+  endpoint: ListedCap,
   call: Call,
-  prepared: Prepared & { asked: ClassQuestion },
+  prepared: Prepared & { question: ClassQuestion },
   clock: Clock,
 ): Promise<SignResult> {
-  const read = prepared.probe.read!;
-  const entry = read.payable!;
+  const terms = prepared.probe.read!;
+  const entry = terms.payable!;
   const amount = atomicToMicro(entry.amountAtomic, decimalsOf(tools.rail, entry));
-  if (amount === null) return { ok: false, says: "the price is past what the record can hold" };
+  if (amount === null) return { ok: false, reason: "the price is past what the record can hold" };
   const day = dayOf(call.plannedAt);
-  // The payee is taken from this 402, even where a listing names another.
-  const payment = { ...payeeOf(hostOf(one.url), entry.payTo), cap: one.cap, micro: amount, block: call.block };
-  const taken = tools.ledger.take(day, payment);
-  if (!taken.ok) return { ok: false, says: `not paid: ${taken.says}` };
-  let made: Awaited<ReturnType<typeof signOnce>>;
+  // The payee is taken from this 402, even if a listing names another payee.
+  const payment = {
+    ...payeeOf(hostOf(endpoint.url), entry.payTo),
+    cap: endpoint.cap,
+    micro: amount,
+    block: call.block,
+  };
+  const reservation = tools.ledger.spend(day, payment);
+  if (!reservation.ok) return { ok: false, reason: `not paid: ${reservation.says}` };
+  let signedOnce: Awaited<ReturnType<typeof signOnce>>;
   try {
-    made = await signOnce(tools, one, call, prepared, entry);
+    signedOnce = await signOnce(tools, endpoint, call, prepared, entry);
   } catch (error) {
-    tools.ledger.giveBack(day, payment);
-    if (error instanceof CannotSign) return { ok: false, says: `not paid: ${error.message}` };
-    // A planned blind call was not made, so there are fewer blind calls than published. The status page shows it.
+    tools.ledger.refund(day, payment);
+    if (error instanceof CannotSign) return { ok: false, reason: `not paid: ${error.message}` };
+    // A planned blind call was not made, so fewer blind calls are made than published. The status page shows that.
     if (call.blind) tools.metrics.gauge("touchstone_observe_blind_missed_seconds", clock.now().getTime() / 1000);
-    return { ok: false, says: `not paid, by our own fault: ${(error as Error).message ?? error}` };
+    return { ok: false, reason: `not paid, by our own fault: ${(error as Error).message ?? error}` };
   }
-  const { head, signed } = made;
-  if (signed.headerValue.length > MAX_HEADER) {
-    tools.ledger.giveBack(day, payment);
-    return { ok: false, says: "not paid: the 402 wants more echoed than a header holds" };
+  const { head, signed } = signedOnce;
+  if (signed.headerValue.length > MAX_HEADER_CHARS) {
+    tools.ledger.refund(day, payment);
+    return { ok: false, reason: "not paid: the 402 wants more echoed than a header holds" };
   }
   const { w, retest, blind } = call;
   const { honest, latency_ms, differs } = prepared.probe.body;
-  const says = sellerOutput(one, read.declared);
+  const output = readSellerOutput(endpoint, terms.declared);
   const deadlineMs = deadlineOf(entry.maxTimeoutSeconds);
   const observedAt = clock.now();
   const intent: BodyOf<"paid.intent"> = {
@@ -131,12 +143,12 @@ export async function sign(
     ...{ w, retest, blind },
     wallet: signed.from,
     input: prepared.input.kind,
-    ...toKnownAnswer(prepared.asked),
+    ...toKnownAnswer(prepared.question),
     url: prepared.request.url,
     method: prepared.request.method,
     request_sha256: prepared.request.sha256,
-    schema_sha256: says.schema === undefined ? null : hashOf(says.schema),
-    listing_record: one.sellerListing,
+    schema_sha256: output.schema === undefined ? null : hashOf(output.schema),
+    listing_record: endpoint.sellerListing,
     quote: {
       price: formatMoney(amount),
       amount_atomic: entry.amountAtomic.toString(),
@@ -147,7 +159,7 @@ export async function sign(
       x402_version: entry.x402Version,
       protocol: entry.challenge ? "mpp" : "x402",
     },
-    first_leg: { honest, latency_ms, terms: read.terms, differs },
+    first_leg: { honest, latency_ms, terms: terms.terms, differs },
     header_name: prepared.request.tool ? PAYMENT_KEY : signed.headerName,
     signed_bytes: signed.headerValue,
     nonce: signed.nonce,

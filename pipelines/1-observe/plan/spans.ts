@@ -11,7 +11,7 @@ import type { HostShare } from "../hosts.ts";
 import { makePaidCall } from "../paid/paid.ts";
 import type { Reconciler } from "../paid/reconcile.ts";
 import { probeByMethod } from "../probe/methods.ts";
-import { recordAsked } from "../probe/unplanned.ts";
+import { recordFoundMethod } from "../probe/unplanned.ts";
 import type { HostQueue } from "../queue.ts";
 import { NotRecorded } from "../recorder.ts";
 import { createProbeRow } from "../rows.ts";
@@ -21,20 +21,20 @@ import {
   nextRetestState,
   orderSteps,
   overlappedBlocks,
+  type PlannedStep,
   type RetestState,
-  type Step,
-  stateFromRecord,
+  retestStateFromRecord,
 } from "./steps.ts";
 import { CallTally } from "./tally.ts";
 
-/** Counts of the calls that one span (a part of a day's plan) made. */
+/** Counts of the calls of one span (a part of a day's plan). */
 export interface SpanReport {
   probes: number;
   /** Calls that were paid. */
   paid: number;
   /** Planned paid calls that were not paid: there was nothing to pay, or we could not pay it. */
   unpaid: number;
-  /** Calls whose block was over before their turn came. They are not made, also not later. */
+  /** Calls that were not made because their block was over before their turn. They are not made later. */
   missed: number;
   /** Calls that failed by a fault of our own code; each is in the error log. */
   broken: number;
@@ -44,7 +44,7 @@ export interface SpanReport {
 
 const emptyReport = (): SpanReport => ({ probes: 0, paid: 0, unpaid: 0, missed: 0, broken: 0, stopped: false });
 
-/** Lines of a plan by their host. */
+/** Groups the lines of a plan by host. */
 function groupByHost(lines: readonly PlanLine[]): Map<string, PlanLine[]> {
   const hosts = new Map<string, PlanLine[]>();
   for (const line of lines) {
@@ -56,7 +56,7 @@ function groupByHost(lines: readonly PlanLine[]): Map<string, PlanLine[]> {
 }
 
 /** State of one span of time whose planned calls are being made. */
-class Span {
+class ActiveSpan {
   readonly report = emptyReport();
 
   private constructor(
@@ -65,21 +65,27 @@ class Span {
     readonly firstBlock: number,
     readonly listed: ReadonlyMap<string, ListedCap>,
     /** Event ids of calls that were made, from the record and by this process. */
-    readonly done: Set<string>,
+    readonly doneIds: Set<string>,
   ) {}
 
-  static async open(memory: Memory, plan: DayPlan, from: Date, to: Date, startedCalls: Set<string>): Promise<Span> {
+  static async open(
+    memory: Memory,
+    plan: DayPlan,
+    from: Date,
+    to: Date,
+    startedCalls: Set<string>,
+  ): Promise<ActiveSpan> {
     const listed = new Map((await memory.listed()).map((one) => [one.cap, one]));
-    for (const id of await memory.doneOn(plan.day)) startedCalls.add(id);
-    return new Span(from, to, blockOf(dayStart(plan.day)), listed, startedCalls);
+    for (const id of await memory.recordedIdsOn(plan.day)) startedCalls.add(id);
+    return new ActiveSpan(from, to, blockOf(dayStart(plan.day)), listed, startedCalls);
   }
 }
 
 /**
- * Lines of a plan after which the loop yields to other work: a few milliseconds, since an id is computed for each of
- * their calls.
+ * Number of lines of a plan after which the loop yields to other work. An id is computed for each call of a line, which
+ * takes a few milliseconds for this many lines.
  */
-const LINES_PER_TURN = 64;
+const LINES_PER_YIELD = 64;
 
 /** Pause between two checks whether a host is assigned to this observer, real ms. */
 const OWNERSHIP_CHECK_MS = 250;
@@ -96,14 +102,14 @@ export class Spans {
   /** Re-test states that follow from calls of this process, which the lake may not have loaded yet. */
   readonly #retestStates = new Map<string, RetestState>();
   readonly #tally: CallTally;
-  /** Yields to other work. All hosts of a plan begin their day, and often their block, at one moment. */
-  readonly #yieldAfterLine = createYielder(LINES_PER_TURN);
+  /** Yields to other work, since all hosts of a plan begin their day, and often their block, at one moment. */
+  readonly #yieldAfterLine = createYielder(LINES_PER_YIELD);
 
   constructor(
     private readonly tools: Tools,
     private readonly memory: Memory,
     private readonly reconciler: Reconciler,
-    private readonly slots: HostQueue,
+    private readonly hostQueue: HostQueue,
     private readonly hostsAtOnce: number,
     private readonly stop: AbortSignal,
   ) {
@@ -114,22 +120,22 @@ export class Spans {
    * See `Observer.observeSpan`.
    * @param lease when it aborts, the span ends between two calls, because its hosts were assigned to another observer
    */
-  async run(
+  async makeCalls(
     plan: DayPlan,
     from: Date,
     to: Date,
-    clockFrom: (start: Date) => Clock,
+    createClock: (start: Date) => Clock,
     lease?: AbortSignal,
   ): Promise<SpanReport> {
     // Another observer may have called these endpoints meanwhile, so the record is newer than this process's memory.
     if (lease) for (const { cap } of plan.lines) this.#retestStates.delete(cap);
-    const span = await Span.open(this.memory, plan, from, to, this.#startedOn(plan.day));
+    const span = await ActiveSpan.open(this.memory, plan, from, to, this.#startedCallsOf(plan.day));
     this.tools.intake.rememberListed([...span.listed.values()]);
     await this.#reserve(plan);
     const hosts = [...groupByHost(plan.lines)];
     // In real time all hosts wait for their minutes in parallel. In simulated time no host waits, so the number of
     // hosts at once is limited here: a host that waited in the queue would advance its clock needlessly.
-    const atOnce = clockFrom(from).jumps ? this.hostsAtOnce : Math.max(1, hosts.length);
+    const atOnce = createClock(from).jumps ? this.hostsAtOnce : Math.max(1, hosts.length);
     const halt = new AbortController();
     const signal = AbortSignal.any([this.stop, halt.signal, ...(lease ? [lease] : [])]);
     // Each host with waiting calls adds a listener: hundreds of listeners are no leak here.
@@ -137,7 +143,7 @@ export class Spans {
     try {
       await forEachConcurrent(hosts, atOnce, async ([host, lines]) => {
         try {
-          await this.#callHost(span, host, lines, clockFrom(from), signal);
+          await this.#callHost(span, host, lines, createClock(from), signal);
         } catch (error) {
           halt.abort(error);
           throw error;
@@ -155,21 +161,21 @@ export class Spans {
 
   /**
    * Makes the calls of a day's plan for the partitions that this observer holds, until `ended` resolves. Each
-   * partition's part of the plan is a span of its own, which starts from the record whenever the partition is assigned.
-   * A running payment is finished, including repeated requests with its proof, before its partition is given up.
+   * partition's part of the plan is a separate span, which starts from the record whenever the partition is assigned. A
+   * running payment is finished, including repeated requests with its proof, before its partition is released.
    */
   async runShare(
     hosts: HostShare,
     plan: DayPlan,
     { from, to, ended }: { from: Date; to: Date; ended: Promise<void> },
-    clockFrom: (start: Date) => Clock,
+    createClock: (start: Date) => Clock,
   ): Promise<SpanReport> {
     const total = emptyReport();
     await this.#reserve(plan);
     await hosts.runDuring(async (partition, lease) => {
       const lines = plan.lines.filter(({ host }) => hosts.belongsTo(host, partition));
       if (lines.length === 0) return;
-      const { stopped, ...counts } = await this.run({ ...plan, lines }, from, to, clockFrom, lease);
+      const { stopped, ...counts } = await this.makeCalls({ ...plan, lines }, from, to, createClock, lease);
       for (const [name, n] of Object.entries(counts)) total[name as keyof typeof counts] += n;
       // A span that ended because its partition was lost does not count as stopped.
       total.stopped ||= stopped && !lease.aborted;
@@ -177,8 +183,8 @@ export class Spans {
     return total;
   }
 
-  /** See `Observer.plans`. */
-  plans(day: string, cap: string): boolean | null {
+  /** See `Observer.isPlanned`. */
+  isPlanned(day: string, cap: string): boolean | null {
     return this.#planned?.day === day ? this.#planned.caps.has(cap) : null;
   }
 
@@ -191,7 +197,7 @@ export class Spans {
     await this.tools.ledger.open(plan.day, this.memory, reservationsOf(plan));
   }
 
-  #startedOn(day: string): Set<string> {
+  #startedCallsOf(day: string): Set<string> {
     const known = this.#startedCalls.get(day) ?? new Set<string>();
     this.#startedCalls.set(day, known);
     return known;
@@ -201,14 +207,14 @@ export class Spans {
    * Makes all calls of one host in the span, block by block, since the re-tests in a block depend on the calls before
    * it.
    */
-  async #callHost(span: Span, host: string, lines: PlanLine[], clock: Clock, signal: AbortSignal): Promise<void> {
+  async #callHost(span: ActiveSpan, host: string, lines: PlanLine[], clock: Clock, signal: AbortSignal): Promise<void> {
     for (const block of overlappedBlocks(span)) {
       await this.#yieldAfterLine(lines.length);
       const stateOf = (line: PlanLine) => this.#retestState(span, line);
-      for (const step of orderSteps(lines, block, span, stateOf, span.done)) {
+      for (const step of orderSteps(lines, block, span, stateOf, span.doneIds)) {
         await sleepUntil(clock, step.call.plannedAt, signal);
         signal.throwIfAborted();
-        await this.slots.run(host, async () => {
+        await this.hostQueue.run(host, async () => {
           await this.#waitForHost(host, signal);
           await this.#makeCall(span, step, clock, signal);
         });
@@ -218,24 +224,24 @@ export class Spans {
 
   /**
    * Waits until the host is assigned to this observer, or until `signal` aborts because its partition was lost. The
-   * log's group may be unreachable for a moment.
+   * log's consumer group may be unreachable for a moment.
    */
   async #waitForHost(host: string, signal: AbortSignal): Promise<void> {
     while (!this.tools.hosts.owns(host)) await systemClock.sleep(OWNERSHIP_CHECK_MS, signal);
   }
 
-  #retestState(span: Span, line: PlanLine): RetestState {
+  #retestState(span: ActiveSpan, line: PlanLine): RetestState {
     const one = span.listed.get(line.cap);
     const seen = this.#retestStates.get(line.cap);
-    if (seen || !one) return seen ?? { failing: false, passes: 0, since: null };
-    return stateFromRecord(one, line, span.done, span.firstBlock);
+    if (seen || !one) return seen ?? { failing: false, passes: 0, lastPaidBlock: null };
+    return retestStateFromRecord(one, line, span.doneIds, span.firstBlock);
   }
 
-  async #makeCall(span: Span, { line, call }: Step, clock: Clock, signal: AbortSignal): Promise<void> {
+  async #makeCall(span: ActiveSpan, { line, call }: PlannedStep, clock: Clock, signal: AbortSignal): Promise<void> {
     signal.throwIfAborted();
-    const one = span.listed.get(line.cap);
-    const late = clock.now() >= blockStart(call.block + 1);
-    if (!one || late) {
+    const endpoint = span.listed.get(line.cap);
+    const isLate = clock.now() >= blockStart(call.block + 1);
+    if (!endpoint || isLate) {
       // A late call would fall into a block for which it was not scheduled, so it is not made. An endpoint that is no
       // longer listed is not called either.
       span.report.missed++;
@@ -243,19 +249,19 @@ export class Spans {
       this.tools.metrics.count("touchstone_observe_calls_total", { kind: call.kind, result: "missed" });
       return;
     }
-    const done = (): void => {
-      for (const id of eventIdsOf(line.cap, call)) span.done.add(id);
+    const markDone = (): void => {
+      for (const id of eventIdsOf(line.cap, call)) span.doneIds.add(id);
     };
     try {
       if (call.kind === "probe") {
-        await this.#probe(one, call, clock);
+        await this.#probe(endpoint, call, clock);
         span.report.probes++;
-        done();
+        markDone();
       } else {
         // The call is marked as done before it is paid. A probe may be tried again under its id, but a payment may not:
         // even when the append failed, its intent may be in the log with another nonce.
-        done();
-        await this.#pay(span, one, line, call, clock);
+        markDone();
+        await this.#pay(span, endpoint, line, call, clock);
       }
       this.tools.metrics.count("touchstone_observe_calls_total", { kind: call.kind, result: "made" });
     } catch (error) {
@@ -268,36 +274,42 @@ export class Spans {
   }
 
   async #probe(listed: ListedCap, call: Call, clock: Clock): Promise<void> {
-    const one = this.tools.intake.current(listed);
+    const endpoint = this.tools.intake.withOwnListing(listed);
     const at = clock.now();
-    const relist = async () => (await this.tools.intake.rereadSeller(one, clock)).sellerClaims;
-    const { seen, found } = await probeByMethod(this.tools, one, clock, relist);
-    await this.tools.recorder.append([createProbeRow(one.cap, call, "free", seen, at)]);
+    const rereadListing = async () => (await this.tools.intake.rereadSeller(endpoint, clock)).sellerClaims;
+    const { probe: seen, second: found } = await probeByMethod(this.tools, endpoint, clock, rereadListing);
+    await this.tools.recorder.append([createProbeRow(endpoint.cap, call, "free", seen, at)]);
     this.tools.metrics.count("touchstone_observe_handshakes_total", { state: seen.body.state });
     this.#tally.count(`probe_${seen.body.state}`);
-    if (found !== null) await recordAsked(this.tools, found, clock);
+    if (found !== null) await recordFoundMethod(this.tools, found, clock);
     // No listing is made from the 402 of a tool, since such a listing names only a url.
-    if (!seen.read?.readable || one.tool !== null) return;
-    await this.tools.intake.recordFrom402(one.cap, one.url, one.method as Claims["method"], seen.read, clock);
+    if (!seen.read?.readable || endpoint.tool !== null) return;
+    await this.tools.intake.recordFrom402(
+      endpoint.cap,
+      endpoint.url,
+      endpoint.method as Claims["method"],
+      seen.read,
+      clock,
+    );
   }
 
-  async #pay(span: Span, one: ListedCap, line: PlanLine, call: Call, clock: Clock): Promise<void> {
+  async #pay(span: ActiveSpan, one: ListedCap, line: PlanLine, call: Call, clock: Clock): Promise<void> {
     const before = this.#retestState(span, line);
     const end = await makePaidCall(this.tools, one, call, clock);
-    if (end.open) this.reconciler.take(end.open);
-    if (!end.paid) {
+    if (end.openPayment) this.reconciler.takeOver(end.openPayment);
+    if (!end.isPaid) {
       span.report.unpaid++;
       this.#tally.count("unpaid");
       return;
     }
     span.report.paid++;
     this.#tally.count("paid");
-    const after = end.counts ? nextRetestState(before, call.block, end.pass) : { ...before, since: call.block };
+    const after = end.counts ? nextRetestState(before, call.block, end.isPassing) : { ...before, since: call.block };
     this.#retestStates.set(one.cap, after);
   }
 }
 
-/** Waits until `t` on this clock; returns at once when it has passed. */
+/** Waits until `t` on this clock; returns at once if `t` has passed. */
 const sleepUntil = async (clock: Clock, t: Date, signal?: AbortSignal): Promise<void> => {
   // Two attempts, since a timer of Node may fire up to a millisecond early.
   for (let sleeps = 0; sleeps < 2; sleeps++) {

@@ -36,10 +36,10 @@ const MILLION = 1_000_000n;
 const LOOPBACK = /^(?:localhost|127\.\d+\.\d+\.\d+|\[::1\])$/;
 
 /**
- * The domain that money paid to a host counts under: the registrable domain. A host without one counts by its name or
- * address without the port, an IPv6 address by its first 56 bits, since a stranger gets further ports and addresses in
- * its own network for free. For loopback addresses, which only a development setting allows, each port counts as a
- * domain.
+ * Returns the domain to which money paid to a host is counted: the registrable domain. A host without one counts by its
+ * name or address without the port, an IPv6 address by its first 56 bits, since a stranger gets further ports and
+ * addresses in its own network for free. For loopback addresses, which only a development setting allows, each port
+ * counts as a domain.
  * @param host host with its port, unless that is the default port
  */
 export function capDomain(host: string): string {
@@ -47,46 +47,55 @@ export function capDomain(host: string): string {
   const domain = registrableDomain(url.href);
   const { hostname } = url;
   if (domain !== url.host || LOOPBACK.test(hostname)) return domain;
-  const bare = hostname.replace(/\.$/, "");
-  if (!bare.startsWith("[")) return bare;
-  return networkKey(ipaddr.process(bare.slice(1, -1)));
+  const address = hostname.replace(/\.$/, "");
+  if (!address.startsWith("[")) return address;
+  return networkKey(ipaddr.process(address.slice(1, -1)));
 }
 
-/** Whom a payment goes to. */
+/** The recipient of a payment. */
 export interface Payee {
   /** Host with its port. */
   host: string;
-  /** The host's domain, from `domainOf`. */
+  /** The host's domain, from {@link capDomain}. */
   domain: string;
   /** The payee's address, in lower case for EVM; null until a 402 names it. */
   payee: string | null;
 }
 
-/** @param payTo address as a 402, a listing or the record has it */
+/**
+ * Makes the recipient of a payment.
+ * @param payTo address as written in a 402, a listing or the record
+ */
 export function payeeOf<P extends string | null>(host: string, payTo: P): Payee & { payee: P } {
   // The hex digits of an EVM address may be in either case.
   const payee = payTo !== null && /^0x[0-9a-f]{40}$/i.test(payTo) ? (payTo.toLowerCase() as P) : payTo;
   return { host, domain: capDomain(host), payee };
 }
 
-/** Reasons for not paying that do not come from a cap. */
-type Unpayable = "excluded" | "opted_out" | "silent" | "nothing_to_pay";
+/** Reasons for not paying that are no cap. */
+type NonCapReason = "excluded" | "opted_out" | "silent" | "nothing_to_pay";
 
 /** One cap with the payments that count against it, such as those to a host on a day. */
 interface CapScope {
-  why: Exclude<UncoveredReason, Unpayable | "per_call">;
+  why: Exclude<UncoveredReason, NonCapReason | "per_call">;
   /** Key of the sum that is compared with the cap. */
   key: string;
   limit: bigint;
 }
 
-/** The hosting platform under which a host's domain is one of many, free names (`vercel.app`); null for other hosts. */
+/**
+ * Returns the hosting platform that gives its users free names, if the host has such a name (`vercel.app`); null for
+ * other hosts.
+ */
 function sharedPlatform({ host, domain }: Pick<Payee, "host" | "domain">): string | null {
   const platform = platformOf(`http://${host}`);
   return domain.endsWith(`.${platform}`) ? platform : null;
 }
 
-/** The caps that a payment counts against, the narrowest first. @param spentBefore spent in all days before this one */
+/**
+ * Returns the caps that a payment counts against, the narrowest first.
+ * @param spentBefore spent in all days before this one
+ */
 function capScopes(caps: Caps, { host, domain, payee }: Payee, spentBefore: bigint): CapScope[] {
   const platform = sharedPlatform({ host, domain });
   const ofPlatform = { key: `platform ${platform}`, limit: caps.perDomainDay * BigInt(PLATFORM_CAP_FACTOR) };
@@ -100,7 +109,7 @@ function capScopes(caps: Caps, { host, domain, payee }: Payee, spentBefore: bigi
   ];
 }
 
-const CAP_WORDS: Record<CapScope["why"] | "per_call", string> = {
+const CAP_NAMES: Record<CapScope["why"] | "per_call", string> = {
   per_call: "of a call",
   per_host_day: "of a host and day",
   per_domain_day: "of a domain and day",
@@ -109,10 +118,10 @@ const CAP_WORDS: Record<CapScope["why"] | "per_call", string> = {
   total: "of all time",
 };
 
-/** The refusal of a payment, which names the cap that it would exceed. */
-const overCap = (why: keyof typeof CAP_WORDS, cap: bigint): { ok: false; says: string } => ({
+/** Makes the refusal of a payment, which names the cap that the payment would exceed. */
+const refuseOverCap = (why: keyof typeof CAP_NAMES, cap: bigint): { ok: false; says: string } => ({
   ok: false,
-  says: `over the cap ${CAP_WORDS[why]} of ${formatMoney(cap)}`,
+  says: `over the cap ${CAP_NAMES[why]} of ${formatMoney(cap)}`,
 });
 
 const maxBigint = (a: bigint, b: bigint): bigint => (a > b ? a : b);
@@ -133,7 +142,7 @@ export class Reservation {
   ) {}
 
   /** Do `calls` payments of `price` fit into the share of every cap that is kept for endpoints that were never paid? */
-  fitsNewShare(to: Payee, price: bigint, calls: bigint): boolean {
+  fitsShareForNew(to: Payee, price: bigint, calls: bigint): boolean {
     const fits = ({ key, limit }: CapScope): boolean =>
       ((this.#newSums.get(key) ?? 0n) + price * calls) * MILLION <= limit * this.caps.newShare;
     return capScopes(this.caps, to, this.spentBefore).every(fits);
@@ -142,22 +151,23 @@ export class Reservation {
   /**
    * Reserves `calls` payments of `price` for one endpoint. If they do not fit, it reserves nothing and returns the cap
    * that they exceed.
-   * @param fresh true: the endpoint was never paid
+   * @param isNeverPaid true if the endpoint was never paid
    */
-  take(to: Payee, price: bigint, calls: bigint, fresh = false): Exclude<UncoveredReason, Unpayable> | null {
+  reserve(to: Payee, price: bigint, calls: bigint, isNeverPaid = false): Exclude<UncoveredReason, NonCapReason> | null {
     if (price > this.caps.perCall) return "per_call";
     const sum = price * calls;
     const scopes = capScopes(this.caps, to, this.spentBefore);
     const full = scopes.find(({ key, limit }) => (this.#sums.get(key) ?? 0n) + sum > limit);
     if (full) return full.why;
     for (const { key } of scopes) {
-      for (const sums of fresh ? [this.#sums, this.#newSums] : [this.#sums]) sums.set(key, (sums.get(key) ?? 0n) + sum);
+      for (const sums of isNeverPaid ? [this.#sums, this.#newSums] : [this.#sums])
+        sums.set(key, (sums.get(key) ?? 0n) + sum);
     }
     return null;
   }
 }
 
-/** What a plan reserves for one endpoint. */
+/** The money that a plan reserves for one endpoint. */
 export interface Reserved extends Payee {
   cap: string;
   micro: bigint;
@@ -174,8 +184,8 @@ export interface Payment extends Payee {
 }
 
 /**
- * What the plan reserves for an endpoint, and what was spent on it. The greater of the two is committed: no other
- * endpoint may use it.
+ * The money that the plan reserves for an endpoint, and the money spent on it. The greater of the two is committed: no
+ * other endpoint may use it.
  */
 interface EndpointShare {
   reserved: bigint;
@@ -185,54 +195,56 @@ interface EndpointShare {
 interface DaySums {
   /** Shares of endpoints by `cap`, and of endpoints with one payee by `cap payee`. */
   shares: Map<string, EndpointShare>;
-  /** By the key of a {@link CapScope}: what was spent in this scope, and what is committed. */
+  /** Money that was spent in each scope, and money that is committed, by the key of the {@link CapScope}. */
   sums: Map<string, { spent: bigint; committed: bigint }>;
-  /** Endpoint -> block of its first planned paid call. */
-  first: Map<string, number>;
+  /** Block of the first planned paid call, by endpoint. */
+  firstPaidBlocks: Map<string, number>;
 }
 
 const NO_SHARE: EndpointShare = { reserved: 0n, spent: 0n };
 const NO_SUM = { spent: 0n, committed: 0n };
 
 /**
- * Name of the share that a payment is taken from. In the scope of a payee, an endpoint has a share only for the payee
- * that the plan expects.
+ * Returns the key of the share from which a payment is taken. In the scope of a payee, an endpoint has a share only for
+ * the payee that the plan expects.
  */
-const shareName = (scope: CapScope, { cap, payee }: { cap: string; payee: string | null }): string =>
+const shareKey = (scope: CapScope, { cap, payee }: { cap: string; payee: string | null }): string =>
   scope.why === "per_payee_day" ? `${cap} ${payee}` : cap;
 
-const getShare = (open: DaySums, name: string): EndpointShare => open.shares.get(name) ?? NO_SHARE;
-const getSum = (open: DaySums, key: string) => open.sums.get(key) ?? NO_SUM;
+const getShare = (sums: DaySums, name: string): EndpointShare => sums.shares.get(name) ?? NO_SHARE;
+const getSum = (sums: DaySums, key: string) => sums.sums.get(key) ?? NO_SUM;
 
 /**
- * By how much the committed sum grows when `more` is reserved or spent in a share; negative when money is given back.
+ * Returns by how much the committed sum grows when `more` is reserved or spent in a share; negative when money is given
+ * back.
  */
-const commitmentGrowth = (share: EndpointShare, more: EndpointShare): bigint =>
+const commitmentIncrease = (share: EndpointShare, more: EndpointShare): bigint =>
   maxBigint(share.reserved + more.reserved, share.spent + more.spent) - maxBigint(share.reserved, share.spent);
 
-/** Adds a reservation or a payment to all sums and shares that it counts in; a negative amount is subtracted. */
+/** Adds a reservation or a payment to all sums and shares in which it counts. A negative amount is subtracted. */
 function addToSums(
-  open: DaySums,
+  sums: DaySums,
   scopes: readonly CapScope[],
-  holder: Payee & { cap: string },
-  more: EndpointShare,
+  recipient: Payee & { cap: string },
+  amount: EndpointShare,
 ): void {
   for (const scope of scopes) {
-    const { spent, committed } = getSum(open, scope.key);
-    const added = commitmentGrowth(getShare(open, shareName(scope, holder)), more);
-    open.sums.set(scope.key, { spent: spent + more.spent, committed: committed + added });
+    const { spent, committed } = getSum(sums, scope.key);
+    const added = commitmentIncrease(getShare(sums, shareKey(scope, recipient)), amount);
+    sums.sums.set(scope.key, { spent: spent + amount.spent, committed: committed + added });
   }
-  for (const name of new Set(scopes.map((scope) => shareName(scope, holder)))) {
-    const { reserved, spent } = getShare(open, name);
-    open.shares.set(name, { reserved: reserved + more.reserved, spent: spent + more.spent });
+  for (const name of new Set(scopes.map((scope) => shareKey(scope, recipient)))) {
+    const { reserved, spent } = getShare(sums, name);
+    sums.shares.set(name, { reserved: reserved + amount.reserved, spent: spent + amount.spent });
   }
 }
 
 /**
  * Sums up the money of signed payments and refuses a payment that would exceed a cap. A payment counts from the moment
- * that {@link take} accepts it, settled or not, since a signed payment may still settle. What the day's plan reserved
- * for an endpoint is kept for it. An endpoint that asks for a higher price than when the day began, or for another
- * payee, is paid only from money that is not committed to others, so that no other endpoint loses a call.
+ * that {@link spend} accepts it, settled or not, since a signed payment may still settle. Money that the day's plan
+ * reserved for an endpoint is kept for that endpoint. An endpoint that asks for a higher price than when the day began,
+ * or for another payee, is paid only from money that is not committed to others, so that no other endpoint loses a
+ * call.
  */
 export class Ledger {
   readonly #days = new BoundedMap<string, DaySums>(8);
@@ -240,8 +252,8 @@ export class Ledger {
 
   /**
    * @param spentBefore sum of all payments signed until now, micro-units
-   * @param callsPerDay most paid calls of an endpoint on a day, where several observers spend at the same time; null
-   * where only this process spends. Each call may then cost at most its part of the endpoint's reservation, so that all
+   * @param callsPerDay most paid calls of an endpoint on a day, if several observers spend at the same time; null if
+   * only this process spends. Each call may then cost at most its part of the endpoint's reservation, so that all
    * observers together stay within the plan, and so within every cap, without communicating
    */
   constructor(
@@ -260,30 +272,30 @@ export class Ledger {
     if (this.#days.has(day)) return;
     const spent = await memory.spentOn(day);
     if (this.#days.has(day)) return;
-    const open: DaySums = { shares: new Map(), sums: new Map(), first: new Map() };
+    const open: DaySums = { shares: new Map(), sums: new Map(), firstPaidBlocks: new Map() };
     for (const { cap, host, payTo, micro } of spent) {
-      const to = { cap, ...payeeOf(host, payTo) };
-      addToSums(open, this.#scopes(open, to), to, { reserved: 0n, spent: micro });
+      const recipient = { cap, ...payeeOf(host, payTo) };
+      addToSums(open, this.#scopes(open, recipient), recipient, { reserved: 0n, spent: micro });
     }
     for (const { micro, block, ...to } of reserved) {
       const scopes = this.#scopes(open, to);
       const more = { reserved: micro, spent: 0n };
-      const full = (scope: CapScope): boolean =>
-        getSum(open, scope.key).committed + commitmentGrowth(getShare(open, shareName(scope, to)), more) > scope.limit;
-      // The plan may have been made under other caps. A reservation that does not fit into ours is skipped; all
-      // observers with these caps skip the same ones.
-      if (this.callsPerDay !== null && scopes.some(full)) continue;
+      const exceedsLimit = (scope: CapScope): boolean =>
+        getSum(open, scope.key).committed + commitmentIncrease(getShare(open, shareKey(scope, to)), more) > scope.limit;
+      // The plan may have been made under other caps. A reservation that does not fit into ours is skipped. All
+      // observers with these caps skip the same reservations.
+      if (this.callsPerDay !== null && scopes.some(exceedsLimit)) continue;
       addToSums(open, scopes, to, more);
-      if (block !== undefined) open.first.set(to.cap, block);
+      if (block !== undefined) open.firstPaidBlocks.set(to.cap, block);
     }
     this.#days.set(day, open);
   }
 
   /**
-   * Counts one payment, or returns the cap that it would exceed and counts nothing. Check and counting happen without
-   * an await in between, so no other payment comes between them.
+   * Counts one payment. If it would exceed a cap, it counts nothing and returns that cap. There is no await between
+   * check and counting, so no other payment is counted in between.
    */
-  take(day: string, payment: Payment): { ok: true } | { ok: false; says: string } {
+  spend(day: string, payment: Payment): { ok: true } | { ok: false; says: string } {
     const { cap, micro } = payment;
     const open = this.#days.get(day);
     if (!open) return { ok: false, says: `what was spent on ${day} is not known` };
@@ -298,15 +310,15 @@ export class Ledger {
         };
       }
     }
-    if (micro > this.caps.perCall) return overCap("per_call", this.caps.perCall);
+    if (micro > this.caps.perCall) return refuseOverCap("per_call", this.caps.perCall);
     const more = { reserved: 0n, spent: micro };
     const scopes = this.#scopes(open, payment);
     for (const scope of scopes) {
       const { spent, committed } = getSum(open, scope.key);
       // The part of the payment beyond the endpoint's own share must fit beside what is committed to others.
-      const extra = commitmentGrowth(getShare(open, shareName(scope, payment)), more);
+      const extra = commitmentIncrease(getShare(open, shareKey(scope, payment)), more);
       if (spent + micro <= scope.limit && (extra === 0n || committed + extra <= scope.limit)) continue;
-      return overCap(scope.why, scope.why === "total" ? this.caps.total : scope.limit);
+      return refuseOverCap(scope.why, scope.why === "total" ? this.caps.total : scope.limit);
     }
     addToSums(open, scopes, payment, more);
     this.#total += micro;
@@ -314,14 +326,14 @@ export class Ledger {
   }
 
   /** Subtracts a payment that was not signed after all. */
-  giveBack(day: string, payment: Payment): void {
+  refund(day: string, payment: Payment): void {
     const open = this.#days.get(day);
     if (!open) return;
     addToSums(open, this.#scopes(open, payment), payment, { reserved: 0n, spent: -payment.micro });
     this.#total -= payment.micro;
   }
 
-  /** Sum of all payments that were taken, micro-units. */
+  /** Sum of all payments that were counted, micro-units. */
   get total(): bigint {
     return this.#total;
   }
@@ -331,17 +343,16 @@ export class Ledger {
   }
 
   /**
-   * Where several observers spend: may we pay an endpoint at another payee than its plan names, without knowing what
-   * the other observers pay? Yes if the money of the whole plan would fit into that payee's cap. Otherwise only in the
-   * endpoint's first planned call: then each endpoint pays that payee at most once, and the payee gets at most its own
-   * reservation plus one call of every other endpoint. All observers use one plan, so their decisions add up to at most
-   * the cap.
+   * May this observer pay an endpoint at a payee that the plan does not name, without knowing what the other observers
+   * pay? Yes if the money of the whole plan would fit into that payee's cap. Otherwise only in the endpoint's first
+   * planned call: then each endpoint pays that payee at most once, and the payee receives at most its own reservation
+   * plus one call of every other endpoint. All observers use one plan, so their payments together stay within the cap.
    */
   #fitsWithOtherObservers(open: DaySums, { cap, payee, block }: Payment, calls: bigint): boolean {
     if (getShare(open, `${cap} ${payee}`).reserved > 0n) return true;
     const all = getSum(open, "day").committed;
     const own = getSum(open, `payee ${payee}`).committed;
     if (all <= this.caps.perPayeeDay) return true;
-    return open.first.get(cap) === block && own * calls + (all - own) <= this.caps.perPayeeDay * calls;
+    return open.firstPaidBlocks.get(cap) === block && own * calls + (all - own) <= this.caps.perPayeeDay * calls;
   }
 }

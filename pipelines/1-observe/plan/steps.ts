@@ -4,19 +4,19 @@ import { BLOCK_MS, blockOf, blockStart, DAY_MS } from "../../record/time.ts";
 import { type Call, intentId, isDone } from "../call.ts";
 
 /**
- * Blocks (six hours each) of a UTC day. An endpoint is paid at most once in a block, so this is also the most paid
- * calls a day.
+ * Number of blocks (six hours each) in a UTC day. An endpoint is paid at most once in a block, so it has at most this
+ * many paid calls a day.
  */
 export const BLOCKS_PER_DAY = DAY_MS / BLOCK_MS;
-/** Passing calls in a row after which an endpoint is no longer re-tested. */
+/** Number of passing calls in a row after which an endpoint is no longer re-tested. */
 const PASSES_TO_RECOVER = 3;
 
-/** Whether an endpoint is being re-tested after a failure, computed from its paid rows in time order. */
+/** The state of an endpoint's re-tests after a failure, computed from its paid rows in time order. */
 export interface RetestState {
   failing: boolean;
   passes: number;
   /** Block of the endpoint's newest paid row, or null. A re-test is made only in a later block. */
-  since: number | null;
+  lastPaidBlock: number | null;
 }
 
 /** Does a paid call pass? It must deliver, and no score may be below one half (verification-method.md section 2). */
@@ -24,44 +24,51 @@ export const isPassing = (row: { delivered: boolean; delivery: number | null; ou
   row.delivered && (row.delivery ?? 0) >= 0.5 && (row.outcome ?? 1) >= 0.5;
 
 /**
- * The state after one more paid row that counts. For an excused row (our own fault, or bad input) the caller changes
- * only `since`.
+ * Returns the state after one more paid row that counts. For an excused row (our own fault, or bad input) the caller
+ * changes only `lastPaidBlock`.
  */
 export function nextRetestState(state: RetestState, block: number, pass: boolean): RetestState {
-  const since = Math.max(block, state.since ?? block);
-  if (!pass) return { failing: true, passes: 0, since };
-  if (!state.failing) return { failing: false, passes: 0, since };
+  const since = Math.max(block, state.lastPaidBlock ?? block);
+  if (!pass) return { failing: true, passes: 0, lastPaidBlock: since };
+  if (!state.failing) return { failing: false, passes: 0, lastPaidBlock: since };
   const count = state.passes + 1;
-  return count >= PASSES_TO_RECOVER ? { failing: false, passes: 0, since } : { failing: true, passes: count, since };
+  return count >= PASSES_TO_RECOVER
+    ? { failing: false, passes: 0, lastPaidBlock: since }
+    : { failing: true, passes: count, lastPaidBlock: since };
 }
 
 /**
  * Decides whether the endpoint is re-tested in this block, and with which weight (verification-method.md section 5).
  * After a failure it is called in every block until three calls pass. The weight is planned rate / actual rate, so that
  * a bad period with more calls does not count more. null when nothing failed, in the block of the failure itself, and
- * when the plan has a paid call in every block anyway.
+ * when the plan has a paid call in every block.
  */
-export function retest(state: RetestState, block: number, basePerDay: number): { w: number } | null {
+export function retestWeight(state: RetestState, block: number, basePerDay: number): { w: number } | null {
   if (!state.failing || basePerDay >= BLOCKS_PER_DAY) return null;
-  if (state.since !== null && block <= state.since) return null;
+  if (state.lastPaidBlock !== null && block <= state.lastPaidBlock) return null;
   return { w: basePerDay / BLOCKS_PER_DAY };
 }
 
-/** The time of a minute within a block. */
+/** Returns the time of a minute within a block. */
 export const minuteOfBlock = (block: number, minute: number): Date =>
   new Date(blockStart(block).getTime() + minute * 60_000);
 
-/** The re-test state from the record, for an endpoint that this process has not paid yet. */
-export function stateFromRecord(one: ListedCap, line: PlanLine, done: ReadonlySet<string>, first: number): RetestState {
+/** Reads the re-test state from the record, for an endpoint that this process has not paid yet. */
+export function retestStateFromRecord(
+  one: ListedCap,
+  line: PlanLine,
+  done: ReadonlySet<string>,
+  firstBlock: number,
+): RetestState {
   let since: number | null = null;
   const minute = line.calls[0]?.minute ?? 0;
-  for (let block = first; block < first + 4; block++) {
+  for (let block = firstBlock; block < firstBlock + 4; block++) {
     if (done.has(intentId(one.cap, { block, minute }))) since = block;
   }
-  return { ...one.retest, since };
+  return { ...one.retest, lastPaidBlock: since };
 }
 
-const createCall = (
+const createPlannedCall = (
   kind: Call["kind"],
   block: number,
   minute: number,
@@ -79,29 +86,30 @@ const createCall = (
 });
 
 /**
- * Calls of one endpoint in one block: those of the plan, and a re-test if the last paid rows require it. A re-test has
- * the endpoint's minute, is always blind (paid from a wallet that the seller does not know), and is left out where the
- * plan has a paid call.
+ * Returns the calls of one endpoint in one block: those of the plan, and a re-test if the last paid rows require one. A
+ * re-test has the endpoint's minute and is always blind (paid from a wallet that the seller does not know). There is
+ * none if the plan has a paid call in the block.
  */
 export function callsInBlock(line: PlanLine, block: number, state: RetestState): Call[] {
   const planned = line.calls.filter((one) => one.block === block);
-  const calls = planned.map((one) => createCall(one.kind, one.block, one.minute, one.blind));
+  const calls = planned.map((one) => createPlannedCall(one.kind, one.block, one.minute, one.blind));
   const first = line.calls[0];
-  // A block that had begun when the plan was made has no planned call, and it gets no re-test either.
+  // A block that had begun when the plan was made has no planned call, and no re-test either.
   if (!line.covered || !first || block < first.block || planned.some((one) => one.kind === "paid")) return calls;
-  const retestCall = retest(state, block, line.base_per_day);
-  if (retestCall) calls.push(createCall("paid", block, first.minute, true, retestCall.w, true));
+  const retestCall = retestWeight(state, block, line.base_per_day);
+  if (retestCall) calls.push(createPlannedCall("paid", block, first.minute, true, retestCall.w, true));
   return calls;
 }
 
 /** One call of one endpoint, with the endpoint's line in the plan. */
-export interface Step {
+export interface PlannedStep {
   line: PlanLine;
   call: Call;
 }
 
 /**
- * The calls of a host in one block of a span that were not made yet, in time order; in a minute the probe comes first.
+ * Returns the calls of a host in one block of a span that were not made yet, in time order. Within a minute the probe
+ * is first.
  */
 export function orderSteps(
   lines: readonly PlanLine[],
@@ -109,18 +117,18 @@ export function orderSteps(
   span: { from: Date; to: Date },
   stateOf: (line: PlanLine) => RetestState,
   done: ReadonlySet<string>,
-): Step[] {
+): PlannedStep[] {
   const steps = lines.flatMap((line) =>
     callsInBlock(line, block, stateOf(line))
       .filter((one) => one.plannedAt >= span.from && one.plannedAt < span.to && !isDone(done, line.cap, one))
       .map((one) => ({ line, call: one })),
   );
-  const rank = ({ line, call: one }: Step): string =>
+  const sortKey = ({ line, call: one }: PlannedStep): string =>
     `${String(one.minute).padStart(3, "0")} ${line.cap} ${one.kind === "probe" ? 0 : 1}`;
-  return steps.sort((a, b) => (rank(a) < rank(b) ? -1 : 1));
+  return steps.sort((a, b) => (sortKey(a) < sortKey(b) ? -1 : 1));
 }
 
-/** Blocks that a span overlaps. */
+/** Returns the blocks that a span overlaps. */
 export function overlappedBlocks(span: { from: Date; to: Date }): number[] {
   const first = blockOf(span.from);
   const last = blockOf(new Date(span.to.getTime() - 1));

@@ -1,16 +1,16 @@
 import { type Clock, systemClock } from "../../../infra/clock.ts";
 import type { Logger } from "../../../infra/telemetry.ts";
 
-/** Calls within this time are logged in one line, real ms. */
+/** Calls that end within this time are logged in one line, real ms. */
 const LOG_INTERVAL_MS = 60_000;
 
 /**
  * Logs planned calls: one line for all calls that ended within a minute after the first, and no line while there are no
- * calls. So a day of ten thousand probes makes some hundred lines.
+ * calls. A day of ten thousand probes thus makes a few hundred lines.
  */
 export class CallTally {
-  #calls: Record<string, number> = {};
-  #waiting: AbortController | null = null;
+  #counts: Record<string, number> = {};
+  #pendingLine: AbortController | null = null;
 
   constructor(
     private readonly logger: Pick<Logger, "info">,
@@ -19,10 +19,10 @@ export class CallTally {
 
   /** @param name result of a call: the state of a probe, or how a paid call ended */
   count(name: string): void {
-    this.#calls[name] = (this.#calls[name] ?? 0) + 1;
-    if (this.#waiting) return;
+    this.#counts[name] = (this.#counts[name] ?? 0) + 1;
+    if (this.#pendingLine) return;
     const waiting = new AbortController();
-    this.#waiting = waiting;
+    this.#pendingLine = waiting;
     this.clock.sleep(LOG_INTERVAL_MS, waiting.signal).then(
       () => this.logCounts(),
       () => undefined,
@@ -31,10 +31,10 @@ export class CallTally {
 
   /** Logs what was counted since the last line. */
   logCounts(): void {
-    this.#waiting?.abort();
-    this.#waiting = null;
-    const calls = this.#calls;
-    this.#calls = {};
+    this.#pendingLine?.abort();
+    this.#pendingLine = null;
+    const calls = this.#counts;
+    this.#counts = {};
     if (Object.keys(calls).length > 0) this.logger.info({ calls }, "planned calls were made");
   }
 }

@@ -23,7 +23,7 @@ export interface ExchangeResult {
   mcp?: ToolExchange;
 }
 
-/** The parts that an exchange needs. */
+/** The dependencies of an exchange. */
 export interface ExchangeDeps {
   egress: Egress;
   reader: Reader;
@@ -44,10 +44,10 @@ export interface ExchangeOptions {
   signal?: AbortSignal | undefined;
 }
 
-const NO_STALL: LoopStall = { stoodStill: false, atEnd: false };
+const NOT_STALLED: LoopStall = { stoodStill: false, atEnd: false };
 
 /** Longest time for a whole exchange with a tool without payment, ms: the time that a handshake over HTTP may take. */
-const FREE_TOTAL_MS = 20_000;
+const UNPAID_TOOL_TIMEOUT_MS = 20_000;
 
 export async function exchange(
   deps: ExchangeDeps,
@@ -57,12 +57,12 @@ export async function exchange(
   const { tool } = request;
   if (!tool) {
     const result = await fetchRequest(deps, request, options);
-    return { result, loop: result.loop ?? NO_STALL };
+    return { result, loop: result.loop ?? NOT_STALLED };
   }
-  const [mcp, ours] = await withLoopWatch(deps.loop, () => callToolRequest(deps, request, tool, options));
+  const [mcp, ownLoop] = await withLoopWatch(deps.loop, () => callToolRequest(deps, request, tool, options));
   const { result } = mcp;
-  const { stoodStill, atEnd } = result.loop ?? NO_STALL;
-  return { result, mcp, loop: { stoodStill: stoodStill || ours.stoodStill, atEnd: atEnd || ours.atEnd } };
+  const { stoodStill, atEnd } = result.loop ?? NOT_STALLED;
+  return { result, mcp, loop: { stoodStill: stoodStill || ownLoop.stoodStill, atEnd: atEnd || ownLoop.atEnd } };
 }
 
 function callToolRequest(
@@ -72,7 +72,7 @@ function callToolRequest(
   options: ExchangeOptions,
 ): Promise<ToolExchange> {
   const { profile, deadlineMs, payment, signal, stock } = options;
-  const totalMs = deadlineMs ?? FREE_TOTAL_MS;
+  const totalMs = deadlineMs ?? UNPAID_TOOL_TIMEOUT_MS;
   return callTool(egress, { url, tool, profile, totalMs, payment: payment?.value, signal, stock }, reader);
 }
 
@@ -92,72 +92,72 @@ function fetchRequest({ egress }: ExchangeDeps, request: Request, options: Excha
   });
 }
 
-/** Recorded as the reason why an exchange has no latency. */
+/** The text that is recorded as the reason why an exchange has no latency. */
 export const LOOP_STALLED_TEXT = "our own event loop stood still meanwhile: no time was taken";
 
 /**
  * Outcomes of an exchange that may be caused by a stall of our own event loop, since an answer may have arrived unseen.
  */
-const WAITING_OUTCOMES: ReadonlySet<EgressResult["outcome"]> = new Set(["timeout", "transport", "cut"]);
+const OUTCOMES_A_STALL_MAY_CAUSE: ReadonlySet<EgressResult["outcome"]> = new Set(["timeout", "transport", "cut"]);
 
 /** Did this exchange end without an answer because our own event loop was stalled? */
 export const didOurStallEndIt = ({ result, loop }: Pick<ExchangeResult, "result" | "loop">): boolean =>
-  loop.atEnd && WAITING_OUTCOMES.has(result.outcome);
+  loop.atEnd && OUTCOMES_A_STALL_MAY_CAUSE.has(result.outcome);
 
 /** Result of the control calls. */
-export type ControlSeen = {
+export type ControlResult = {
   url: string;
   ok: boolean;
   at: string;
 };
 
-/** For this long a failed control call also excuses later failures, real ms. */
-const FAILURE_SHARED_MS = 5_000;
+/** Time in which a failed control call also excuses later failures, real ms. */
+const FAILURE_LIFETIME_MS = 5_000;
 
 interface ControlCall {
   at: number;
-  begun: boolean;
-  seen: Promise<Pick<ControlSeen, "url" | "ok">>;
+  isStarted: boolean;
+  result: Promise<Pick<ControlResult, "url" | "ok">>;
 }
 
 /**
  * Makes control calls: requests to addresses that we know to be up. If more than half of them fail too, the seller's
  * failure counts as our fault (verification-method.md section 1). If only one of several addresses is down, nothing is
- * excused; without an address nothing is ever excused. An answered control call tells nothing about a later failure,
- * since our outage may have begun in between; so only failures at one moment share a control call. A failed control
- * call also excuses the failures of the next seconds. The record names one of the addresses that decided.
+ * excused; without an address nothing is ever excused. An answered control call proves nothing about a later failure,
+ * since our outage may have begun in between. So only failures at one moment share a control call. A failed control
+ * call also excuses the failures of the next seconds. The record names one address of the majority.
  */
-export class Control {
-  #last: ControlCall | null = null;
+export class ControlCalls {
+  #newest: ControlCall | null = null;
 
   constructor(
     private readonly egress: Egress,
     private readonly urls: readonly string[],
   ) {}
 
-  async call(clock: Clock): Promise<ControlSeen | null> {
+  async call(clock: Clock): Promise<ControlResult | null> {
     if (this.urls.length === 0) return null;
-    const before = this.#last;
-    const isFresh = before !== null && clock.monotonic() - before.at <= FAILURE_SHARED_MS;
-    const known = isFresh && before.begun ? await before.seen : null;
-    const seen = known !== null && !known.ok ? known : await this.#pendingCall(clock).seen;
+    const before = this.#newest;
+    const isFresh = before !== null && clock.monotonic() - before.at <= FAILURE_LIFETIME_MS;
+    const known = isFresh && before.isStarted ? await before.result : null;
+    const seen = known !== null && !known.ok ? known : await this.#pendingCall(clock).result;
     return { ...seen, at: rfc3339(clock.now()) };
   }
 
-  /** The control calls that are about to be sent. All failures at this moment share them. */
+  /** Returns the control calls that are about to be sent, which all failures of this moment share. */
   #pendingCall(clock: Clock): ControlCall {
-    if (this.#last && !this.#last.begun) return this.#last;
-    const leave = async () => {
+    if (this.#newest && !this.#newest.isStarted) return this.#newest;
+    const startAll = async () => {
       await setImmediate();
-      calls.begun = true;
+      calls.isStarted = true;
       return this.#callAll();
     };
-    const calls: ControlCall = { at: clock.monotonic(), begun: false, seen: leave() };
-    this.#last = calls;
+    const calls: ControlCall = { at: clock.monotonic(), isStarted: false, result: startAll() };
+    this.#newest = calls;
     return calls;
   }
 
-  async #callAll(): Promise<Pick<ControlSeen, "url" | "ok">> {
+  async #callAll(): Promise<Pick<ControlResult, "url" | "ok">> {
     const seen = await Promise.all(this.urls.map(async (url) => ({ url, ok: await this.#isUp(url) })));
     const mostAreUp = seen.filter((one) => one.ok).length * 2 >= seen.length;
     return seen.find((one) => one.ok === mostAreUp)!;

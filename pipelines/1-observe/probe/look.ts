@@ -3,16 +3,16 @@ import { withRequestFields } from "../../../infra/egress/egress.ts";
 import type { BodyOf, Claims } from "../../record/bodies.ts";
 import { capId } from "../../record/ids.ts";
 import type { Answer402 } from "../../record/terms/entries.ts";
-import { type Source, settleClaim } from "../listings/claims.ts";
+import { completeClaim, type Source } from "../listings/claims.ts";
 import { readRows, splitMethods } from "../listings/intake.ts";
 import { readSellerDocuments } from "../listings/sources.ts";
 import { originOf } from "../urls.ts";
 import { probeByMethod } from "./methods.ts";
-import type { Probe, ProbeTools } from "./probe.ts";
-import { blankClaims, createListedCap, listedTargets } from "./unplanned.ts";
+import type { Probe, ProbeDeps } from "./probe.ts";
+import { createBlankClaims, createListedCap, findListedTargets } from "./unplanned.ts";
 
 /** The result of probing one endpoint without recording anything. */
-export interface LookResult {
+export interface LiveProbeResult {
   probe: Probe;
   method: NonNullable<Claims["method"]>;
   /** The 402 as it was received; null when there was none. */
@@ -22,26 +22,27 @@ export interface LookResult {
 }
 
 /** Deadline for each of the seller's documents, ms. It is short, since a client waits for the result. */
-const DOCUMENT_MS = 5_000;
-/** Most rows of a document that are read, and the longest time for them, ms. */
+const DOCUMENT_TIMEOUT_MS = 5_000;
+/** Most rows of a document that are read. */
 const MAX_ROWS = 2_000;
-const ROWS_MS = 40_000;
+/** Longest time for reading the rows of a document, ms. */
+const ROWS_TIMEOUT_MS = 40_000;
 
 type AskedEndpoint = Pick<BodyOf<"ask">, "cap" | "normalised_url" | "method">;
 
-/** Finds the current listing of this url in the seller's own documents; null where there is none. */
-async function findOwnListing(tools: ProbeTools, asked: AskedEndpoint, clock: Clock) {
+/** Finds the current listing of this url in the seller's own documents; null if there is none. */
+async function findOwnListing(tools: ProbeDeps, asked: AskedEndpoint, clock: Clock) {
   const origin = originOf(asked.normalised_url);
-  const impatientEgress = withRequestFields(tools.egress, { deadlineMs: DOCUMENT_MS });
-  const { documents } = await readSellerDocuments(impatientEgress, origin, tools.reader);
+  const hurriedEgress = withRequestFields(tools.egress, { deadlineMs: DOCUMENT_TIMEOUT_MS });
+  const { documents } = await readSellerDocuments(hurriedEgress, origin, tools.reader);
   for (const { url, listed } of documents) {
     const base = listed.base ? { base: listed.base } : {};
-    const from: Source = { name: url, ownOrigin: origin, ...base, validate: impatientEgress.validate };
-    const until = clock.monotonic() + ROWS_MS;
+    const from: Source = { name: url, ownOrigin: origin, ...base, validate: hurriedEgress.validate };
+    const until = clock.monotonic() + ROWS_TIMEOUT_MS;
     for await (const { row, read } of readRows(tools, listed.items.flatMap(splitMethods).slice(0, MAX_ROWS), from)) {
-      const settled = settleClaim(read, row, from, tools.rail);
-      if ("claim" in settled && listedTargets(asked, [settled.claim]).length > 0)
-        return { document: url, claim: settled.claim };
+      const completed = completeClaim(read, row, from, tools.rail);
+      if ("claim" in completed && findListedTargets(asked, [completed.claim]).length > 0)
+        return { document: url, claim: completed.claim };
       if (clock.monotonic() > until) break;
     }
   }
@@ -51,19 +52,19 @@ async function findOwnListing(tools: ProbeTools, asked: AskedEndpoint, clock: Cl
 /**
  * Makes one free handshake now, in the way that recorded handshakes are made, and compares it with the seller's own
  * current listing. Nothing is appended to the log. Never throws for anything that the seller does.
- * @param method null: use the listed method; where none is listed, find one by probing
+ * @param method null to use the listed method, or if none is listed to find one by probing
  */
-export async function lookOnce(
-  tools: ProbeTools,
+export async function probeLive(
+  tools: ProbeDeps,
   url: string,
   method: Claims["method"],
   clock: Clock,
-): Promise<LookResult> {
+): Promise<LiveProbeResult> {
   const asked: AskedEndpoint = { cap: capId(method ?? "GET", url), normalised_url: url, method };
   const own = await findOwnListing(tools, asked, clock);
   const one = own
-    ? listedTargets(asked, [own.claim])[0]!
-    : createListedCap(asked.cap, url, method ?? "GET", blankClaims(url, method), false);
+    ? findListedTargets(asked, [own.claim])[0]!
+    : createListedCap(asked.cap, url, method ?? "GET", createBlankClaims(url, method), false);
   let answer402: Answer402 | null = null;
   const recordingEgress = withRequestFields(tools.egress, {});
   recordingEgress.fetch = async (request) => {
@@ -72,10 +73,10 @@ export async function lookOnce(
     if (isTerms) answer402 = { headers: result.headers, body: result.body };
     return result;
   };
-  const { seen, found } = await probeByMethod({ ...tools, egress: recordingEgress }, one, clock);
+  const { probe: seen, second: found } = await probeByMethod({ ...tools, egress: recordingEgress }, one, clock);
   return {
     probe: found?.seen ?? seen,
-    method: found?.one.method ?? (one.method as LookResult["method"]),
+    method: found?.one.method ?? (one.method as LiveProbeResult["method"]),
     answer402,
     listing: own ? { url: own.document, defects: own.claim.body.defects } : null,
   };

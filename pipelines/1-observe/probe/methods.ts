@@ -4,35 +4,34 @@ import type { Claims } from "../../record/bodies.ts";
 import { capId } from "../../record/ids.ts";
 import type { ListedCap } from "../../record/memory.ts";
 import type { Method } from "../../record/vocabulary.ts";
-import { type Probe, type ProbeTools, probe } from "./probe.ts";
-import { requestOf } from "./request.ts";
+import { type Probe, type ProbeDeps, probe } from "./probe.ts";
+import { buildRequest } from "./request.ts";
 
-/**
- * HTTP methods that are tried, in this order, where no listing names one. DELETE is sent only where a listing names it.
- */
-const TRIED_METHODS: readonly Method[] = ["POST", "PUT", "PATCH"];
+/** HTTP methods that are tried, in this order, if no listing names one. DELETE is sent only if a listing names it. */
+const METHODS_TO_TRY: readonly Method[] = ["POST", "PUT", "PATCH"];
 
-/** Is GET only our assumption? It is for an endpoint without a listed method, until GET has got a 402 there. */
+/** Is GET only our assumption? It is if no listing names a method and GET has not got a 402 from the endpoint yet. */
 export const isMethodAssumed = (one: ListedCap): boolean =>
   one.tool === null && one.method === "GET" && one.claims.method === null && one.lastAsked == null;
 
-/** The endpoint with another method, which makes it another capability. */
+/** Returns the endpoint with another method, which makes it another capability. */
 export function withMethod(one: ListedCap, method: Method): ListedCap {
-  const named = <C extends Claims | null>(claims: C): C => (claims === null ? claims : { ...claims, method });
+  const withListedMethod = <C extends Claims | null>(claims: C): C =>
+    claims === null ? claims : { ...claims, method };
   return {
     ...one,
     cap: capId(method, one.url),
     method,
-    claims: named(one.claims),
-    sellerClaims: named(one.sellerClaims),
+    claims: withListedMethod(one.claims),
+    sellerClaims: withListedMethod(one.sellerClaims),
   };
 }
 
 /**
- * Asks by OPTIONS for a method to try: the first of {@link TRIED_METHODS} in header `Allow` (RFC 9110 section 10.2.1);
- * POST where it names none.
+ * Sends OPTIONS to find a method to try: the first of {@link METHODS_TO_TRY} in header `Allow` (RFC 9110 section
+ * 10.2.1); POST if it names none of them.
  */
-async function askAllowedMethod(egress: Egress, url: string): Promise<Method> {
+async function findAllowedMethod(egress: Egress, url: string): Promise<Method> {
   const result = await egress.fetch({
     url,
     method: "OPTIONS",
@@ -41,47 +40,48 @@ async function askAllowedMethod(egress: Egress, url: string): Promise<Method> {
   });
   const allow = result.outcome === "answered" ? (result.headers.allow ?? "").slice(0, 1000) : "";
   const allowed = allow.split(",").map((name) => name.trim().toUpperCase());
-  return TRIED_METHODS.find((method) => allowed.includes(method)) ?? "POST";
+  return METHODS_TO_TRY.find((method) => allowed.includes(method)) ?? "POST";
 }
 
-/** A probe and, where another method turned out to be right, the second probe with that method. */
+/** A probe and, if another method turned out to be right, the second probe with that method. */
 export interface ProbedByMethod {
-  one: ListedCap;
-  seen: Probe;
-  found: { one: ListedCap & { method: Method }; seen: Probe } | null;
+  endpoint: ListedCap;
+  probe: Probe;
+  second: { one: ListedCap & { method: Method }; seen: Probe } | null;
 }
 
 /**
  * Probes an endpoint as `probe` does. If its method is only assumed and GET gets no 402, it asks by OPTIONS which
  * methods are allowed and probes once more, usually by POST, with the listed input or an empty JSON object. If the
  * second probe gets a 402, the method is found, and the first probe counts as our own mistake. A 405 also counts as our
- * mistake where no method is found, since no listing named one. Any other status stays as it was.
- * @throws what `signal` aborts with
+ * mistake if no method is found, since no listing named one. The result of a probe with any other status is not
+ * changed.
+ * @throws the reason of `signal` when it aborts
  */
 export async function probeByMethod(
-  tools: ProbeTools,
+  tools: ProbeDeps,
   one: ListedCap,
   clock: Clock,
-  relist?: () => Promise<Claims | null>,
+  rereadListing?: () => Promise<Claims | null>,
 ): Promise<ProbedByMethod> {
-  const seen = await probe(tools, requestOf(one, null, null).request, one.sellerClaims, clock, relist);
+  const seen = await probe(tools, buildRequest(one, null, null).request, one.sellerClaims, clock, rereadListing);
   const { state, status } = seen.body;
   // The search is made once for each endpoint, and again only if the server answers that the method is wrong (405).
-  const isSought = isMethodAssumed(one) && (status === 405 || one.firstSeen === null);
-  if (!isSought || (state !== "status" && state !== "free")) return { one, seen, found: null };
-  const method = await askAllowedMethod(tools.egress, one.url);
+  const mustSearch = isMethodAssumed(one) && (status === 405 || one.firstSeen === null);
+  if (!mustSearch || (state !== "status" && state !== "free")) return { endpoint: one, probe: seen, second: null };
+  const method = await findAllowedMethod(tools.egress, one.url);
   tools.signal?.throwIfAborted();
   const other = { ...withMethod(one, method), method };
-  const second = await probe(tools, requestOf(other, null, null).request, other.sellerClaims, clock, relist);
+  const second = await probe(tools, buildRequest(other, null, null).request, other.sellerClaims, clock, rereadListing);
   if (second.read?.readable) {
     const says = `no listing names a method: GET was a guess, and the endpoint takes ${method}`;
-    return { one, seen: excuseProbe(seen, says), found: { one: other, seen: second } };
+    return { endpoint: one, probe: excuseProbe(seen, says), second: { one: other, seen: second } };
   }
-  if (status !== 405) return { one, seen, found: null };
+  if (status !== 405) return { endpoint: one, probe: seen, second: null };
   return {
-    one,
-    seen: excuseProbe(seen, "no listing names a method, and neither GET nor POST is the one"),
-    found: null,
+    endpoint: one,
+    probe: excuseProbe(seen, "no listing names a method, and neither GET nor POST is the one"),
+    second: null,
   };
 }
 

@@ -9,10 +9,10 @@ import type { ToolExchange } from "../mcp/session.ts";
 import { isWall } from "../reading/checks.ts";
 import { mergeDeclared, NOTHING_DECLARED } from "../terms/declared.ts";
 import { checkSignedOffers } from "../terms/signed.ts";
-import { createUnreadable, describeDefects, type ReadTerms, withPayable } from "../terms/terms.ts";
+import { addPayable, createUnreadable, describeDefects, type ReadTerms } from "../terms/terms.ts";
 import {
-  type Control,
-  type ControlSeen,
+  type ControlCalls,
+  type ControlResult,
   didOurStallEndIt,
   type ExchangeDeps,
   type ExchangeResult,
@@ -23,20 +23,20 @@ import type { Request } from "./request.ts";
 
 type Handshake = WithoutIndex<BodyOf<"handshake">>;
 
-/** A handshake that takes longer is not live (verification-method.md section 1). */
+/** Longest time of a handshake that counts as live, ms (verification-method.md section 1). */
 const MAX_LIVE_MS = 10_000;
 
-/** What a probe saw: `body` and `mcp` are recorded, and `read` is kept for the payment that may follow. */
+/** The result of a probe. `body` and `mcp` are recorded; `read` is used for a payment that may follow. */
 export interface Probe {
   body: Omit<Handshake, "slot" | "planned">;
   read: ReadTerms | null;
   /** Only for a tool: the members that an `mcp.probe` record has besides those of a handshake. */
-  mcp?: ToolExchange["seen"];
+  mcp?: ToolExchange["recordMembers"];
 }
 
-export interface ProbeTools extends ExchangeDeps {
+export interface ProbeDeps extends ExchangeDeps {
   rail: RailCapabilities;
-  control: Control;
+  control: ControlCalls;
   signal?: AbortSignal | undefined;
   /**
    * Set for a blind call (one that must look like any buyer's): the stock client whose connection and headers it uses
@@ -45,7 +45,7 @@ export interface ProbeTools extends ExchangeDeps {
   stock?: string | undefined;
 }
 
-async function sendRequest(tools: ProbeTools, request: Request): Promise<ExchangeResult> {
+async function sendRequest(tools: ProbeDeps, request: Request): Promise<ExchangeResult> {
   const send = () => exchange(tools, request, { profile: "handshake", signal: tools.signal, stock: tools.stock });
   const first = await send();
   tools.signal?.throwIfAborted();
@@ -53,16 +53,16 @@ async function sendRequest(tools: ProbeTools, request: Request): Promise<Exchang
   return first.result.outcome === "transport" ? send() : first;
 }
 
-/** Real unix seconds: signed offers expire in real time, even where the record's time is simulated. */
-const unixNow = (): number => Math.floor(systemClock.now().getTime() / 1000);
+/** Returns real unix seconds, since signed offers expire in real time, even if the record's time is simulated. */
+const realUnixSeconds = (): number => Math.floor(systemClock.now().getTime() / 1000);
 
 interface Outcome {
   state: Handshake["state"];
   live: boolean;
   wall: boolean;
   read: ReadTerms | null;
-  /** Is the endpoint not live only because its answer came too late? */
-  late: boolean;
+  /** Is the endpoint not live only because its answer arrived too late? */
+  isLate: boolean;
   says?: string;
 }
 
@@ -71,86 +71,94 @@ interface Outcome {
  * counts against the seller.
  */
 async function readTerms(
-  tools: ProbeTools,
+  tools: ProbeDeps,
   { headers, body }: Answer402,
   { url, tool }: Request,
   mcp: ToolExchange | undefined,
 ): Promise<{ read: ReadTerms; says?: string }> {
-  const kept = ["payment-required", "www-authenticate"].flatMap((name) => {
+  const headerEntries = ["payment-required", "www-authenticate"].flatMap((name) => {
     const value = headers[name];
     return value === undefined ? [] : [[name, value] as const];
   });
-  const answer = { headers: Object.fromEntries(kept), body };
+  const answer = { headers: Object.fromEntries(headerEntries), body };
   const { rail } = tools;
   // The terms of a tool name their resource as `mcp://tool/..`, so they are not compared with the url.
-  const asked = await tools.reader.ask("terms", { answer, ownNetwork: networksOf(rail), url: tool ? undefined : url });
-  if (!asked.ok)
-    return { read: withPayable(createUnreadable(answer), rail), says: `the terms could not be read: ${asked.says}` };
-  if (!mcp) return { read: withPayable(asked.value, rail) };
+  const answerTerms = await tools.reader.ask("terms", {
+    answer,
+    ownNetwork: networksOf(rail),
+    url: tool ? undefined : url,
+  });
+  if (!answerTerms.ok)
+    return {
+      read: addPayable(createUnreadable(answer), rail),
+      says: `the terms could not be read: ${answerTerms.says}`,
+    };
+  if (!mcp) return { read: addPayable(answerTerms.value, rail) };
   // A tool's mpp challenges are recorded and not paid.
-  const read = withPayable(asked.value, {
-    canPay: (entry) => mcp.payable && !entry.challenge && rail.canPay(entry),
+  const read = addPayable(answerTerms.value, {
+    canPay: (entry) => mcp.isPayable && !entry.challenge && rail.canPay(entry),
     decimalsOf: (entry) => decimalsOf(rail, entry),
   });
-  const { inputSchema, outputSchema } = mcp.listed ?? {};
+  const { inputSchema, outputSchema } = mcp.listedTool ?? {};
   const listed = { ...NOTHING_DECLARED, inputSchema, inputIn: "body" as const, outputSchema };
   return { read: { ...read, declared: mergeDeclared(read.declared, listed) } };
 }
 
-async function evaluate(tools: ProbeTools, { result, mcp }: ExchangeResult, request: Request): Promise<Outcome> {
-  const nothing = { live: false, late: false, wall: false, read: null };
-  if (result.outcome === "refused") return { ...nothing, state: "unfetchable", says: result.says };
-  if (result.outcome !== "answered") return { ...nothing, state: "silent", says: `${result.outcome}: ${result.says}` };
-  const inTime = result.totalMs + (mcp?.seen.initialize_ms ?? 0) <= MAX_LIVE_MS;
+async function evaluate(tools: ProbeDeps, { result, mcp }: ExchangeResult, request: Request): Promise<Outcome> {
+  const failed = { live: false, late: false, wall: false, read: null };
+  if (result.outcome === "refused") return { ...failed, state: "unfetchable", says: result.says };
+  if (result.outcome !== "answered") return { ...failed, state: "silent", says: `${result.outcome}: ${result.says}` };
+  const inTime = result.totalMs + (mcp?.recordMembers.initialize_ms ?? 0) <= MAX_LIVE_MS;
   if (result.status === 402) {
     const { read, says } = await readTerms(tools, result, request, mcp);
     const timed = { live: read.readable && inTime, late: read.readable && !inTime };
     return { state: read.readable ? "asked" : "malformed", ...timed, wall: false, read, ...(says ? { says } : {}) };
   }
-  if (isWall(result.status, result.headers, result.body)) return { ...nothing, state: "wall", wall: true };
-  if (result.status >= 200 && result.status < 300) return { ...nothing, state: "free", live: inTime, late: !inTime };
-  return { ...nothing, state: "status", says: mcp?.says ?? `status ${result.status}` };
+  if (isWall(result.status, result.headers, result.body)) return { ...failed, state: "wall", wall: true };
+  if (result.status >= 200 && result.status < 300) return { ...failed, state: "free", live: inTime, isLate: !inTime };
+  return { ...failed, state: "status", says: mcp?.says ?? `status ${result.status}` };
 }
 
 /**
- * Whose fault a failure is. `ours`: no request was sent, the control call failed too, or the seller was only too slow
- * while our own event loop was stalled. `blocked`: a wall (bot check, 403, 429). null: the seller's.
+ * Decides whose fault a failure is. `ours`: no request was sent, the control call failed too, or the seller was only
+ * too slow while our own event loop was stalled. `blocked`: a wall (bot check, 403, 429). null: it is the seller's
+ * fault.
  */
-function faultOf(outcome: Outcome, exchanged: ExchangeResult, control: ControlSeen | null): Handshake["fault"] {
+function faultOf(outcome: Outcome, exchanged: ExchangeResult, control: ControlResult | null): Handshake["fault"] {
   if (outcome.state === "unfetchable" || control?.ok === false) return "ours";
-  if (didOurStallEndIt(exchanged) || (outcome.late && exchanged.loop.stoodStill)) return "ours";
+  if (didOurStallEndIt(exchanged) || (outcome.isLate && exchanged.loop.stoodStill)) return "ours";
   return outcome.wall ? "blocked" : null;
 }
 
 /**
  * Makes one free handshake: sends the request with the declared method and example, reads the terms, and compares them
  * with the seller's own listing. Never throws for anything that the seller does; rejects when `signal` aborts.
- * @param relist reads the seller's listing again; called only when the 402 differs from the listing that we know
+ * @param rereadListing reads the seller's listing again; called only when the 402 differs from the listing that we know
  */
 export async function probe(
-  tools: ProbeTools,
+  tools: ProbeDeps,
   request: Request,
   sellerClaims: Claims | null,
   clock: Clock,
-  relist?: () => Promise<Claims | null>,
+  rereadListing?: () => Promise<Claims | null>,
 ): Promise<Probe> {
   const exchanged = await sendRequest(tools, request);
   tools.signal?.throwIfAborted();
   const { result, mcp, loop } = exchanged;
   const outcome = await evaluate(tools, exchanged, request);
   const { read } = outcome;
-  const timed = result.outcome === "answered" && !loop.stoodStill;
+  const isTimed = result.outcome === "answered" && !loop.stoodStill;
   const says = [...(outcome.says === undefined ? [] : [outcome.says]), ...(loop.stoodStill ? [LOOP_STALLED_TEXT] : [])];
   const control = outcome.live || outcome.state === "unfetchable" ? null : await tools.control.call(clock);
-  const promisedPrice = outcome.state === "free" && (sellerClaims?.offers.length ?? 0) > 0;
-  let differs = promisedPrice ? describeDefects(["no_402"]) : [];
+  const isPriceListed = outcome.state === "free" && (sellerClaims?.offers.length ?? 0) > 0;
+  let differs = isPriceListed ? describeDefects(["no_402"]) : [];
   if (read?.readable) differs = compareWithListing(sellerClaims, read);
-  if (read?.readable && differs.length > 0 && relist) differs = compareWithListing(await relist(), read);
+  if (read?.readable && differs.length > 0 && rereadListing) differs = compareWithListing(await rereadListing(), read);
   const signed =
-    read && (await checkSignedOffers({ ...read, extensions: read.context.extensions }, request.url, unixNow()));
+    read && (await checkSignedOffers({ ...read, extensions: read.context.extensions }, request.url, realUnixSeconds()));
   return {
     read,
-    ...(mcp ? { mcp: mcp.seen } : {}),
+    ...(mcp ? { mcp: mcp.recordMembers } : {}),
     body: {
       state: outcome.state,
       live: outcome.live,
@@ -158,7 +166,7 @@ export async function probe(
       wall: outcome.wall,
       fault: faultOf(outcome, exchanged, control),
       status: result.status ?? null,
-      latency_ms: timed ? Math.round(result.totalMs) : null,
+      latency_ms: isTimed ? Math.round(result.totalMs) : null,
       price: read?.price ?? null,
       pay_to: read?.payTo ?? read?.terms.offers.find((offer) => offer.pay_to !== null)?.pay_to ?? null,
       terms: read?.terms ?? null,
@@ -170,16 +178,19 @@ export async function probe(
   };
 }
 
-/** The form in which addresses are compared: hex in lower case, since its case is only a checksum; others unchanged. */
+/**
+ * Returns an address in the form in which it is compared: hex in lower case, since its case is only a checksum; others
+ * unchanged.
+ */
 const comparableAddress = (address: string): string => (address.startsWith("0x") ? address.toLowerCase() : address);
 const isSameAddress = (a: string | null, b: string | null): boolean =>
   a !== null && b !== null && comparableAddress(a) === comparableAddress(b);
 
 /**
- * The offer that a buyer would choose: the one that our wallets would pay (x402 before mpp, then the cheapest), else
- * the cheapest with an amount on a listed network.
+ * Returns the offer that a buyer would choose: the one that our wallets would pay (x402 before mpp, then the cheapest),
+ * else the cheapest offer with an amount on a listed network.
  */
-function bestOffer(offers: readonly Offer[], listed: readonly Offer[]): Offer | undefined {
+function chooseComparedOffer(offers: readonly Offer[], listed: readonly Offer[]): Offer | undefined {
   const usable = offers.filter(
     (offer) => offer.amount_atomic !== null && listed.some((one) => sameNetwork(one.network, offer.network)),
   );
@@ -194,7 +205,7 @@ function bestOffer(offers: readonly Offer[], listed: readonly Offer[]): Offer | 
 
 /**
  * Compares a 402 with the seller's own listing (verification-method.md section 1, honesty): network, asset, payout
- * address, the amount where the listed price is fixed (a lower one is no difference), and the schema. Three things are
+ * address, the amount if the listed price is fixed (a lower amount is no difference), and the schema. Three things are
  * no difference: a member that the listing does not name, another spelling of an equal value, and what cannot be
  * decided (records.md). Listings of third parties are never compared.
  */
@@ -208,7 +219,7 @@ export function compareWithListing(listed: Claims | null, read: ReadTerms): { de
   }
   const named = listed.offers.filter((offer) => offer.network !== "");
   if (named.length === 0) return describeDefects(codes);
-  const offer = bestOffer(read.terms.offers, named);
+  const offer = chooseComparedOffer(read.terms.offers, named);
   if (!offer) {
     const asked = read.terms.offers.filter(({ amount_atomic }) => amount_atomic !== null);
     const unknown = asked.some((one) => named.some((other) => sameNetwork(one.network, other.network) === null));
@@ -221,10 +232,11 @@ export function compareWithListing(listed: Claims | null, read: ReadTerms): { de
   const payees = onNetwork.filter((one) => one.pay_to !== null);
   if (payees.length > 0 && !payees.some((one) => isSameAddress(one.pay_to, offer.pay_to))) codes.push("pay_to_differs");
   const prices = onNetwork.filter((one) => one.amount_atomic !== null && (one.asset === null || isAsset(one) === true));
-  const dearest = prices.reduce(
+  const highestPrice = prices.reduce(
     (most, one) => (BigInt(one.amount_atomic!) > most ? BigInt(one.amount_atomic!) : most),
     0n,
   );
-  if (listed.fixed_price && prices.length > 0 && BigInt(offer.amount_atomic!) > dearest) codes.push("price_differs");
+  if (listed.fixed_price && prices.length > 0 && BigInt(offer.amount_atomic!) > highestPrice)
+    codes.push("price_differs");
   return describeDefects(codes);
 }

@@ -19,17 +19,15 @@ export interface Request {
   tool?: ToolCall;
 }
 
-/** A call of one tool: the parameters of `tools/call`. */
+/** The parameters of `tools/call`. */
 export interface ToolCall {
   name: string;
   arguments: Record<string, unknown>;
-  /**
-   * True where nothing is known about the tool's input. Then the arguments are made from the schema in `tools/list`.
-   */
-  blind: boolean;
+  /** True if nothing is known about the tool's input. Then the arguments are made from the schema in `tools/list`. */
+  isInputUnknown: boolean;
 }
 
-/** The input that was chosen for a call, and where it comes from. */
+/** The input that was chosen for a call, and its origin. */
 export interface ChosenInput {
   kind: "example" | "known_answer" | "synthetic";
   example: Example;
@@ -37,16 +35,16 @@ export interface ChosenInput {
 }
 
 /**
- * What is known about an endpoint's input: from its seller (`own`: its listing and its 402), and from other listings.
+ * Descriptions of an endpoint's input: from its seller (`sellerOwn`: the listing and the 402), and from other listings.
  */
 export interface InputSources {
-  own: readonly Pick<Claims, "example" | "input_schema">[];
+  sellerOwn: readonly Pick<Claims, "example" | "input_schema">[];
   others: readonly Pick<Claims, "example" | "input_schema">[];
 }
 
 const SIMPLE_MIME = /^[\w.+-]{1,60}\/[\w.+-]{1,60}$/;
 
-const firstExample = (from: InputSources["own"]): ChosenInput["example"] | null => {
+const firstExample = (from: InputSources["sellerOwn"]): ChosenInput["example"] | null => {
   const found = from.find((one) => one.example !== null)?.example;
   return found ? (found as ChosenInput["example"]) : null;
 };
@@ -59,18 +57,19 @@ const firstExample = (from: InputSources["own"]): ChosenInput["example"] | null 
  */
 export function chooseInput(sources: InputSources, inBody: boolean, known: KnownAnswer | null): ChosenInput {
   if (known) return { kind: "known_answer", example: known.input, known };
-  const schema = [...sources.own, ...sources.others].find((one) => one.input_schema !== undefined)?.input_schema;
-  const isWhole = (one: Example): boolean => schema === undefined || one.query !== undefined || one.body !== undefined;
-  const example = firstExample(sources.own);
-  if (example && isWhole(example)) return { kind: "example", example, known: null };
+  const schema = [...sources.sellerOwn, ...sources.others].find((one) => one.input_schema !== undefined)?.input_schema;
+  const isComplete = (one: Example): boolean =>
+    schema === undefined || one.query !== undefined || one.body !== undefined;
+  const example = firstExample(sources.sellerOwn);
+  if (example && isComplete(example)) return { kind: "example", example, known: null };
   const othersExample = firstExample(sources.others);
-  if (othersExample && isWhole(othersExample)) return { kind: "synthetic", example: othersExample, known: null };
+  if (othersExample && isComplete(othersExample)) return { kind: "synthetic", example: othersExample, known: null };
   const path = example?.path ?? othersExample?.path;
-  const named = path === undefined ? {} : { path };
+  const pathPart = path === undefined ? {} : { path };
   const value = schema === undefined ? {} : sampleValue(schema);
-  if (inBody) return { kind: "synthetic", example: { ...named, body: value }, known: null };
+  if (inBody) return { kind: "synthetic", example: { ...pathPart, body: value }, known: null };
   const query = isObject(value) ? value : {};
-  return { kind: "synthetic", example: { ...named, query: toTextMap(query) }, known: null };
+  return { kind: "synthetic", example: { ...pathPart, query: toTextMap(query) }, known: null };
 }
 
 const toTextMap = (map: Record<string, unknown>): Record<string, string> =>
@@ -79,12 +78,12 @@ const toTextMap = (map: Record<string, unknown>): Record<string, string> =>
   );
 
 /**
- * Fills a template's placeholders from the example's `path`, else with "1": most sellers ask for payment with any
- * value.
+ * Fills a template's placeholders from the example's `path`, else with "1", since most sellers ask for payment whatever
+ * the value is.
  */
 function fillPath(url: string, path: Record<string, string>): string {
-  const own = fillTemplate(url, (name) => (Object.hasOwn(path, name) ? path[name]! : "1"));
-  return own ?? fillTemplate(url, () => "1")!;
+  const filled = fillTemplate(url, (name) => (Object.hasOwn(path, name) ? path[name]! : "1"));
+  return filled ?? fillTemplate(url, () => "1")!;
 }
 
 /** Makes the request for an input. Equal inputs give equal bytes. */
@@ -119,19 +118,19 @@ export function makeToolRequest(url: string, name: string, input: ChosenInput): 
     headers: { accept: "application/json, text/event-stream", "content-type": "application/json" },
     body,
     sha256: sha256hex(Buffer.concat([Buffer.from(`TOOL ${url} ${name}\n`), body])),
-    tool: { name, arguments: args, blind: kind === "synthetic" && Object.keys(args).length === 0 },
+    tool: { name, arguments: args, isInputUnknown: kind === "synthetic" && Object.keys(args).length === 0 },
   };
 }
 
 const hasBody = (method: string): boolean => method !== "GET" && method !== "DELETE";
 
-/** What the seller declares about its answer, in its listing or else in its 402. Claims of catalogues are not used. */
+/** The seller's declaration of the answer, from its listing or else from its 402. Claims of catalogues are not used. */
 export interface SellerOutput {
   schema: unknown;
   mime: string | null;
 }
 
-export function sellerOutput(one: ListedCap, declared: Declared | null): SellerOutput {
+export function readSellerOutput(one: ListedCap, declared: Declared | null): SellerOutput {
   const own = one.sellerClaims;
   return {
     schema: own?.output_schema ?? declared?.outputSchema,
@@ -141,21 +140,21 @@ export function sellerOutput(one: ListedCap, declared: Declared | null): SellerO
 
 /**
  * Makes the request of a call from the listing and, if there is one, from the 402.
- * @param asked the question of a paid call (`known` is null where it has none); null for a free probe
+ * @param question the question of a paid call (`known` is null if it has none); null for a free probe
  */
-export function requestOf(
+export function buildRequest(
   one: ListedCap,
   declared: Declared | null,
-  asked: { known: KnownAnswer | null } | null,
+  question: { known: KnownAnswer | null } | null,
 ): { input: ChosenInput; request: Request } {
-  const says = sellerOutput(one, declared);
+  const output = readSellerOutput(one, declared);
   const own = [
     ...(one.sellerClaims ? [one.sellerClaims] : []),
     ...(declared ? [{ example: declared.example, input_schema: declared.inputSchema }] : []),
   ];
   const method = one.method as Request["method"];
   const inBody = one.tool !== null || hasBody(method);
-  const input = chooseInput({ own, others: [one.claims] }, inBody, asked?.known ?? null);
+  const input = chooseInput({ sellerOwn: own, others: [one.claims] }, inBody, question?.known ?? null);
   if (one.tool !== null) return { input, request: makeToolRequest(one.url, one.tool, input) };
-  return { input, request: makeRequest(one.url, method, input.example, asked === null ? null : says.mime) };
+  return { input, request: makeRequest(one.url, method, input.example, question === null ? null : output.mime) };
 }

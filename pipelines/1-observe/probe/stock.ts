@@ -3,14 +3,14 @@ import type { Call } from "../call.ts";
 import type { Request } from "./request.ts";
 
 /**
- * Makes a blind call look like that of any buyer. Both of its requests are sent as the protocols' own packages send
- * them with Node's fetch (`@x402/fetch`, `mppx`, `@modelcontextprotocol/client`). A test compares them with those
- * packages.
+ * Makes a blind call look like the call of any buyer. Both requests of the call are sent as the protocols' own packages
+ * send them with Node's fetch (`@x402/fetch`, `mppx`, `@modelcontextprotocol/client`). A test compares our requests
+ * with those of the packages.
  */
 
 /**
- * For a blind call, the name of the stock client whose connection both requests use (option `stock` of egress). There
- * is one client for each blind wallet, which pays on one day only. undefined for other calls.
+ * Returns the name of the stock client whose connection both requests of a blind call use (option `stock` of egress).
+ * There is one client for each blind wallet, which pays on one day only. undefined for other calls.
  */
 export const stockClientName = (cap: string, call: Pick<Call, "blind" | "plannedAt">): string | undefined =>
   call.blind ? `${cap} ${dayOf(call.plannedAt)}` : undefined;
@@ -18,13 +18,13 @@ export const stockClientName = (cap: string, call: Pick<Call, "blind" | "planned
 /** The client name in the examples of the MCP package, which many buyers leave as it is. */
 export const STOCK_CLIENT = { name: "my-client", version: "1.0.0" };
 
-/** Header names as mpp's package spells them. x402's package writes its header names in capitals. */
+/** Header names as the mpp package spells them. The x402 package writes its header names in capitals. */
 const HEADER_SPELLINGS: Readonly<Record<string, string>> = {
   AUTHORIZATION: "Authorization",
   "PAYMENT-AUTHORIZATION": "Payment-Authorization",
 };
 
-/** Headers of a stock client's request, without those that Node's fetch adds to every request. */
+/** Makes the headers of a stock client's request, without those that Node's fetch adds to every request. */
 export function stockHeaders(
   request: Pick<Request, "body">,
   payment: { header: string; value: string } | undefined,

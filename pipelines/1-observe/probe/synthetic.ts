@@ -3,7 +3,7 @@ import { get, isObject, type JsonObject } from "../json.ts";
 const MAX_DEPTH = 6;
 const MAX_PROPERTIES = 64;
 
-const FORMATS: Readonly<Record<string, string>> = {
+const SAMPLES_BY_FORMAT: Readonly<Record<string, string>> = {
   date: "2026-01-02",
   "date-time": "2026-01-02T03:04:05Z",
   time: "03:04:05Z",
@@ -17,10 +17,12 @@ const FORMATS: Readonly<Record<string, string>> = {
 
 function sampleText(schema: JsonObject): string {
   const format =
-    typeof schema.format === "string" && Object.hasOwn(FORMATS, schema.format) ? FORMATS[schema.format] : null;
+    typeof schema.format === "string" && Object.hasOwn(SAMPLES_BY_FORMAT, schema.format)
+      ? SAMPLES_BY_FORMAT[schema.format]
+      : null;
   if (format) return format;
-  const least = typeof schema.minLength === "number" ? Math.min(Math.max(0, schema.minLength), 1_000) : 0;
-  return "example".padEnd(least, "x");
+  const minLength = typeof schema.minLength === "number" ? Math.min(Math.max(0, schema.minLength), 1_000) : 0;
+  return "example".padEnd(minLength, "x");
 }
 
 function sampleNumber(schema: JsonObject): number {
@@ -33,10 +35,10 @@ function sampleNumber(schema: JsonObject): number {
 function sampleObject(schema: JsonObject, depth: number): JsonObject {
   const properties = isObject(schema.properties) ? schema.properties : {};
   const required = Array.isArray(schema.required) ? schema.required.filter((name) => typeof name === "string") : [];
-  // Each name is used once, since a name that is repeated at every level would multiply the work at every level.
+  // Each name is used once. Otherwise names that are repeated at every level would multiply the work at every level.
   const names = [...new Set(required.length > 0 ? (required as string[]) : Object.keys(properties))];
-  const kept = names.slice(0, MAX_PROPERTIES);
-  return Object.fromEntries(kept.map((name) => [name, sampleValue(get(properties, name), depth + 1)]));
+  const limitedNames = names.slice(0, MAX_PROPERTIES);
+  return Object.fromEntries(limitedNames.map((name) => [name, sampleValue(get(properties, name), depth + 1)]));
 }
 
 /**

@@ -14,17 +14,17 @@ import { createProbeRow } from "../rows.ts";
 import type { Tools } from "../tools.ts";
 import { isSameResource, originOf } from "../urls.ts";
 import { type ProbedByMethod, probeByMethod } from "./methods.ts";
-import type { Probe, ProbeTools } from "./probe.ts";
+import type { Probe, ProbeDeps } from "./probe.ts";
 
 export interface AskReport {
-  /** Capabilities that were probed, and the state of each handshake. */
+  /** The capabilities that were probed, with the state of each handshake. */
   probed: { cap: string; state: Probe["body"]["state"] }[];
-  /** Listings that were new and recorded. */
+  /** Number of new listings that were recorded. */
   listings: number;
 }
 
-/** Claims for an endpoint about which only the address is known. */
-export const blankClaims = (url: string, method: Claims["method"]): Claims => ({
+/** Makes the claims of an endpoint about which only the address is known. */
+export const createBlankClaims = (url: string, method: Claims["method"]): Claims => ({
   url,
   method,
   tool: null,
@@ -40,27 +40,27 @@ export const blankClaims = (url: string, method: Claims["method"]): Claims => ({
 export type CurrentListing = Pick<ListedCap, "cap" | "url" | "method" | "tool" | "claims"> & { own: boolean };
 
 /** Reads the current listings of some endpoints, by capability. Endpoints that are not listed are left out. */
-export async function currentListings(
+export async function readCurrentListings(
   lake: Pick<Lake, "all">,
   caps: readonly string[],
 ): Promise<Map<string, CurrentListing>> {
   if (caps.length === 0) return new Map();
   const rows = await lake.all<CurrentRow>(sql("queries/listings:current"), { caps: JSON.stringify(caps) });
-  return new Map(rows.map((row) => [row.cap, listingFrom(row)]));
+  return new Map(rows.map((row) => [row.cap, parseListing(row)]));
 }
 
 /** A row of sql/queries/listings, current. Its claims are JSON text that was validated before it was stored. */
 export type CurrentRow = Omit<CurrentListing, "claims"> & { claims: string };
-export const listingFrom = (row: CurrentRow): CurrentListing => ({ ...row, claims: JSON.parse(row.claims) as Claims });
+export const parseListing = (row: CurrentRow): CurrentListing => ({ ...row, claims: JSON.parse(row.claims) as Claims });
 
 /** Converts a current listing to the form of a planned endpoint, without the history of its calls. */
-export const listedAs = ({ cap, url, method, tool, claims, own }: CurrentListing): ListedCap => ({
+export const toListedCap = ({ cap, url, method, tool, claims, own }: CurrentListing): ListedCap => ({
   ...createListedCap(cap, url, method, claims, own),
   tool,
 });
 
 /** Makes an endpoint that is in no plan, in the form of a planned one. */
-export function createListedCap(cap: string, url: string, method: string, claims: Claims, own: boolean): ListedCap {
+export function createListedCap(cap: string, url: string, method: string, claims: Claims, isOwn: boolean): ListedCap {
   return {
     cap,
     url,
@@ -69,7 +69,7 @@ export function createListedCap(cap: string, url: string, method: string, claims
     claims,
     sellerListing: null,
     standing: [],
-    sellerClaims: own ? claims : null,
+    sellerClaims: isOwn ? claims : null,
     firstSeen: null,
     paidBlocks: 0,
     retest: { failing: false, passes: 0 },
@@ -80,48 +80,50 @@ export function createListedCap(cap: string, url: string, method: string, claims
 }
 
 /**
- * The endpoints that the seller's own listing has for the url of an ask, with any HTTP method if the ask names none.
+ * Returns the endpoints that the seller's own listing names for the url of an ask, with any HTTP method if the ask
+ * names none.
  */
-export function listedTargets(
+export function findListedTargets(
   ask: Pick<BodyOf<"ask">, "normalised_url" | "method">,
   claims: readonly ListedClaim[],
 ): ListedCap[] {
-  const fits = ({ body }: ListedClaim): boolean =>
+  const matches = ({ body }: ListedClaim): boolean =>
     body.seller_controlled &&
     body.claims.tool === null &&
     isSameResource(body.normalised_url, ask.normalised_url) &&
     (ask.method === null || body.claims.method === null || body.claims.method === ask.method);
-  return claims.filter(fits).map(({ cap, body }) => {
+  return claims.filter(matches).map(({ cap, body }) => {
     const method = body.claims.method ?? ask.method ?? "GET";
     // A url template keeps its own id, but is probed at the concrete url of the ask.
     return createListedCap(cap, ask.normalised_url, method, body.claims, true);
   });
 }
 
-/** The parts that an unplanned probe needs. */
-export type UnplannedTools = ProbeTools & Pick<Tools, "recorder" | "intake">;
+/** The dependencies of an unplanned probe. */
+export type UnplannedDeps = ProbeDeps & Pick<Tools, "recorder" | "intake">;
 
 /** A recorded probe. `eventId` is the id of the handshake's record. */
-type RecordedProbe = Probe & { one: ListedCap; eventId: string };
+type RecordedProbe = Probe & { endpoint: ListedCap; eventId: string };
 
-/** Makes and records one unplanned probe, and a second one with another method where the listing names no method. */
-async function probeAsked(tools: UnplannedTools, one: ListedCap, clock: Clock): Promise<RecordedProbe[]> {
-  const { seen, found } = await probeByMethod(tools, one, clock);
+/** Makes and records one unplanned probe, and a second probe with another method if the listing names no method. */
+async function probeAndRecord(tools: UnplannedDeps, one: ListedCap, clock: Clock): Promise<RecordedProbe[]> {
+  const { probe: seen, second: found } = await probeByMethod(tools, one, clock);
   const first = await recordHandshake(tools, one, seen, clock);
-  // No listing is made from the 402 where the seller lists the endpoint itself: the listing may be a url template, and
-  // the concrete url would be wrong under its id.
+  // No listing is made from the 402 if the seller lists the endpoint itself. The seller's listing may be a url
+  // template, and the concrete url would be wrong under the template's id.
   if (seen.read?.readable && !one.sellerClaims && one.tool === null) {
     await tools.intake.recordFrom402(one.cap, one.url, one.method as Claims["method"], seen.read, clock);
   }
-  return found === null ? [first] : [first, await recordAsked(tools, found, clock)];
+  return found === null ? [first] : [first, await recordFoundMethod(tools, found, clock)];
 }
 
 /**
- * Records a probe with a method that was found, makes a listing from its 402, and has the intake remember the method.
+ * Records a probe with a method that was found, makes a listing from its 402, and tells the intake to remember the
+ * method.
  */
-export async function recordAsked(
+export async function recordFoundMethod(
   tools: Pick<Tools, "recorder" | "intake">,
-  { one, seen }: NonNullable<ProbedByMethod["found"]>,
+  { one, seen }: NonNullable<ProbedByMethod["second"]>,
   clock: Clock,
 ): Promise<RecordedProbe> {
   const recorded = await recordHandshake(tools, one, seen, clock);
@@ -147,10 +149,10 @@ async function recordHandshake(
   const [eventId] = await tools.recorder.append([
     createProbeRow(one.cap, { block, minute }, "asked", { ...seen, body }, at),
   ]);
-  return { ...seen, one, eventId: eventId! };
+  return { ...seen, endpoint: one, eventId: eventId! };
 }
 
-const toProbed = ({ one, body }: RecordedProbe) => ({ cap: one.cap, state: body.state });
+const toProbed = ({ endpoint: one, body }: RecordedProbe) => ({ cap: one.cap, state: body.state });
 
 /** Most listed endpoints that one ask probes: the HTTP methods of one url. */
 const MAX_TARGETS = 5;
@@ -166,25 +168,25 @@ export async function probeAsk(all: Tools, ask: BodyOf<"ask">, clock: Clock): Pr
   if (!tools.egress.validate(url).ok) return report;
   const seller = await tools.intake.readSeller(originOf(url), clock, tools.egress);
   report.listings = seller.appended;
-  const targets = listedTargets(ask, seller.claims).slice(0, MAX_TARGETS);
+  const targets = findListedTargets(ask, seller.claims).slice(0, MAX_TARGETS);
   if (targets.length === 0) {
     const method = ask.method ?? "GET";
-    targets.push(createListedCap(ask.cap, url, method, blankClaims(url, ask.method), false));
+    targets.push(createListedCap(ask.cap, url, method, createBlankClaims(url, ask.method), false));
   }
-  for (const one of targets) report.probed.push(...(await probeAsked(tools, one, clock)).map(toProbed));
+  for (const one of targets) report.probed.push(...(await probeAndRecord(tools, one, clock)).map(toProbed));
   return report;
 }
 
 /** Probes a listed endpoint once, with the method, example and tool of its listing. */
 export async function probeCurrentListing(all: Tools, listing: CurrentListing, clock: Clock): Promise<AskReport> {
   const tools = { ...all, egress: withRequestFields(all.egress, { pool: ASKS }) };
-  const one = tools.intake.current(listedAs(listing));
+  const one = tools.intake.withOwnListing(toListedCap(listing));
   if (!tools.egress.validate(one.url).ok) return { probed: [], listings: 0 };
-  return { probed: (await probeAsked(tools, one, clock)).map(toProbed), listings: 0 };
+  return { probed: (await probeAndRecord(tools, one, clock)).map(toProbed), listings: 0 };
 }
 
-/** What one free handshake saw, or why there was none. */
-export interface ProbeSeen {
+/** The result of one free handshake, or the reason why there was none. */
+export interface ProbeReport {
   capability_id: string;
   method: string;
   url: string;
@@ -202,7 +204,7 @@ export interface ProbeSeen {
   says?: string;
 }
 
-const skippedTool = (cap: string, url: string, method: string): ProbeSeen => ({
+const reportSkippedTool = (cap: string, url: string, method: string): ProbeReport => ({
   capability_id: cap,
   method,
   url,
@@ -227,21 +229,21 @@ const MAX_WAITING = 5_000;
  * @throws NotRecorded when the log refuses a record; then no further endpoint is probed
  */
 export async function probeClaims(
-  tools: UnplannedTools,
+  tools: UnplannedDeps,
   claims: readonly ListedClaim[],
   clock: Clock,
   hostsAtOnce: number,
-  onProbe: (seen: ProbeSeen) => void,
+  onProbe: (seen: ProbeReport) => void,
 ): Promise<void> {
   const byCap = new Map(claims.map((claim) => [claim.cap, claim]));
   const queue = new HostQueue(hostsAtOnce, MAX_WAITING);
   await forEachConcurrent([...byCap.values()], MAX_WAITING, async ({ cap, body }) => {
     const { claims: listedClaims, normalised_url: url } = body;
     const method = listedClaims.method ?? (listedClaims.input_in === "body" ? "POST" : "GET");
-    if (listedClaims.tool !== null) return onProbe(skippedTool(cap, url, method));
+    if (listedClaims.tool !== null) return onProbe(reportSkippedTool(cap, url, method));
     const one = createListedCap(cap, url, method, listedClaims, body.seller_controlled);
-    const recorded = await queue.run(hostOf(url), () => probeAsked(tools, one, clock));
-    const { one: probed, body: seen, eventId } = recorded.at(-1)!;
+    const recorded = await queue.run(hostOf(url), () => probeAndRecord(tools, one, clock));
+    const { endpoint: probed, body: seen, eventId } = recorded.at(-1)!;
     onProbe({
       capability_id: probed.cap,
       method: probed.method,

@@ -39,7 +39,7 @@ export type Evaluation = Pick<
   | "response_bytes"
 > & { wall: boolean };
 
-/** What an answer is compared with. It is plain data, since it is sent to the reader's thread. */
+/** The values with which an answer is compared. They are plain data, since they are sent to the reader's thread. */
 export interface Expectation {
   /** Name of the class's checker. */
   class: string;
@@ -61,8 +61,8 @@ const ERROR_MEMBERS = new Set(
 export function isErrorBody(parsed: unknown): boolean {
   if (!isObject(parsed)) return false;
   const { error, errors } = parsed;
-  const says = Array.isArray(errors) ? errors.length > 0 : Boolean(errors);
-  if (!error && !says) return false;
+  const hasErrors = Array.isArray(errors) ? errors.length > 0 : Boolean(errors);
+  if (!error && !hasErrors) return false;
   return Object.keys(parsed).every((name) => ERROR_MEMBERS.has(name.toLowerCase()));
 }
 
@@ -77,12 +77,12 @@ function expectsJson(expectation: Expectation, headers: Record<string, string>):
 
 const clampScore = (value: number): number => Math.round(Math.min(1, Math.max(0, value)) * 1e6) / 1e6;
 
-type Checks = Evaluation["checks"];
+type CheckList = Evaluation["checks"];
 
-/** Longest part of an answer that is searched as text, bytes. No class searches more. */
+/** Longest part of an answer that is searched as text, bytes. */
 const MAX_TEXT = 500_000;
 
-/** The value to score: at the question's JSON pointer in the answer, or the whole answer as text. */
+/** Returns the value to score: at the question's JSON pointer in the answer, or the whole answer as text. */
 function findAnswer({ answer }: KnownAnswer, parsed: unknown, body: Uint8Array): unknown {
   return answer === null ? Buffer.from(body.subarray(0, MAX_TEXT)).toString("utf8") : valueAt(parsed, answer);
 }
@@ -92,7 +92,7 @@ function scoreDelivery(
   parsed: unknown,
   value: unknown,
   expectation: Expectation,
-  checks: Checks,
+  checks: CheckList,
 ): number {
   const json = expectsJson(expectation, result.headers);
   const check = (name: string, ok: boolean, says?: string): boolean => {
@@ -107,25 +107,25 @@ function scoreDelivery(
   ];
   if (!ok.every(Boolean)) return 0;
   const checker = checkerOf(expectation.class);
-  const asked = expectation.known && variantOf(expectation.known);
-  const of = clampScore(asked ? asked.delivery(value) : (checker.unasked?.(parsed) ?? 1));
-  check(`class_${checker.name}`, of === 1, `scored ${of}`);
-  return of;
+  const variant = expectation.known && variantOf(expectation.known);
+  const score = clampScore(variant ? variant.delivery(value) : (checker.scoreOther?.(parsed) ?? 1));
+  check(`class_${checker.name}`, score === 1, `scored ${score}`);
+  return score;
 }
 
 /**
- * Evaluates the answer to a paid request. `delivered`: bytes of an answer arrived before the deadline; the answer was no
- * 402, no wall, and not cut off. `delivery`: the score of the answer.
+ * Evaluates the answer to a paid request. `delivered`: bytes of an answer arrived before the deadline, and the answer
+ * was no 402, no wall, and not cut off. `delivery`: the score of the answer.
  * @param schemas null when the body cannot be read within bounds; then it counts as no JSON, and it is checked against
  * no schema
- * @param again true for a repeated request with a payment proof. Then an answer that was cut off after at least one
- * byte counts as delivered (with score 0), since a seller is accused of sending nothing only if nothing arrived
+ * @param isRepeated true for a repeated request with a payment proof. Then an answer that was cut off after at least
+ * one byte counts as delivered (with score 0), since a seller is accused of sending nothing only if nothing arrived
  */
 export function evaluate(
   result: EgressResult & { raw?: Uint8Array },
   expectation: Expectation,
   schemas: Schemas | null,
-  again = false,
+  isRepeated = false,
 ): Evaluation {
   const body = result.body ?? new Uint8Array();
   // The record has the hash of the received bytes, even where the answer is only a part of them (for a tool).
@@ -145,7 +145,7 @@ export function evaluate(
   const { checks } = evaluation;
   if (result.outcome !== "answered") {
     // An answer longer than the limit counts as delivered with score 0, not as missing.
-    const hasBytes = body.length > 0 && (again || result.outcome === "too_large");
+    const hasBytes = body.length > 0 && (isRepeated || result.outcome === "too_large");
     checks.push({ name: "bytes_came", ok: hasBytes, says: clean(`${result.outcome}: ${result.says}`, 500) });
     return hasBytes ? { ...evaluation, delivered: true, delivery: 0 } : evaluation;
   }
@@ -161,16 +161,16 @@ export function evaluate(
   const value = expectation.known && schemas !== null ? findAnswer(expectation.known, parsed, body) : undefined;
   evaluation.delivery = scoreDelivery(result, parsed, value, expectation, checks);
   if (expectation.known) {
-    const truth =
+    const truthScore =
       evaluation.delivery > 0
         ? clampScore(variantOf(expectation.known)?.score(value, expectation.known.truth) ?? 0)
         : 0;
-    evaluation.outcome = truth;
-    checks.push({ name: "truth", ok: truth === 1, ...(truth === 1 ? {} : { says: `scored ${truth}` }) });
+    evaluation.outcome = truthScore;
+    checks.push({ name: "truth", ok: truthScore === 1, ...(truthScore === 1 ? {} : { says: `scored ${truthScore}` }) });
   }
   if (expectation.schema !== undefined) {
-    const none = parsed === undefined ? { ok: false, says: "not JSON" } : undefined;
-    const verdict = schemas === null ? null : (none ?? schemas.check(expectation.schema, parsed));
+    const notJson = parsed === undefined ? { ok: false, says: "not JSON" } : undefined;
+    const verdict = schemas === null ? null : (notJson ?? schemas.check(expectation.schema, parsed));
     evaluation.schema_ok = verdict === null ? null : verdict.ok;
     const says = verdict === null ? "the advertised schema cannot be used" : verdict.says;
     checks.push({ name: "schema", ok: verdict?.ok ?? false, ...(says ? { says: clean(says, 500) } : {}) });

@@ -10,36 +10,39 @@ import { OutOfTime, runWithCpuLimit, type Schemas } from "./schema.ts";
 type Check = BodyOf<"paid.result">["checks"][number];
 
 /**
- * Most processor time for one path or expression on one answer, ms. Both take linear time, and slower ones are stopped.
+ * Most processor time for evaluating one path or regular expression on one answer, ms. Both take linear time. An
+ * evaluation that takes longer is stopped.
  */
 const CHECK_CPU_MS = 1_000;
 /** Longest part of an answer that an expression is tried on, bytes. */
 const MAX_TEXT = 500_000;
-/** Most `..` in a path, since each further one multiplies the work by the answer's depth. */
+/** Most `..` in a path, since each further `..` multiplies the work by the answer's depth. */
 const MAX_DESCENTS = 1;
 
 /** Functions that a path may use. match() and search() are refused, since their ECMAScript expressions backtrack. */
-const FUNCTIONS = new Set(["length", "count", "value"]);
+const ALLOWED_FUNCTIONS = new Set(["length", "count", "value"]);
 
-/** Why a JSONPath cannot be used, or null. */
-function pathFault(path: string): string | null {
+/** Returns why a JSONPath cannot be used; null if it can. */
+function whyPathUnusable(path: string): string | null {
   let descents = 0;
-  let named: string | null = null;
+  let refusedFunction: string | null = null;
   try {
     JSON.stringify(parsedPath(path), (_, node: unknown) => {
       if (isObject(node) && node.type === "DescendantSegment") descents += 1;
-      if (isObject(node) && node.type === "FunctionExpr" && !FUNCTIONS.has(String(node.name))) named = `${node.name}`;
+      if (isObject(node) && node.type === "FunctionExpr" && !ALLOWED_FUNCTIONS.has(String(node.name)))
+        refusedFunction = `${node.name}`;
       return node;
     });
   } catch (error) {
     return clean(`is no JSONPath (RFC 9535): ${(error as Error).message}`, 300);
   }
-  if (named !== null) return `has the function ${named}(); there are length, count and value, and regex beside it`;
+  if (refusedFunction !== null)
+    return `has the function ${refusedFunction}(); there are length, count and value, and regex beside it`;
   return descents > MAX_DESCENTS ? `has more than ${MAX_DESCENTS} ".."` : null;
 }
 
-/** Why an expression cannot be used, or null. */
-function regexFault(regex: string): string | null {
+/** Returns why a regular expression cannot be used; null if it can. */
+function whyRegexUnusable(regex: string): string | null {
   try {
     RE2JS.compile(regex);
     return null;
@@ -50,22 +53,22 @@ function regexFault(regex: string): string | null {
 
 /**
  * Finds the members of a buyer's expectation that cannot be evaluated, so that it is refused before anything is paid;
- * empty where all can be.
+ * empty if all can be evaluated.
  */
-export function findFaults(expect: BuyersExpectation, schemas: Schemas): ExpectationFault[] {
+export function findExpectationFaults(expect: BuyersExpectation, schemas: Schemas): ExpectationFault[] {
   const { schema, jsonpath, regex } = expect;
   const faults: [string, string | null][] = [
     ["", valueIfKeepable(expect) === undefined ? "cannot be written in one way (RFC 8785)" : null],
     ["/schema", schema === undefined || schemas.isUsable(schema) ? null : "is no JSON Schema that can be used"],
-    ["/jsonpath/path", jsonpath ? pathFault(jsonpath.path) : null],
-    ["/regex", regex === undefined ? null : regexFault(regex)],
+    ["/jsonpath/path", jsonpath ? whyPathUnusable(jsonpath.path) : null],
+    ["/regex", regex === undefined ? null : whyRegexUnusable(regex)],
   ];
   return faults.flatMap(([pointer, detail]) => (detail === null ? [] : [{ pointer, detail }]));
 }
 
 /**
- * Runs one check within {@link CHECK_CPU_MS}. @param says the text for a failed check; it never contains values of the
- * answer
+ * Runs one check within {@link CHECK_CPU_MS}.
+ * @param says the text for a failed check, which never contains values of the answer
  */
 function runCheck(name: string, says: string, work: () => boolean): Check {
   try {
@@ -76,7 +79,7 @@ function runCheck(name: string, says: string, work: () => boolean): Check {
 }
 
 /** Does the path select something, and does each selected value equal `value`? Without `value` any selection passes. */
-function doesPathSelect({ path, value }: NonNullable<BuyersExpectation["jsonpath"]>, parsed: unknown): boolean {
+function matchesPath({ path, value }: NonNullable<BuyersExpectation["jsonpath"]>, parsed: unknown): boolean {
   const found = selected(parsed as Parameters<typeof selected>[0], path);
   return found.length > 0 && (value === undefined || found.every((one) => isDeepStrictEqual(one, value)));
 }
@@ -101,7 +104,7 @@ export function checkExpectation(expect: BuyersExpectation, body: Uint8Array, sc
     checks.push(
       parsed === undefined
         ? { name: "expect_jsonpath", ok: false, says: "not JSON" }
-        : runCheck("expect_jsonpath", says, () => doesPathSelect(jsonpath, parsed)),
+        : runCheck("expect_jsonpath", says, () => matchesPath(jsonpath, parsed)),
     );
   }
   if (regex !== undefined) {

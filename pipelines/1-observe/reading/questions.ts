@@ -1,12 +1,12 @@
 import type { EgressResult } from "../../../infra/egress/egress.ts";
 import type { BuyersExpectation } from "../../record/expectation.ts";
 import type { Answer402 } from "../../record/terms/entries.ts";
-import { type ReadClaim, readClaim, rejected, type Source } from "../listings/claims.ts";
+import { type ReadClaim, readClaim, rejectRow, type Source } from "../listings/claims.ts";
 import { readBytes, readPage, readYaml } from "../listings/documents.ts";
 import { readInitializeAnswer, readListPage, readReply } from "../mcp/answers.ts";
 import { type Networks, readAskedTerms } from "../terms/terms.ts";
 import { type Expectation, evaluate } from "./checks.ts";
-import { checkExpectation, findFaults } from "./expected.ts";
+import { checkExpectation, findExpectationFaults } from "./expected.ts";
 import { Schemas } from "./schema.ts";
 
 const schemas = new Schemas();
@@ -21,17 +21,17 @@ function readRows(of: {
     try {
       return readClaim(row, of.source, of.ownNetwork);
     } catch (error) {
-      return { rejected: rejected("unreadable", row, String(error)) };
+      return { rejected: rejectRow("unreadable", row, String(error)) };
     }
   });
 }
 
 /**
- * The functions that read data from strangers, by the name under which the reader's thread calls them. They are pure
+ * The functions that read data from strangers, by the names under which the reader's thread calls them. They are pure
  * functions of plain data, since they run in a thread that can be stopped.
  */
 export const QUESTIONS = {
-  /** The payment terms of a 402. */
+  /** Reads the payment terms of a 402. */
   terms: (of: { answer: Answer402; ownNetwork: Networks; url: string | undefined }) =>
     readAskedTerms(of.answer, of.ownNetwork, of.url),
   /** Evaluates the answer to a paid request. */
@@ -39,10 +39,9 @@ export const QUESTIONS = {
     evaluate(of.result, of.want, schemas, of.again),
   /** Can answers be checked against this schema? */
   usable: (of: { schema: unknown }) => schemas.isUsable(of.schema),
-  /**
-   * The members of a buyer's expectation that cannot be evaluated; and the checks of an answer against an expectation.
-   */
-  faults: (of: { expect: BuyersExpectation }) => findFaults(of.expect, schemas),
+  /** Finds the members of a buyer's expectation that cannot be evaluated. */
+  faults: (of: { expect: BuyersExpectation }) => findExpectationFaults(of.expect, schemas),
+  /** Checks an answer against its buyer's expectation. */
   expected: (of: { expect: BuyersExpectation; body: Uint8Array }) => checkExpectation(of.expect, of.body, schemas),
   /** Read the responses of an MCP server to `initialize`, to `tools/list`, and to `tools/call`. */
   welcome: readInitializeAnswer,

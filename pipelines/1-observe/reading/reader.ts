@@ -6,12 +6,12 @@ type ArgumentOf<N extends QuestionName> = Parameters<Questions[N]>[0];
 type Answer<N extends QuestionName> = ReturnType<Questions[N]>;
 
 /**
- * What was read, or why the input could not be read: it exceeded a bound, or our reader failed on it. Both count
- * against the stranger who sent it.
+ * The result of reading, or why the input could not be read: it exceeded a bound, or our reader failed on it. Both
+ * count against the seller that sent it.
  */
 export type ReadResult<T> = { ok: true; value: T } | { ok: false; says: string };
 
-/** Reads what strangers sent, in a thread that can be stopped. */
+/** Reads data from strangers in a thread that can be stopped. */
 export interface Reader {
   /**
    * Runs one of {@link QUESTIONS} in the thread. Its argument must not change until the promise resolves.
@@ -45,14 +45,14 @@ const LIMITS: Readonly<Record<QuestionName, QuestionLimits>> = {
  * the process.
  */
 const MEMORY_LIMIT = { maxOldGenerationSizeMb: 512 };
-/** Most waiting questions: more than the hosts that are called at once can cause. */
-const MAX_WAITING = 10_000;
+/** Most waiting questions. The hosts that are called at once cannot cause as many. */
+const MAX_QUEUED_QUESTIONS = 10_000;
 
 class ThreadReader implements Reader {
   readonly #thread = new BoundedThread(new URL("./read-worker.mjs", import.meta.url), {
     does: "reads what strangers sent",
     memory: MEMORY_LIMIT,
-    maxWaiting: MAX_WAITING,
+    maxWaiting: MAX_QUEUED_QUESTIONS,
   });
 
   async ask<N extends QuestionName>(name: N, of: ArgumentOf<N>): Promise<ReadResult<Answer<N>>> {
@@ -65,8 +65,8 @@ class ThreadReader implements Reader {
   }
 }
 
-/** A reader with its own thread, which the first question starts. */
+/** Creates a reader with its own thread, which the first question starts. */
 export const createReader = (): Reader => new ThreadReader();
 
 /** The reader of this process. */
-export const ownReader: Reader = createReader();
+export const processReader: Reader = createReader();

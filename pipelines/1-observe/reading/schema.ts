@@ -14,23 +14,23 @@ export class OutOfTime extends Error {
   }
 }
 
-const context = vm.createContext({ work: null });
-const script = new vm.Script("work()");
+const workContext = vm.createContext({ work: null });
+const workScript = new vm.Script("work()");
 
 /**
- * Runs synchronous work under a hard limit of `ms`. V8 stops the work at the limit, even inside a backtracking pattern
- * or a schema that grows exponentially. It costs about 0.05 ms. It is no sandbox.
+ * Runs synchronous work under a hard limit of `ms` by the clock. V8 stops the work at the limit, even inside a
+ * backtracking pattern or a schema that grows exponentially. The call costs about 0.05 ms. It is no sandbox.
  * @throws OutOfTime, or what the work throws
  */
 export function runWithLimit<T>(ms: number, work: () => T): T {
-  context.work = work;
+  workContext.work = work;
   try {
-    return script.runInContext(context, { timeout: ms }) as T;
+    return workScript.runInContext(workContext, { timeout: ms }) as T;
   } catch (error) {
     if ((error as { code?: unknown }).code === "ERR_SCRIPT_EXECUTION_TIMEOUT") throw new OutOfTime(ms);
     throw error;
   } finally {
-    context.work = null;
+    workContext.work = null;
   }
 }
 
@@ -55,9 +55,10 @@ export function runWithCpuLimit<T>(ms: number, work: () => T): T {
   }
 }
 
-/** Compiling and validating are each stopped after this time, so that one stranger's schema does not delay others. */
-const COMPILE_MS = 250;
-const VALIDATE_MS = 250;
+/** Compiling a schema is stopped after this processor time, ms, so that one stranger's schema does not delay others. */
+const COMPILE_TIMEOUT_MS = 250;
+/** Validating one answer is stopped after this processor time, ms. */
+const VALIDATE_TIMEOUT_MS = 250;
 const MAX_NODES = 5_000;
 const MAX_COMPILED = 256;
 
@@ -68,16 +69,16 @@ export type SchemaVerdict = { ok: boolean; says?: string } | null;
  * Keywords that are removed from schemas: with them a sub-schema could choose another draft, or have the id of another
  * seller's schema.
  */
-const DROPPED_KEYWORDS = new Set(["$schema", "$id", "id", "$async"]);
+const REMOVED_KEYWORDS = new Set(["$schema", "$id", "id", "$async"]);
 
 /** Keywords whose value is data, so that nothing inside it is a keyword. */
 const DATA_KEYWORDS = new Set(["const", "enum", "default", "examples", "example"]);
 
 /**
- * Copies a schema without the keywords of {@link DROPPED_KEYWORDS}. null when it is too big, or when a `$ref` leads
- * outside the schema, since nothing that a stranger names is fetched.
+ * Copies a schema without the keywords of {@link REMOVED_KEYWORDS}. null when the schema is too big, or when a `$ref`
+ * points outside the schema, since nothing that a stranger names is fetched.
  */
-function copySafely(schema: unknown): unknown {
+function copyWithoutKeywords(schema: unknown): unknown {
   let nodes = 0;
   const copy = (value: unknown, names: boolean): unknown => {
     if (++nodes > MAX_NODES) throw new RangeError("too big");
@@ -88,7 +89,7 @@ function copySafely(schema: unknown): unknown {
         throw new RangeError("a $ref that leads outside");
       }
       // The members of `properties` are names, not keywords.
-      return names || !(DROPPED_KEYWORDS.has(name) && typeof item !== "object");
+      return names || !(REMOVED_KEYWORDS.has(name) && typeof item !== "object");
     });
     return Object.fromEntries(
       kept.map(([name, item]) => {
@@ -108,12 +109,12 @@ const MODERN_DRAFTS = /2020-12|2019-09/;
 const MODERN_KEYWORDS = /"(?:prefixItems|\$defs|unevaluatedProperties|dependentSchemas|dependentRequired)":/;
 
 function compile(schema: unknown): ValidateFunction | null {
-  const safe = copySafely(schema);
+  const safe = copyWithoutKeywords(schema);
   if (safe === null || typeof safe !== "object") return null;
   const draft = isObject(schema) ? String(schema.$schema ?? "") : "";
   const Engine = MODERN_DRAFTS.test(draft) || MODERN_KEYWORDS.test(JSON.stringify(safe)) ? Ajv2020 : Ajv;
   try {
-    return runWithCpuLimit(COMPILE_MS, () => {
+    return runWithCpuLimit(COMPILE_TIMEOUT_MS, () => {
       // Each schema has its own instance, so that sellers' schemas cannot refer to each other.
       const ajv = new Engine({ strict: false, validateFormats: true, logger: false, allErrors: false });
       formats.default(ajv);
@@ -127,13 +128,13 @@ function compile(schema: unknown): ValidateFunction | null {
 
 /**
  * Checks answers against the schemas that strangers declare (JSON Schema draft 7, 2019-09 or 2020-12, as the schema
- * declares). Work is bounded in size and time. A schema that cannot be read, or that was stopped, counts as not
- * declared.
+ * declares). Work is bounded in size and time. A schema that cannot be compiled, or whose work was stopped, counts as
+ * not declared.
  */
 export class Schemas {
   readonly #compiled = new BoundedMap<string, ValidateFunction | null>(MAX_COMPILED);
 
-  /** Can answers be checked against it? */
+  /** Can answers be checked against this schema? */
   isUsable(schema: unknown): boolean {
     const key = hashOf(schema);
     if (key === null) return false;
@@ -158,7 +159,7 @@ export class Schemas {
     try {
       const validate = this.#validatorOf(key, schema);
       if (validate === null) return null;
-      if (runWithCpuLimit(VALIDATE_MS, () => validate(value))) return { ok: true };
+      if (runWithCpuLimit(VALIDATE_TIMEOUT_MS, () => validate(value))) return { ok: true };
       const error = validate.errors?.[0];
       return { ok: false, says: `${error?.instancePath || "/"} ${error?.message ?? "does not fit"}` };
     } catch {

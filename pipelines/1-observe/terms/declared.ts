@@ -2,13 +2,13 @@ import type { Claims } from "../../record/bodies.ts";
 import { METHODS, type Method } from "../../record/vocabulary.ts";
 import { get, isObject, type JsonObject, show, text, valueIfKeepable } from "../json.ts";
 
-/** What a seller declares about the input and the answer of its endpoint. Every member may be missing. */
+/** A seller's declaration of its endpoint's input and answer. Every member may be missing. */
 export interface Declared {
   method: Method | null;
   tool: string | null;
   description: string | null;
-  /** The class that the seller names; ignored where no checker has this name. */
-  named: string | undefined;
+  /** The class that the seller names; ignored if no checker has this name. */
+  className: string | undefined;
   example: Claims["example"];
   /** JSON Schema of the query (an object of strings) or of the body. */
   inputSchema: unknown;
@@ -21,7 +21,7 @@ export const NOTHING_DECLARED: Declared = {
   method: null,
   tool: null,
   description: null,
-  named: undefined,
+  className: undefined,
   example: null,
   inputSchema: undefined,
   inputIn: null,
@@ -30,7 +30,7 @@ export const NOTHING_DECLARED: Declared = {
 };
 
 /**
- * Reads an HTTP method in any case; null for a method that the record does not know (WEBSOCKET exists) and that is
+ * Reads an HTTP method in any case; null for a method that the record does not have (sellers write WEBSOCKET), which is
  * never sent.
  */
 export function methodOf(value: unknown): Method | null {
@@ -55,7 +55,7 @@ function toQuery(map: JsonObject): Record<string, string> {
 interface DeclaredInput {
   example: Claims["example"];
   schema: unknown;
-  place: "query" | "body" | null;
+  inputIn: "query" | "body" | null;
 }
 
 /**
@@ -69,21 +69,21 @@ function readInput(input: unknown): DeclaredInput {
   const place = body !== undefined ? "body" : query !== undefined ? "query" : null;
   const value = place === "body" ? body : query;
   const schema = isSchema(value) ? value : fieldsToSchema(value);
-  if (place === null || schema !== undefined) return { example: null, schema, place };
+  if (place === null || schema !== undefined) return { example: null, schema, inputIn: place };
   const example: NonNullable<Claims["example"]> = {};
   if (isObject(query) && !isSchema(query) && !fieldsToSchema(query)) example.query = toQuery(query);
   if (place === "body" && valueIfKeepable(body) !== undefined) example.body = body;
   if (isObject(path)) example.path = toQuery(path);
-  return { example: valueIfKeepable(example) === undefined ? null : example, schema: undefined, place };
+  return { example: valueIfKeepable(example) === undefined ? null : example, schema: undefined, inputIn: place };
 }
 
 /**
  * Reads the schema of the answer: a JSON Schema, or a map of field descriptions as in x402 version 1; else undefined.
  */
-function readOutputSchema(output: unknown, whole?: unknown): unknown {
+function readOutputSchema(output: unknown, extensionSchema?: unknown): unknown {
   const candidates = [
     get(output, "schema"),
-    get(whole, "properties", "output", "properties", "example"),
+    get(extensionSchema, "properties", "output", "properties", "example"),
     output,
     get(output, "output"),
   ];
@@ -95,7 +95,7 @@ function readOutputSchema(output: unknown, whole?: unknown): unknown {
 }
 
 /**
- * Reads what x402 version 2 declares: `extensions.bazaar = {info: {input, output}, schema}`, or a plain `{input,
+ * Reads the declaration of x402 version 2: `extensions.bazaar = {info: {input, output}, schema}`, or a plain `{input,
  * output}`.
  */
 export function readBazaar(extension: unknown): Declared {
@@ -105,7 +105,7 @@ export function readBazaar(extension: unknown): Declared {
   const output = get(info, "output");
   const read = readInput(input);
   const mcp = get(input, "type") === "mcp";
-  const place = read.place ?? (mcp ? "body" : null);
+  const place = read.inputIn ?? (mcp ? "body" : null);
   const given = get(
     extension,
     "schema",
@@ -115,12 +115,12 @@ export function readBazaar(extension: unknown): Declared {
     place === "body" ? "body" : "queryParams",
   );
   // The extension describes the whole call. If it names no parameter, no parameter is needed, and the example is empty.
-  const example = read.place === null && get(input, "type") === "http" && !isSchema(given) ? {} : read.example;
+  const example = read.inputIn === null && get(input, "type") === "http" && !isSchema(given) ? {} : read.example;
   return {
     method: methodOf(get(input, "method")),
     tool: text(firstMember(input, "toolName", "tool"), 200) ?? null,
     description: text(get(info, "description"), 2000) ?? null,
-    named: text(firstMember(extension, "class") ?? get(info, "class"), 60),
+    className: text(firstMember(extension, "class") ?? get(info, "class"), 60),
     example,
     inputSchema: read.schema ?? (isSchema(given) ? valueIfKeepable(given) : undefined),
     inputIn: place,
@@ -130,7 +130,7 @@ export function readBazaar(extension: unknown): Declared {
 }
 
 /**
- * Reads what x402 version 1 declares: `accepts[0].outputSchema = {input, output}`, and the entry's description and
+ * Reads the declaration of x402 version 1: `accepts[0].outputSchema = {input, output}`, and the entry's description and
  * mimeType.
  */
 export function readEntryDeclaration(entry: unknown): Declared {
@@ -142,16 +142,18 @@ export function readEntryDeclaration(entry: unknown): Declared {
     ...NOTHING_DECLARED,
     method: methodOf(firstMember(input, "method") ?? get(entry, "method")),
     description: text(get(entry, "description"), 2000) ?? null,
-    named: text(get(outputSchema, "class"), 60),
+    className: text(get(outputSchema, "class"), 60),
     example: read.example,
     inputSchema: valueIfKeepable(read.schema),
-    inputIn: read.place,
+    inputIn: read.inputIn,
     outputSchema: readOutputSchema(output ?? (input === undefined ? outputSchema : undefined)),
     mime: text(get(entry, "mimeType"), 120) ?? null,
   };
 }
 
-/** Reads what a listing item declares in its own members: a catalogue's row, or an item of a seller's own file. */
+/**
+ * Reads the declaration in a listing item's own members. The item is a catalogue's row, or from a seller's own file.
+ */
 export function readItemDeclaration(item: unknown): Declared {
   const meta = get(item, "metadata");
   const resource = get(item, "resource");
@@ -161,18 +163,18 @@ export function readItemDeclaration(item: unknown): Declared {
   const example = firstMember(item, "example", "exampleInput") ?? get(meta, "input");
   const method = methodOf(get(item, "method") ?? get(item, "methods", "0"));
   const inBody = method !== null && method !== "GET" && method !== "DELETE";
-  const io = readInput(get(item, "input"));
-  const read = readExample(example, inBody) ?? io.example;
+  const inputOfItem = readInput(get(item, "input"));
+  const read = readExample(example, inBody) ?? inputOfItem.example;
   const output = firstMember(item, "outputSchema", "output_schema", "responseSchema") ?? get(meta, "outputSchema");
   return {
     method,
     tool: text(firstMember(item, "toolName", "tool"), 200) ?? null,
     description:
       text(get(item, "description") ?? get(meta, "description") ?? get(resource, "description"), 2000) ?? null,
-    named: text(get(item, "class") ?? get(meta, "class"), 60),
+    className: text(get(item, "class") ?? get(meta, "class"), 60),
     example: read,
-    inputSchema: valueIfKeepable(schema ?? io.schema),
-    inputIn: io.place ?? (schema === undefined ? null : inBody ? "body" : "query"),
+    inputSchema: valueIfKeepable(schema ?? inputOfItem.schema),
+    inputIn: inputOfItem.inputIn ?? (schema === undefined ? null : inBody ? "body" : "query"),
     outputSchema: readOutputSchema(get(output, "output") ?? output ?? get(item, "output")),
     mime: text(get(item, "mimeType") ?? get(resource, "mimeType"), 120) ?? null,
   };
@@ -195,14 +197,14 @@ function readExample(example: unknown, inBody: boolean): Claims["example"] {
   return inBody ? { body: example } : { query: toQuery(example) };
 }
 
-/** Merges what several sources declare: each part comes from the first source that has it. */
+/** Merges several declarations: each member is from the first declaration that has it. */
 export function mergeDeclared(...sources: Declared[]): Declared {
   const merged = { ...NOTHING_DECLARED };
   for (const source of sources) {
     merged.method ??= source.method;
     merged.tool ??= source.tool;
     merged.description ??= source.description;
-    merged.named ??= source.named;
+    merged.className ??= source.className;
     merged.example ??= source.example;
     merged.inputSchema ??= source.inputSchema;
     merged.inputIn ??= source.inputIn;
@@ -212,12 +214,12 @@ export function mergeDeclared(...sources: Declared[]): Declared {
   return merged;
 }
 
-const TYPES = new Set(["object", "array", "string", "number", "integer", "boolean", "null"]);
+const TYPE_NAMES = new Set(["object", "array", "string", "number", "integer", "boolean", "null"]);
 /**
  * Keywords that constrain a value. A bare `{"type":"object"}`, which libraries write by default, constrains nothing
  * useful.
  */
-const CONSTRAINTS = [
+const CONSTRAINT_KEYWORDS = [
   "properties",
   "items",
   "required",
@@ -230,7 +232,7 @@ const CONSTRAINTS = [
   "prefixItems",
 ];
 
-const isTypeName = (value: unknown): boolean => typeof value === "string" && TYPES.has(value);
+const isTypeName = (value: unknown): boolean => typeof value === "string" && TYPE_NAMES.has(value);
 
 /**
  * Is this a type name or a list of type names? Nested lists are not followed, since a stranger could nest them very
@@ -249,9 +251,16 @@ const isConstraint = (name: string, value: unknown): boolean =>
 function isSchema(value: unknown): boolean {
   if (!isObject(value)) return false;
   if ("type" in value && !isType(value.type)) return false;
-  const says = CONSTRAINTS.some((name) => Object.hasOwn(value, name) && isConstraint(name, value[name]));
-  if (!says) return false;
-  return "type" in value || "properties" in value || "$schema" in value || CONSTRAINTS.slice(5).some((n) => n in value);
+  const hasConstraint = CONSTRAINT_KEYWORDS.some(
+    (name) => Object.hasOwn(value, name) && isConstraint(name, value[name]),
+  );
+  if (!hasConstraint) return false;
+  return (
+    "type" in value ||
+    "properties" in value ||
+    "$schema" in value ||
+    CONSTRAINT_KEYWORDS.slice(5).some((n) => n in value)
+  );
 }
 
 /**

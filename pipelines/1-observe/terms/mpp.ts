@@ -8,12 +8,12 @@ import type { DefectCode } from "../../record/vocabulary.ts";
 import { type ParsedEntry, priceOf } from "./x402.ts";
 
 /**
- * Validity of a payment for a challenge, seconds, as the protocol's stock client signs it. The challenge's `expires`
- * may end it sooner; the rail, which knows the time, takes that into account.
+ * Validity that the protocol's stock client signs for a challenge, seconds. The challenge's `expires` may end the
+ * validity sooner. The rail, which knows the time, takes that into account.
  */
 const STOCK_VALIDITY_S = 300;
 
-const KEPT_PARAMETERS = [
+const CHALLENGE_PARAMETERS = [
   "id",
   "realm",
   "method",
@@ -30,10 +30,10 @@ const KEPT_PARAMETERS = [
  * signs; null when a part is missing that any payment needs. The rail decides which methods it signs, so challenges of
  * all methods are passed to it.
  */
-function payableChallenge(params: ReadonlyMap<string, string>, offer: Offer): PayableEntry | null {
+function toPayableEntry(params: ReadonlyMap<string, string>, offer: Offer): PayableEntry | null {
   const { network, asset, pay_to, amount_atomic, scheme } = offer;
   if (asset === null || pay_to === null || amount_atomic === null || !params.get("realm")) return null;
-  const kept = KEPT_PARAMETERS.flatMap((name) => (params.has(name) ? [[name, params.get(name)!]] : []));
+  const kept = CHALLENGE_PARAMETERS.flatMap((name) => (params.has(name) ? [[name, params.get(name)!]] : []));
   const challenge = Object.fromEntries(kept) as PaymentChallenge;
   return {
     x402Version: null,
@@ -49,11 +49,11 @@ function payableChallenge(params: ReadonlyMap<string, string>, offer: Offer): Pa
   };
 }
 
-/** Is the first entry paid rather than the second? x402 before mpp, then the cheaper one. */
-export function isPaidBefore(one: PayableEntry, other: PayableEntry): boolean {
+/** Is the first entry chosen before the second? x402 is chosen before mpp, then the cheaper entry. */
+export function isPaidBefore(first: PayableEntry, second: PayableEntry): boolean {
   const rank = (entry: PayableEntry): number => (entry.challenge ? 1 : 0);
-  if (rank(one) !== rank(other)) return rank(one) < rank(other);
-  return one.amountAtomic < other.amountAtomic;
+  if (rank(first) !== rank(second)) return rank(first) < rank(second);
+  return first.amountAtomic < second.amountAtomic;
 }
 
 /** Finds the defects of a challenge and of its decoded `request`, which is null when it cannot be read. */
@@ -90,7 +90,13 @@ export function readChallenge(challenge: Challenge): ParsedEntry {
     max_timeout_s: null,
     payable: false,
   };
-  // Each of these defects makes a challenge unpayable, and each also counts in a listing.
+  // Each of these defects makes a challenge unpayable, and counts in a listing too.
   const valid = defects.length === 0;
-  return { offer, valid, payable: valid ? payableChallenge(params, offer) : null, defects, ofTermsOnly: [] };
+  return {
+    offer,
+    isValid: valid,
+    payable: valid ? toPayableEntry(params, offer) : null,
+    defects,
+    defectsOfTermsOnly: [],
+  };
 }

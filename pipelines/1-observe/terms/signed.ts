@@ -4,10 +4,10 @@ import type { BodyOf, Terms } from "../../record/bodies.ts";
 import { get, isObject, type JsonObject, parseBase64Json, text } from "../json.ts";
 
 /**
- * Checks signed offers and receipts (x402 extension `offer-receipt`, version 1): a seller signs what it asks and what
- * it was paid. The results are published beside the grade and change neither grade nor defects. EIP-712 signatures are
- * checked. A JWS is only counted, since its key would have to be fetched from an address that the seller chooses (a
- * DID).
+ * Name of the x402 extension (version 1) with signed offers and receipts: a seller signs the price that it asks and the
+ * payment that it received. The results are published beside the grade and change neither grade nor defects. EIP-712
+ * signatures are checked. A JWS is only counted, since its key would have to be fetched from an address that the seller
+ * chooses (a DID).
  */
 const EXTENSION = "offer-receipt";
 
@@ -18,7 +18,7 @@ type Field = { name: string; type: "uint256" | "string" };
 const textFields = (...names: string[]): Field[] => names.map((name) => ({ name, type: "string" }));
 const uintField = (name: string): Field => ({ name, type: "uint256" });
 
-const KINDS = {
+const PAYLOAD_KINDS = {
   Offer: {
     name: "x402 offer",
     fields: [
@@ -40,15 +40,15 @@ const KINDS = {
 
 /** Recovers the address that signed the payload, in lower case; null when the signature is not valid for this kind. */
 async function recoverSigner(
-  kind: keyof typeof KINDS,
+  kind: keyof typeof PAYLOAD_KINDS,
   payload: JsonObject,
   signature: unknown,
 ): Promise<string | null> {
-  const { name, fields } = KINDS[kind];
-  const isWhole = fields.every(({ name: field, type }) =>
+  const { name, fields } = PAYLOAD_KINDS[kind];
+  const isComplete = fields.every(({ name: field, type }) =>
     type === "string" ? text(payload[field], 4096) !== undefined || payload[field] === "" : isCount(payload[field]),
   );
-  if (!isWhole || !isHex(signature) || signature.length !== 132) return null;
+  if (!isComplete || !isHex(signature) || signature.length !== 132) return null;
   try {
     const signer = await recoverTypedDataAddress({
       // The EIP-712 domain is equal for all chains, since the signed payload names the chain.
@@ -69,18 +69,18 @@ const isSameText = (one: unknown, other: string | null | undefined): boolean =>
   typeof one === "string" && typeof other === "string" && one.toLowerCase() === other.toLowerCase();
 
 /** Does the signed payload name this url, apart from the query? */
-function namesUrl(named: unknown, url: string): boolean {
-  const theirs = typeof named === "string" ? parseUrl(named) : null;
-  if (theirs === null) return false;
+function isForUrl(named: unknown, url: string): boolean {
+  const named_ = typeof named === "string" ? parseUrl(named) : null;
+  if (named_ === null) return false;
   const ours = new URL(url);
-  return theirs.origin === ours.origin && theirs.pathname === ours.pathname;
+  return named_.origin === ours.origin && named_.pathname === ours.pathname;
 }
 
 /**
  * Does an offer of this 402 equal the signed offer? The network may be in the seller's own spelling, as in x402 version
  * 1.
  */
-const isOffered = (payload: JsonObject, offers: Terms["offers"]): boolean =>
+const isInOffers = (payload: JsonObject, offers: Terms["offers"]): boolean =>
   offers.some(
     ({ scheme, network, network_raw, asset, pay_to, amount_atomic }) =>
       payload.scheme === scheme &&
@@ -93,7 +93,7 @@ const isOffered = (payload: JsonObject, offers: Terms["offers"]): boolean =>
 type SignedOffers = NonNullable<BodyOf<"handshake">["signed_offers"]>;
 
 /**
- * Checks the signed offers of a 402; null where there are none. `valid`: the signature covers an offer of this 402 for
+ * Checks the signed offers of a 402; null if there are none. `valid`: the signature covers an offer of this 402 for
  * this url and has not expired. `authorised`: the payee of that offer signed it itself. Never throws for anything that
  * the seller sent.
  * @param now unix seconds
@@ -105,30 +105,30 @@ export async function checkSignedOffers(
 ): Promise<SignedOffers | null> {
   const listed = get(extensions, EXTENSION, "info", "offers");
   if (!Array.isArray(listed) || listed.length === 0) return null;
-  const seen: SignedOffers = { present: Math.min(listed.length, 1_000), unread: 0, valid: 0, authorised: 0 };
+  const counts: SignedOffers = { present: Math.min(listed.length, 1_000), unread: 0, valid: 0, authorised: 0 };
   for (const one of listed.slice(0, MAX_CHECKED)) {
     const payload = get(one, "payload");
     if (get(one, "format") !== "eip712" || !isObject(payload)) {
-      seen.unread++;
+      counts.unread++;
       continue;
     }
     const signer = await recoverSigner("Offer", payload, get(one, "signature"));
     const until = payload.validUntil as number;
-    if (signer === null || !namesUrl(payload.resourceUrl, url) || !isOffered(payload, terms.offers)) continue;
+    if (signer === null || !isForUrl(payload.resourceUrl, url) || !isInOffers(payload, terms.offers)) continue;
     if (until !== 0 && until < now) continue;
-    seen.valid++;
-    if (isSameText(payload.payTo, signer)) seen.authorised++;
+    counts.valid++;
+    if (isSameText(payload.payTo, signer)) counts.authorised++;
   }
-  seen.unread += Math.max(0, seen.present - MAX_CHECKED);
-  return seen;
+  counts.unread += Math.max(0, counts.present - MAX_CHECKED);
+  return counts;
 }
 
 type SignedReceipt = NonNullable<BodyOf<"paid.result">["signed_receipt"]>;
 
 /**
- * Checks the signed receipt of a paid answer (header `PAYMENT-RESPONSE`); null where there is none. `valid`: the
- * signature covers this url, this payer and the network of the payment. `authorised`: the payee signed it. The receipt
- * never proves a settlement; only the chain does.
+ * Checks the signed receipt of a paid answer (header `PAYMENT-RESPONSE`); null if there is none. `valid`: the signature
+ * covers this url, this payer and the network of the payment. `authorised`: the payee signed it. The receipt never
+ * proves a settlement; only the chain does.
  */
 export async function checkSignedReceipt(
   headers: Readonly<Record<string, string>> | undefined,
@@ -142,7 +142,7 @@ export async function checkSignedReceipt(
   const signer = await recoverSigner("Receipt", payload, receipt.signature);
   const valid =
     signer !== null &&
-    namesUrl(payload.resourceUrl, url) &&
+    isForUrl(payload.resourceUrl, url) &&
     isSameText(payload.payer, wallet) &&
     payload.network === quote.network;
   return { read: true, valid, authorised: valid && isSameText(quote.pay_to, signer) };

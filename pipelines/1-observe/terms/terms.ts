@@ -16,48 +16,49 @@ import {
 } from "./declared.ts";
 import { isPaidBefore, readChallenge } from "./mpp.ts";
 import { isTestnet } from "./testnets.ts";
-import { type ParsedEntry, priceOf, readTerms, readX402, type X402 } from "./x402.ts";
+import { type ParsedEntry, priceOf, readTerms, readX402, type X402Terms } from "./x402.ts";
 
 /** Describes defects, each once, in the order in which they were found, with the texts of the record. */
 export const describeDefects = (codes: readonly DefectCode[]): { defect: string; says: string }[] =>
   [...new Set(codes)].map((code) => ({ defect: code, says: DEFECTS[code] }));
 
-type Seen = Terms["defects"];
+type DefectList = Terms["defects"];
 type CodesOf = (entry: ParsedEntry) => readonly DefectCode[];
 
 const allCodes: CodesOf = ({ defects }) => defects;
 
 /**
- * Splits the defects of the entries (the offers of a 402). `whole`: defects of entries on the network of the first
- * payable entry, or without a network; they count as defects of the 402. `asides`: defects of offers on other networks,
- * which concern only those offers.
+ * Splits the defects of the entries (the offers of a 402). `ofTerms`: defects of entries on the network of the first
+ * payable entry, or without a network; they count as defects of the 402. `ofOtherOffers`: defects of offers on other
+ * networks, which concern only those offers.
  */
-function splitDefects(
+function splitDefectsByNetwork(
   entries: readonly ParsedEntry[],
   codesOf: CodesOf = allCodes,
-): { whole: DefectCode[]; asides: Seen } {
-  const main = entries.find((entry) => entry.valid)?.offer.network;
-  const isAside = ({ offer }: ParsedEntry): boolean =>
+): { ofTerms: DefectCode[]; ofOtherOffers: DefectList } {
+  const main = entries.find((entry) => entry.isValid)?.offer.network;
+  const isOnOtherNetwork = ({ offer }: ParsedEntry): boolean =>
     main !== undefined && offer.network !== "" && offer.network !== main;
-  const whole = entries.flatMap((entry) => (isAside(entry) ? [] : codesOf(entry)));
+  const whole = entries.flatMap((entry) => (isOnOtherNetwork(entry) ? [] : codesOf(entry)));
   const numbers = new Map<DefectCode, number[]>();
   for (const [i, entry] of entries.entries()) {
-    for (const code of isAside(entry) ? codesOf(entry) : []) numbers.set(code, [...(numbers.get(code) ?? []), i + 1]);
+    for (const code of isOnOtherNetwork(entry) ? codesOf(entry) : [])
+      numbers.set(code, [...(numbers.get(code) ?? []), i + 1]);
   }
   for (const code of whole) numbers.delete(code);
   const asides = [...numbers].map(([defect, of]) => ({
     defect,
     says: `${DEFECTS[defect]} (said of offer ${of.join(", ")} of ${entries.length} alone)`,
   }));
-  return { whole, asides };
+  return { ofTerms: whole, ofOtherOffers: asides };
 }
 
-const unpayableDefect = (entries: readonly ParsedEntry[]): DefectCode[] =>
-  entries.length > 0 && !entries.some((entry) => entry.valid) ? ["no_payable_entry"] : [];
+const findUnpayableDefect = (entries: readonly ParsedEntry[]): DefectCode[] =>
+  entries.length > 0 && !entries.some((entry) => entry.isValid) ? ["no_payable_entry"] : [];
 
 /**
- * Offers in their order, and for each the form that a rail (our side of a payment network) may sign; null where the
- * offer is incomplete.
+ * Offers in their order, and for each the form that a rail (our side of a payment network) may sign; null if the offer
+ * is incomplete.
  */
 export interface OfferList {
   offers: Offer[];
@@ -65,8 +66,8 @@ export interface OfferList {
 }
 
 /**
- * What a 402 asks. It is plain data, so that it can be read in a thread without a rail; {@link withPayable} then finds the
- * offer that our rail would pay.
+ * The terms of a 402. They are plain data, so that they can be read in a thread without a rail; {@link addPayable} then
+ * finds the offer that our rail would pay.
  */
 export interface AskedTerms extends Pick<OfferList, "payables"> {
   terms: Terms;
@@ -76,7 +77,7 @@ export interface AskedTerms extends Pick<OfferList, "payables"> {
 }
 
 /**
- * What a 402 asks for, with the offer that our rail would pay. `terms` is recorded; the other members are needed for a
+ * The terms of a 402, with the offer that our rail would pay. `terms` is recorded; the other members are needed for a
  * payment.
  */
 export interface ReadTerms {
@@ -96,7 +97,7 @@ export interface ReadTerms {
  * Finds defects in the resource that the terms name. A server behind a TLS proxy may name itself with `http` while host
  * and path are right, which is a separate defect.
  */
-function findResourceDefects(x402: X402, url: string | undefined): DefectCode[] {
+function findResourceDefects(x402: X402Terms, url: string | undefined): DefectCode[] {
   if (!url) return [];
   const named = get(x402.raw?.value, "resource");
   const accepts = get(x402.raw?.value, "accepts");
@@ -113,9 +114,11 @@ function findResourceDefects(x402: X402, url: string | undefined): DefectCode[] 
 export type Networks = string | readonly string[];
 
 /** Are all offers on test networks? A network that our own rail pays on does not count as a test network. */
-function onlyTestnets(entries: ParsedEntry[], own: Networks): boolean {
+function onlyTestnets(entries: ParsedEntry[], ownNetworks: Networks): boolean {
   const networks = entries.flatMap((entry) => (entry.offer.network ? [entry.offer.network] : []));
-  return networks.length > 0 && networks.every(isTestnet) && !networks.some((one) => [own].flat().includes(one));
+  return (
+    networks.length > 0 && networks.every(isTestnet) && !networks.some((one) => [ownNetworks].flat().includes(one))
+  );
 }
 
 const toOfferList = (entries: ParsedEntry[]): OfferList => ({
@@ -135,7 +138,7 @@ export function chooseOffer(
   const marked = [...offers];
   for (const [i, payable] of payables.entries()) {
     if (!payable || !rail.canPay(payable)) continue;
-    // One unit of the rail's asset is a dollar (rails.ts), even if our own table does not have the contract.
+    // One unit of the rail's asset is a dollar (rails.ts), even if our table of assets does not have the contract.
     const decimals = decimalsOf(rail, payable);
     const offer = { ...offers[i]!, payable: true, decimals, price: priceOf(payable.amountAtomic, decimals) };
     marked[i] = offer;
@@ -147,19 +150,19 @@ export function chooseOffer(
 /**
  * Reads the payment terms of a 402: x402 version 1 and 2 in header or body, bare entries, mpp challenges. It never
  * converts amounts; faults are returned as defects.
- * @param own the chains that our rail pays on
+ * @param ownNetworks the chains that our rail pays on
  * @param url the requested url, which is compared with the `resource` of the terms; left out for listings
  * @throws ZodError when the result does not fit the record: our own mistake
  */
-export function readAskedTerms(answer: Answer402, own: Networks, url?: string): AskedTerms {
+export function readAskedTerms(answer: Answer402, ownNetworks: Networks, url?: string): AskedTerms {
   const x402 = readX402(answer);
   const challenge = answer.headers["www-authenticate"] ?? "";
   const mpp = readChallenges(challenge).challenges.map(readChallenge);
   const entries = [...x402.entries, ...mpp].slice(0, MAX_OFFERS);
-  const { whole, asides } = splitDefects(entries);
-  const codes: DefectCode[] = [...x402.defects, ...unpayableDefect(entries), ...whole];
+  const { ofTerms: whole, ofOtherOffers: asides } = splitDefectsByNetwork(entries);
+  const codes: DefectCode[] = [...x402.defects, ...findUnpayableDefect(entries), ...whole];
   if (x402.raw === null && mpp.length === 0 && !codes.includes("malformed_terms")) codes.push("no_terms");
-  if (onlyTestnets(entries, own)) codes.push("testnet_only");
+  if (onlyTestnets(entries, ownNetworks)) codes.push("testnet_only");
   codes.push(...findResourceDefects(x402, url));
   const value = x402.raw?.value;
   const first = get(value, "accepts", "0") ?? (looksLikeEntry(value) ? value : undefined);
@@ -183,7 +186,7 @@ export function readAskedTerms(answer: Answer402, own: Networks, url?: string): 
       schema_sha256: declared.outputSchema === undefined ? null : hashOf(declared.outputSchema),
     }),
     payables,
-    readable: entries.some((entry) => entry.valid),
+    readable: entries.some((entry) => entry.isValid),
     context: { resource: get(value, "resource"), extensions: get(value, "extensions") },
     declared,
   };
@@ -206,7 +209,7 @@ export const createUnreadable = ({ headers, body }: Answer402): AskedTerms => ({
 });
 
 /** Adds the offer that our rail would pay. */
-export function withPayable(
+export function addPayable(
   { terms, payables, ...read }: AskedTerms,
   rail: Pick<RailCapabilities, "canPay" | "decimalsOf">,
 ): ReadTerms {
@@ -221,36 +224,38 @@ export function withPayable(
 }
 
 /** An offer with one of these defects cannot be paid by any client. */
-const MAKES_UNPAYABLE: readonly DefectCode[] = ["bad_amount", "bad_pay_to", "bad_entry", "bad_asset"];
+const UNPAYABLE_DEFECTS: readonly DefectCode[] = ["bad_amount", "bad_pay_to", "bad_entry", "bad_asset"];
 
 /** The offers of a listing and their defects. */
 export interface ListedOffers extends OfferList {
   /** All defects as in a 402, including those for members that an entry leaves out. */
-  defects: Seen;
+  defects: DefectList;
   /**
-   * Only the defects in members that the listing has. They apply to a catalogue's row, which may have no place for the
-   * other members.
+   * Only the defects in members that the listing has. They apply to a catalogue's row, since a catalogue may have no
+   * place for the other members.
    */
-  stated: Seen;
+  ownDefects: DefectList;
   /** Does the listing have the form of a 402's terms, with a version? Only then are missing members defects. */
   isTerms: boolean;
 }
 
 /** Reads the offers of a listing, entry by entry. Defects that only a live 402 can have are left out. */
-export function readListedOffers(item: unknown, own: Networks): ListedOffers {
+export function readListedOffers(item: unknown, ownNetworks: Networks): ListedOffers {
   const { entries, isVersionStated } = readTerms({ value: item, raw: "", from: "body" });
-  const statedIn: CodesOf = ({ defects, ofTermsOnly }) => defects.filter((code) => !ofTermsOnly.includes(code));
-  const isDead = (entry: ParsedEntry): boolean => statedIn(entry).some((code) => MAKES_UNPAYABLE.includes(code));
-  const defectsBy = (codesOf: CodesOf, unpaid: DefectCode[]): Seen => {
-    const { whole, asides } = splitDefects(entries, codesOf);
+  const codesOfListing: CodesOf = ({ defects, defectsOfTermsOnly: ofTermsOnly }) =>
+    defects.filter((code) => !ofTermsOnly.includes(code));
+  const isUnpayable = (entry: ParsedEntry): boolean =>
+    codesOfListing(entry).some((code) => UNPAYABLE_DEFECTS.includes(code));
+  const describeDefectsBy = (codesOf: CodesOf, unpaid: DefectCode[]): DefectList => {
+    const { ofTerms: whole, ofOtherOffers: asides } = splitDefectsByNetwork(entries, codesOf);
     whole.push(...unpaid);
-    if (onlyTestnets(entries, own)) whole.push("testnet_only");
+    if (onlyTestnets(entries, ownNetworks)) whole.push("testnet_only");
     return [...describeDefects(whole), ...asides];
   };
   return {
     ...toOfferList(entries),
-    defects: defectsBy(allCodes, unpayableDefect(entries)),
-    stated: defectsBy(statedIn, entries.every(isDead) ? unpayableDefect(entries) : []),
+    defects: describeDefectsBy(allCodes, findUnpayableDefect(entries)),
+    ownDefects: describeDefectsBy(codesOfListing, entries.every(isUnpayable) ? findUnpayableDefect(entries) : []),
     isTerms: isVersionStated,
   };
 }

@@ -4,6 +4,7 @@ import { get, isObject, text } from "../../record/json.ts";
 import { atomicToMicro, formatMoney } from "../../record/money.ts";
 import {
   type Answer402,
+  determineVersion,
   entriesOf,
   type FoundTerms,
   findTerms,
@@ -11,7 +12,6 @@ import {
   type Members,
   readMembers,
   type Version,
-  versionOf,
 } from "../../record/terms/entries.ts";
 import {
   decimalsOf,
@@ -29,7 +29,7 @@ import type { DefectCode } from "../../record/vocabulary.ts";
 export interface ParsedEntry {
   offer: Offer;
   /** Is the entry complete enough that some client could pay it: scheme, network, amount, payout address? */
-  valid: boolean;
+  isValid: boolean;
   /** The form that a rail signs; null when the entry is not valid. */
   payable: PayableEntry | null;
   defects: DefectCode[];
@@ -38,11 +38,14 @@ export interface ParsedEntry {
    * spellings of a valid value. A catalogue's row may have no place for these members, and the catalogue chooses its
    * spelling.
    */
-  ofTermsOnly: DefectCode[];
+  defectsOfTermsOnly: DefectCode[];
 }
 
-/** Is this member left out? null and an empty text count too, since catalogues and hand-written documents use them. */
-const isLeftOut = (entry: unknown, name: string): boolean => {
+/**
+ * Is this member missing? null and an empty text count as missing, since catalogues and hand-written documents use
+ * them.
+ */
+const isMissing = (entry: unknown, name: string): boolean => {
   const value = get(entry, name);
   return value === undefined || value === null || value === "";
 };
@@ -52,7 +55,7 @@ const isLeftOut = (entry: unknown, name: string): boolean => {
  * 1781582577).
  */
 const MAX_TIMEOUT_S = 86_400;
-/** The time for a payment, seconds, where an entry has no usable value. */
+/** The time for a payment if an entry has no usable value, seconds. */
 const DEFAULT_TIMEOUT_S = 60;
 
 function findNetworkDefects(network: Network, version: 1 | 2): DefectCode[] {
@@ -73,23 +76,23 @@ function findAssetDefects({ asset, form, isCaip19 }: Members["asset"], network: 
 }
 
 /** Transfer methods of `exact` on EVM chains whose payer signs a domain other than the token's. */
-const OWN_DOMAIN: readonly unknown[] = ["permit2", "erc7710"];
+const METHODS_WITH_OWN_DOMAIN: readonly unknown[] = ["permit2", "erc7710"];
 
-/** Finds what a client needs from `extra` to build a payment of scheme `exact` and what is missing there. */
+/** Finds members that are missing in `extra` and that a client needs to build a payment of scheme `exact`. */
 function findExtraDefects(network: string, extra: unknown): DefectCode[] {
   if (network.startsWith("solana:")) {
     const feePayer = text(get(extra, "feePayer"), 99);
     return feePayer !== undefined && looksLikeAddress(network, feePayer) ? [] : ["missing_fee_payer"];
   }
-  if (!network.startsWith("eip155:") || OWN_DOMAIN.includes(get(extra, "assetTransferMethod"))) return [];
+  if (!network.startsWith("eip155:") || METHODS_WITH_OWN_DOMAIN.includes(get(extra, "assetTransferMethod"))) return [];
   return text(get(extra, "name"), 99) && text(get(extra, "version"), 99) ? [] : ["missing_domain"];
 }
 
-/** Is this number of seconds allowed for a payment? */
+/** May a payment have this many seconds? */
 const isUsableTimeout = (seconds: number | null): seconds is number =>
   seconds !== null && seconds >= 1 && seconds <= MAX_TIMEOUT_S;
 
-const BROKEN_OFFER: Offer = {
+const EMPTY_OFFER: Offer = {
   scheme: "",
   network: "",
   network_raw: "",
@@ -102,7 +105,7 @@ const BROKEN_OFFER: Offer = {
   payable: false,
 };
 
-/** Converts an amount to money; null where the decimals of its asset are not known. */
+/** Converts an amount to money; null if the decimals of its asset are not known. */
 export function priceOf(atomic: bigint | null, decimals: number | null): string | null {
   if (atomic === null || decimals === null) return null;
   const micro = atomicToMicro(atomic, decimals);
@@ -110,24 +113,24 @@ export function priceOf(atomic: bigint | null, decimals: number | null): string 
 }
 
 /**
- * Reads one x402 entry, version 1 or 2. Never throws. `payable` is the form that a rail signs; whether it signs is
- * decided later.
+ * Reads one x402 entry, version 1 or 2. Never throws. `payable` is the form that a rail signs. Whether our rail can
+ * sign it is decided later.
  */
 function readEntry(entry: unknown, { form: version, isKnown }: Version): ParsedEntry {
   if (!isObject(entry))
-    return { offer: BROKEN_OFFER, valid: false, payable: null, defects: ["bad_entry"], ofTermsOnly: [] };
-  const { scheme, network, amount, asset: written, payTo, timeout_s } = readMembers(entry, version);
-  const { asset, form } = written;
+    return { offer: EMPTY_OFFER, isValid: false, payable: null, defects: ["bad_entry"], defectsOfTermsOnly: [] };
+  const { scheme, network, amount, asset: assetMember, payTo, timeout_s } = readMembers(entry, version);
+  const { asset, form } = assetMember;
   const id = network?.id ?? "";
   const payToOk = payTo !== null && looksLikeAddress(id, payTo);
   const extra = get(entry, "extra");
-  const defects: DefectCode[] = [...findAmountDefects(amount), ...findAssetDefects(written, id)];
+  const defects: DefectCode[] = [...findAmountDefects(amount), ...findAssetDefects(assetMember, id)];
   if (!isUsableTimeout(timeout_s)) defects.push("bad_timeout");
   if (!scheme || !network) defects.push("bad_entry");
   if (network) defects.push(...findNetworkDefects(network, version));
   if (!payToOk) defects.push("bad_pay_to");
-  const lacking = scheme === "exact" ? findExtraDefects(id, extra) : [];
-  defects.push(...lacking);
+  const extraDefects = scheme === "exact" ? findExtraDefects(id, extra) : [];
+  defects.push(...extraDefects);
   const decimals = decimalsOf(id, asset);
   const offer: Offer = {
     scheme: scheme ?? "",
@@ -141,7 +144,7 @@ function readEntry(entry: unknown, { form: version, isKnown }: Version): ParsedE
     max_timeout_s: timeout_s,
     payable: false,
   };
-  const isBuildable = !lacking.includes("missing_fee_payer");
+  const isBuildable = !extraDefects.includes("missing_fee_payer");
   const valid = Boolean(
     isKnown && scheme && network && payToOk && amount.atomic !== null && isPayableIn(form) && isBuildable,
   );
@@ -159,10 +162,16 @@ function readEntry(entry: unknown, { form: version, isKnown }: Version): ParsedE
           raw: entry,
         }
       : null;
-  const meant: DefectCode[] = isPayableIn(form) && form !== "contract" ? ["bad_asset"] : [];
-  const named: DefectCode[] = network?.isText ? ["bad_network", "network_form"] : [];
-  const ofTermsOnly = new Set([...absenceDefects(entry), ...meant, ...named]);
-  return { offer, valid, payable, defects, ofTermsOnly: defects.filter((code) => ofTermsOnly.has(code)) };
+  const assetOnlyOfTerms: DefectCode[] = isPayableIn(form) && form !== "contract" ? ["bad_asset"] : [];
+  const networkOnlyOfTerms: DefectCode[] = network?.isText ? ["bad_network", "network_form"] : [];
+  const ofTermsOnly = new Set([...findAbsenceDefects(entry), ...assetOnlyOfTerms, ...networkOnlyOfTerms]);
+  return {
+    offer,
+    isValid: valid,
+    payable,
+    defects,
+    defectsOfTermsOnly: defects.filter((code) => ofTermsOnly.has(code)),
+  };
 }
 
 /** Defects that follow from missing members, each with these members. */
@@ -174,44 +183,44 @@ const ABSENCE_DEFECTS: readonly (readonly [DefectCode, readonly string[]])[] = [
 ];
 
 /**
- * Finds the defects of an entry that come from missing members. Half of an EIP-712 domain counts as missing; an entry
+ * Finds the defects that follow from an entry's missing members. Half of an EIP-712 domain counts as missing. An entry
  * without scheme or network is a bad entry.
  */
-function absenceDefects(entry: unknown): DefectCode[] {
-  const absent = ABSENCE_DEFECTS.filter(([, names]) => names.every((name) => isLeftOut(entry, name)));
-  const nameless: DefectCode[] = isLeftOut(entry, "scheme") || isLeftOut(entry, "network") ? ["bad_entry"] : [];
+function findAbsenceDefects(entry: unknown): DefectCode[] {
+  const absent = ABSENCE_DEFECTS.filter(([, names]) => names.every((name) => isMissing(entry, name)));
+  const nameless: DefectCode[] = isMissing(entry, "scheme") || isMissing(entry, "network") ? ["bad_entry"] : [];
   return [...absent.map(([code]) => code), ...nameless, "missing_domain", "missing_fee_payer"];
 }
 
-export interface X402 {
+export interface X402Terms {
   version: number | null;
   entries: ParsedEntry[];
   raw: FoundTerms | null;
-  /** Do the terms name their version? */
+  /** True if the terms name their version. */
   isVersionStated: boolean;
   defects: DefectCode[];
 }
 
-export function readTerms(envelope: FoundTerms): X402 {
-  const accepts = get(envelope.value, "accepts");
-  const list = entriesOf(envelope.value);
-  const version = versionOf(envelope.value, list[0], envelope.from);
+export function readTerms(found: FoundTerms): X402Terms {
+  const accepts = get(found.value, "accepts");
+  const list = entriesOf(found.value);
+  const version = determineVersion(found.value, list[0], found.from);
   const defects: DefectCode[] = version.isStated ? [] : ["bad_version"];
   if (accepts !== undefined && !Array.isArray(accepts)) defects.push("malformed_terms");
   if (list.length === 0) defects.push("no_terms");
-  if (version.number === 2 && envelope.from === "body" && list.length > 0) defects.push("terms_in_body");
+  if (version.number === 2 && found.from === "body" && list.length > 0) defects.push("terms_in_body");
   const entries = list.slice(0, MAX_OFFERS).map((entry) => readEntry(entry, version));
-  return { version: version.number, entries, raw: envelope, isVersionStated: version.isStated, defects };
+  return { version: version.number, entries, raw: found, isVersionStated: version.isStated, defects };
 }
 
 /**
  * Reads the terms of a 402: those in the header, or those in the body when the header has no offer that a client could
  * pay.
  */
-export function readX402(answer: Answer402): X402 {
+export function readX402(answer: Answer402): X402Terms {
   const { found, malformed } = findTerms(answer);
   const read = found.map(readTerms);
-  const best = read.find((one) => one.entries.some((entry) => entry.valid)) ?? read[0];
+  const best = read.find((one) => one.entries.some((entry) => entry.isValid)) ?? read[0];
   const defects: DefectCode[] = malformed ? ["malformed_terms"] : [];
   if (!best) return { version: 1, entries: [], raw: null, isVersionStated: false, defects };
   return { ...best, defects: [...defects, ...best.defects] };

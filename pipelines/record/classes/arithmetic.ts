@@ -27,5 +27,5 @@ export const arithmetic: Checker = {
       score: (value, truth) => (isNumber(value) && value === truth ? 1 : 0),
     },
   },
-  unasked: (parsed) => (isNumber((parsed as { sum?: unknown } | null | undefined)?.sum) ? 1 : 0),
+  scoreOther: (parsed) => (isNumber((parsed as { sum?: unknown } | null | undefined)?.sum) ? 1 : 0),
 };

@@ -1,13 +1,13 @@
-import { boundedText, type Checker, RandomDraws, scoreOf, toNumber } from "./checker.ts";
+import { booleanScore, boundedText, type Checker, RandomDraws, toNumber } from "./checker.ts";
 
 const DAYS = ["sunday", "monday", "tuesday", "wednesday", "thursday", "friday", "saturday"];
 const DAY_S = 86_400;
 /**
- * First date of questions, unix seconds. All dates lie in the {@link DAYS_LONG} days after it, which are past: later
- * laws cannot change their offsets.
+ * First date of questions, unix seconds. All dates are in the {@link DATE_RANGE_DAYS} days after it, which are past:
+ * later laws cannot change their offsets.
  */
-const FROM_S = Date.UTC(2012, 0, 1) / 1000;
-const DAYS_LONG = 4_000;
+const FIRST_DATE_S = Date.UTC(2012, 0, 1) / 1000;
+const DATE_RANGE_DAYS = 4_000;
 
 /**
  * Time zones of many kinds: east and west, north and south, with half and quarter hours, with and without summer time.
@@ -33,7 +33,7 @@ const ZONES = [
   "Pacific/Honolulu",
 ] as const;
 
-/** Minutes by which a zone's clocks are ahead of UTC at a moment, from Node's copy of the tz database. */
+/** Returns the minutes by which a zone's clocks are ahead of UTC at a moment, from Node's copy of the tz database. */
 export function offsetMinutes(zone: string, at: Date): number {
   const offsetName = new Intl.DateTimeFormat("en-US", { timeZone: zone, timeZoneName: "longOffset" })
     .formatToParts(at)
@@ -52,7 +52,8 @@ function parseOffsetMinutes(value: unknown): number | undefined {
 }
 
 /**
- * Number of a weekday (0 is Sunday) by its English name or the first three letters of the name; -1 for any other value.
+ * Returns the number of a weekday (0 is Sunday) by its English name or the first three letters of the name; -1 for any
+ * other value.
  */
 const weekdayNumber = (value: unknown): number => {
   const text = boundedText(value, 20)?.toLowerCase() ?? "";
@@ -67,7 +68,7 @@ export const calendarFacts: Checker = {
       asks: ["date"],
       answer: "/weekday",
       draw(seed) {
-        const at = new Date((FROM_S + new RandomDraws(seed).below(DAYS_LONG) * DAY_S) * 1000);
+        const at = new Date((FIRST_DATE_S + new RandomDraws(seed).below(DATE_RANGE_DAYS) * DAY_S) * 1000);
         return { fields: { date: at.toISOString().slice(0, 10) }, truth: DAYS[at.getUTCDay()] };
       },
       solve({ date }) {
@@ -76,8 +77,8 @@ export const calendarFacts: Checker = {
         const isUsual = /^(?:19|20|21)\d\d-\d\d-\d\d$/.test(String(date)) && !Number.isNaN(at.getTime());
         return isUsual && at.toISOString().startsWith(String(date)) ? DAYS[at.getUTCDay()] : null;
       },
-      delivery: (value) => scoreOf(Boolean(boundedText(value, 20))),
-      score: (value, truth) => scoreOf(weekdayNumber(value) === DAYS.indexOf(String(truth))),
+      delivery: (value) => booleanScore(Boolean(boundedText(value, 20))),
+      score: (value, truth) => booleanScore(weekdayNumber(value) === DAYS.indexOf(String(truth))),
     },
     utc_offset: {
       asks: ["zone", "at"],
@@ -86,7 +87,7 @@ export const calendarFacts: Checker = {
         const draws = new RandomDraws(seed);
         const zone = draws.pick(ZONES);
         // At noon UTC no zone changes its clocks.
-        const at = new Date((FROM_S + draws.below(DAYS_LONG) * DAY_S + DAY_S / 2) * 1000);
+        const at = new Date((FIRST_DATE_S + draws.below(DATE_RANGE_DAYS) * DAY_S + DAY_S / 2) * 1000);
         const fields = { zone, at: `${at.toISOString().slice(0, 19)}Z` };
         return { fields, truth: offsetMinutes(zone, at) };
       },
@@ -94,11 +95,11 @@ export const calendarFacts: Checker = {
         const moment = new Date(String(at));
         const isMoment = /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ$/.test(String(at)) && !Number.isNaN(moment.getTime());
         const known = (ZONES as readonly string[]).includes(String(zone)) && isMoment;
-        const since_s = moment.getTime() / 1000 - FROM_S;
-        return known && since_s >= 0 && since_s <= DAYS_LONG * DAY_S ? offsetMinutes(String(zone), moment) : null;
+        const since_s = moment.getTime() / 1000 - FIRST_DATE_S;
+        return known && since_s >= 0 && since_s <= DATE_RANGE_DAYS * DAY_S ? offsetMinutes(String(zone), moment) : null;
       },
-      delivery: (value) => scoreOf(parseOffsetMinutes(value) !== undefined),
-      score: (value, truth) => scoreOf(parseOffsetMinutes(value) === truth),
+      delivery: (value) => booleanScore(parseOffsetMinutes(value) !== undefined),
+      score: (value, truth) => booleanScore(parseOffsetMinutes(value) === truth),
     },
   },
 };

@@ -1,9 +1,9 @@
 import {
+  booleanScore,
   boundedText,
   type Checker,
   type Question,
   type Sources,
-  scoreOf,
   toNumber,
   toWholeNumber,
   type Variant,
@@ -47,13 +47,14 @@ export const chainData: Checker = {
   variants: {
     block_hash: {
       ...blockVariant("hash", ({ hash }) => hash),
-      delivery: (value) => scoreOf(/^0x[0-9a-f]{64}$/.test(lowerCaseText(value))),
-      score: (value, truth) => scoreOf(lowerCaseText(value) === lowerCaseText(truth) && lowerCaseText(truth) !== ""),
+      delivery: (value) => booleanScore(/^0x[0-9a-f]{64}$/.test(lowerCaseText(value))),
+      score: (value, truth) =>
+        booleanScore(lowerCaseText(value) === lowerCaseText(truth) && lowerCaseText(truth) !== ""),
     },
     block_time: {
       ...blockVariant("timestamp", ({ time }) => time),
-      delivery: (value) => scoreOf(toUnixSeconds(value) !== undefined),
-      score: (value, truth) => scoreOf(toUnixSeconds(value) === truth),
+      delivery: (value) => booleanScore(toUnixSeconds(value) !== undefined),
+      score: (value, truth) => booleanScore(toUnixSeconds(value) === truth),
     },
   },
 };

@@ -11,14 +11,15 @@ export interface Checker {
    */
   variants: Readonly<Record<string, Variant>>;
   /**
-   * May we assign this class to an endpoint that names no class, from its declared schema? Only set where no other kind
-   * of API has a similar schema.
+   * May we assign this class to an endpoint that names no class, from its declared schema? Set only if no other kind of
+   * API has a similar schema.
    */
   bySchema?: true;
   /**
-   * Scores the delivery (0 to 1) of an answer to an input that is no question of ours. Absent: every answer scores 1.
+   * Scores the delivery (0 to 1) of an answer to an input that is no question of ours. If absent, every answer scores
+   * 1.
    */
-  unasked?(parsed: unknown): number;
+  scoreOther?(parsed: unknown): number;
 }
 
 /** One kind of question. */
@@ -29,7 +30,7 @@ export interface Variant {
    */
   asks: readonly string[];
   /**
-   * Further fields that the seller's example must have. The question is asked only where the example's values of these
+   * Further fields that the seller's example must have. The question is used only if the example's values of these
    * fields equal the question's.
    */
   fixed?: readonly string[];
@@ -39,13 +40,13 @@ export interface Variant {
    */
   answer: string | null;
   /**
-   * Makes a fresh question from 32 random bytes; null where none can be made now, for example because a source is
-   * missing. Never throws.
+   * Makes a new question from 32 random bytes; null if none can be made now, for example because a source is missing.
+   * Never throws.
    */
   draw(seed: Uint8Array, sources: Sources): Question | null | Promise<Question | null>;
   /**
    * Finds the truth, in the form that {@link score} takes, for a question that somebody else asks with these fields;
-   * null where the fields do not determine it, or sellers may read them differently.
+   * null if the fields do not determine the truth, or sellers may read them differently.
    * @throws the error of a source that cannot be read now
    */
   solve(asked: Fields, sources: TruthSources): unknown;
@@ -67,8 +68,8 @@ export interface Question {
 }
 
 /**
- * Our sources for truths that cannot be computed. They are read when a question is made. An absent member: there is no
- * such source.
+ * Our sources for truths that cannot be computed. They are read when a question is made. A member is absent if there is
+ * no such source.
  */
 export interface Sources {
   /** Makes a page on our own site that nobody has seen, with facts on it. */
@@ -77,7 +78,7 @@ export interface Sources {
   block?: (seed: Uint8Array) => Promise<{ network: string; number: number; hash: string; time: number } | null>;
   /** Draws a row from our copy of a company register; null where there is none. */
   company?: (seed: Uint8Array) => Promise<{ lei: string; name: string } | null>;
-  /** Draws one of the rows that the operator supplied for this endpoint; null where its mapping names none. */
+  /** Draws one of the rows that the operator supplied for this endpoint; null if its mapping names none. */
   row?: (seed: Uint8Array) => KnownRow | null;
   /**
    * Reads the price of one unit of `base` in `quote` from a reference source; null where the source does not answer.
@@ -85,16 +86,20 @@ export interface Sources {
   price?: (base: string, quote: string) => Promise<number | null>;
 }
 
-/** Our sources for the truths of questions that somebody else asks. An absent member: there is no such source. */
+/** Our sources for the truths of questions that somebody else asks. A member is absent if there is no such source. */
 export interface TruthSources {
-  /** The facts on our own page at this address; null where the address is no page of ours, or a page of another day. */
+  /**
+   * Returns the facts on our own page at this address; null if the address is no page of ours, or a page of another
+   * day.
+   */
   page?: (url: string) => readonly string[] | null;
-  /** Reads a block of the chain by its number; null where the block is not final yet, or nodes no longer keep it. */
+  /** Reads a block of the chain by its number; null if the block is not final yet, or nodes no longer have it. */
   block?: (number: number) => Promise<{ network: string; number: number; hash: string; time: number } | null>;
-  /** Legal name of a company from our copy of the register; null where the register does not have it. */
+  /** Returns the legal name of a company from our copy of the register; null if the register does not have it. */
   company?: (lei: string) => Promise<string | null>;
   /**
-   * The row that the operator supplied for this endpoint and these fields; null where there is none, or more than one.
+   * Returns the row that the operator supplied for this endpoint and these fields; null if there is none, or more than
+   * one.
    */
   row?: (asked: Fields) => KnownRow | null;
   /** As in {@link Sources}. */
@@ -121,7 +126,7 @@ export interface Example {
 /** A question with its known answer. It is plain JSON data, since another thread scores the endpoint's answer. */
 export interface KnownAnswer {
   input: Example;
-  /** The truth that the class's checker scores answers against. */
+  /** The truth with which the class's checker compares answers. */
   truth: unknown;
   class: string;
   variant: string;
@@ -137,7 +142,7 @@ export class RandomDraws {
   #at = 0;
   constructor(private readonly bytes: Uint8Array) {}
 
-  /** A whole number from 0 to `below` - 1. `below` is at most 65,536. */
+  /** Draws a whole number from 0 to `below` - 1. `below` is at most 65,536. */
   below(below: number): number {
     const high = this.bytes[this.#at++ % this.bytes.length]!;
     const low = this.bytes[this.#at++ % this.bytes.length]!;
@@ -148,14 +153,15 @@ export class RandomDraws {
     return from[this.below(from.length)]!;
   }
 
-  /** A word of `length` letters and digits, without characters that are easily misread. */
+  /** Draws a word of `length` letters and digits, without characters that are easily misread. */
   word(length: number): string {
     return Array.from({ length }, () => "abcdefghjkmnpqrstuvwxyz23456789"[this.below(31)]).join("");
   }
 }
 
 /**
- * A text without the white space around it; undefined for a value that is no text, or longer than `most` characters.
+ * Returns a text without the white space around it; undefined for a value that is no text, or longer than `most`
+ * characters.
  */
 export const boundedText = (value: unknown, most = 10_000): string | undefined =>
   typeof value === "string" && value.length <= most ? value.trim() : undefined;
@@ -178,4 +184,4 @@ export function toNumber(value: unknown): number | undefined {
 export const toWholeNumber = (value: unknown): number | null =>
   /^(?:0|-?[1-9]\d{0,14})$/.test(String(value)) ? Number(value) : null;
 
-export const scoreOf = (is: boolean): number => (is ? 1 : 0);
+export const booleanScore = (is: boolean): number => (is ? 1 : 0);

@@ -1,4 +1,4 @@
-import { boundedText, type Checker, lettersAndDigits, scoreOf } from "./checker.ts";
+import { booleanScore, boundedText, type Checker, lettersAndDigits } from "./checker.ts";
 
 /** The legal name of a company by its LEI (ISO 17442), from our copy of the open register. */
 export const companyName: Checker = {
@@ -14,10 +14,10 @@ export const companyName: Checker = {
       async solve({ lei }, { company }) {
         return /^[0-9A-Z]{18}\d\d$/.test(String(lei)) ? ((await company?.(String(lei))) ?? null) : null;
       },
-      delivery: (value) => scoreOf(Boolean(boundedText(value, 1_000))),
+      delivery: (value) => booleanScore(Boolean(boundedText(value, 1_000))),
       score(value, truth) {
         const answer = lettersAndDigits(boundedText(value, 1_000) ?? "");
-        return scoreOf(answer !== "" && answer === lettersAndDigits(String(truth)));
+        return booleanScore(answer !== "" && answer === lettersAndDigits(String(truth)));
       },
     },
   },

@@ -1,11 +1,11 @@
 import { createHash } from "node:crypto";
-import { boundedText, type Checker, RandomDraws, scoreOf, type Variant } from "./checker.ts";
+import { booleanScore, boundedText, type Checker, RandomDraws, type Variant } from "./checker.ts";
 
 /** Characters that the encodings treat differently. Without them a wrong encoding could give the right text. */
 const AMBIGUOUS_SIGNS = [" & ", " = ", " / ", " + ", " ü ", " ß ", " 東 ", ' "q" '];
 
 /** Draws a text of about twenty characters. */
-function drawnText(seed: Uint8Array): string {
+function drawText(seed: Uint8Array): string {
   const draws = new RandomDraws(seed);
   const parts = [
     draws.word(5),
@@ -24,8 +24,8 @@ function drawnText(seed: Uint8Array): string {
 const MAX_TEXT_CHARS = 2_000;
 
 /**
- * `caseless`: upper and lower case are equal in this encoding. `unclear`: a text with a match has several accepted
- * encodings.
+ * Encodings by name. `caseless`: upper and lower case are equal in this encoding. `unclear` matches texts that have
+ * several accepted encodings.
  */
 const ENCODINGS: Readonly<Record<string, { encode(text: string): string; caseless?: true; unclear?: RegExp }>> = {
   base64: { encode: (text) => Buffer.from(text).toString("base64") },
@@ -48,17 +48,17 @@ const encodingVariant = (name: string): Variant => {
     asks: ["text"],
     answer: `/${name}`,
     draw(seed) {
-      const text = drawnText(seed);
+      const text = drawText(seed);
       return { fields: { text }, truth: encode(text) };
     },
     solve({ text }) {
-      const isClear =
+      const isEncodable =
         typeof text === "string" && text !== "" && text.length <= MAX_TEXT_CHARS && !/\p{Surrogate}/u.test(text);
-      return isClear && !unclear?.test(text) ? encode(text) : null;
+      return isEncodable && !unclear?.test(text) ? encode(text) : null;
     },
-    delivery: (value) => scoreOf(Boolean(boundedText(value))),
+    delivery: (value) => booleanScore(Boolean(boundedText(value))),
     score: (value, truth) =>
-      scoreOf(typeof truth === "string" && comparable(boundedText(value) ?? "") === comparable(truth)),
+      booleanScore(typeof truth === "string" && comparable(boundedText(value) ?? "") === comparable(truth)),
   };
 };
 

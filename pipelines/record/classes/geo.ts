@@ -1,4 +1,4 @@
-import { boundedText, type Checker, type Fields, RandomDraws, scoreOf, type Variant } from "./checker.ts";
+import { booleanScore, boundedText, type Checker, type Fields, RandomDraws, type Variant } from "./checker.ts";
 
 /**
  * Countries with their ISO 3166-1 codes, capital, and currency code (ISO 4217). Only countries with one capital and
@@ -110,7 +110,7 @@ const FACTS: Readonly<Record<string, Fact>> = {
   },
 };
 
-const factVariant = ({ asks, answer, questionValue, truths }: Fact): Variant => ({
+const createFactVariant = ({ asks, answer, questionValue, truths }: Fact): Variant => ({
   asks: [asks],
   answer: `/${answer}`,
   draw(seed) {
@@ -125,15 +125,17 @@ const factVariant = ({ asks, answer, questionValue, truths }: Fact): Variant => 
     const known = country ? truths(country) : [];
     return known.length > 0 && known.every((truth) => truth !== "") ? known : null;
   },
-  delivery: (value) => scoreOf(Boolean(boundedText(value, 200))),
+  delivery: (value) => booleanScore(Boolean(boundedText(value, 200))),
   score(value, truth) {
     const answer = asciiLetters(boundedText(value, 200) ?? "");
-    return scoreOf(answer !== "" && Array.isArray(truth) && truth.some((one) => asciiLetters(String(one)) === answer));
+    return booleanScore(
+      answer !== "" && Array.isArray(truth) && truth.some((one) => asciiLetters(String(one)) === answer),
+    );
   },
 });
 
 /** Facts of countries that do not change: capitals, codes of countries and of their currencies. */
 export const geoFacts: Checker = {
   name: "geo-facts",
-  variants: Object.fromEntries(Object.entries(FACTS).map(([name, fact]) => [name, factVariant(fact)])),
+  variants: Object.fromEntries(Object.entries(FACTS).map(([name, fact]) => [name, createFactVariant(fact)])),
 };

@@ -1,7 +1,7 @@
-import { boundedText, type Checker, lettersAndDigits, scoreOf, toNumber } from "./checker.ts";
+import { booleanScore, boundedText, type Checker, lettersAndDigits, toNumber } from "./checker.ts";
 
 /** Relative tolerance for floating point, so that 1.1 counts as within 0.1 of 1. */
-const ROUNDING = 1e-9;
+const RELATIVE_TOLERANCE = 1e-9;
 
 /**
  * Facts that an operator supplies as rows: the weather of a past day, an entry of a register or a catalogue. The
@@ -12,7 +12,7 @@ export const knownRows: Checker = {
   name: "known-rows",
   variants: {
     row: {
-      // No fixed fields: the rows of the operator name their own.
+      // There are no fixed fields, since the operator's rows name their own.
       asks: [],
       answer: "/answer",
       draw(seed, { row }) {
@@ -23,20 +23,21 @@ export const knownRows: Checker = {
         const one = row?.(asked) ?? null;
         return one && [one.answer, one.within];
       },
-      delivery: (value) => scoreOf(toNumber(value) !== undefined || Boolean(boundedText(value, 1_000))),
+      delivery: (value) => booleanScore(toNumber(value) !== undefined || Boolean(boundedText(value, 1_000))),
       score(value, truth) {
         const [answer, within] = Array.isArray(truth) ? (truth as unknown[]) : [];
         if (typeof answer === "number" && typeof within === "number") {
           const given = toNumber(value);
-          return scoreOf(
-            given !== undefined && Math.abs(given - answer) <= within + ROUNDING * Math.max(1, Math.abs(answer)),
+          return booleanScore(
+            given !== undefined &&
+              Math.abs(given - answer) <= within + RELATIVE_TOLERANCE * Math.max(1, Math.abs(answer)),
           );
         }
         // A year or a registration number may be a text in the row and a JSON number in the answer.
         const given = lettersAndDigits(
           Number.isSafeInteger(value) && Number(value) >= 0 ? String(value) : (boundedText(value, 1_000) ?? ""),
         );
-        return scoreOf(typeof answer === "string" && given !== "" && given === lettersAndDigits(answer));
+        return booleanScore(typeof answer === "string" && given !== "" && given === lettersAndDigits(answer));
       },
     },
   },

@@ -1,4 +1,4 @@
-import { boundedText, type Checker, RandomDraws, scoreOf } from "./checker.ts";
+import { booleanScore, boundedText, type Checker, RandomDraws } from "./checker.ts";
 
 const ONES = (
   "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen " +
@@ -6,7 +6,7 @@ const ONES = (
 ).split(" ");
 const TENS = "_ _ twenty thirty forty fifty sixty seventy eighty ninety".split(" ");
 
-/** A number from 0 to 99 in English words. */
+/** Writes a number from 0 to 99 in English words. */
 export function numberInWords(number: number): string {
   if (number < 20) return ONES[number]!;
   const rest = number % 10;
@@ -30,8 +30,8 @@ function parseBareObject(answer: string): Record<string, unknown> | null {
 }
 
 /**
- * Parses the JSON object between the first and the last brace of an answer with other text around it; null where there
- * is none.
+ * Parses the JSON object between the first and the last brace of an answer with other text around it; null if there is
+ * none.
  */
 function parseEnclosedObject(answer: string): Record<string, unknown> | null {
   const from = answer.indexOf("{");
@@ -39,13 +39,16 @@ function parseEnclosedObject(answer: string): Record<string, unknown> | null {
   return from < 0 || to < from ? null : parseBareObject(answer.slice(from, to + 1));
 }
 
-/** The instruction for the model. @param first,second numbers in words */
-const promptOf = (code: string, first: string, second: string): string =>
+/**
+ * Makes the instruction for the model.
+ * @param first,second numbers in words
+ */
+const createPrompt = (code: string, first: string, second: string): string =>
   'Answer with one JSON object of two members and nothing else, no code fence: "code" is the text ' +
   `"${code}", and "sum" is the number that ${first} and ${second} make when added.`;
 
 const NUMBERS_BY_WORDS = new Map(Array.from({ length: 100 }, (_, number) => [numberInWords(number), number]));
-const PROMPT_FORM = new RegExp(`^${promptOf("([a-z0-9]{1,20})", "([a-z-]{3,20})", "([a-z-]{3,20})")}$`);
+const PROMPT_FORM = new RegExp(`^${createPrompt("([a-z0-9]{1,20})", "([a-z-]{3,20})", "([a-z-]{3,20})")}$`);
 
 /** Longest answer that is scored, characters. The right answer has about forty. */
 const MAX_ANSWER_CHARS = 4_000;
@@ -65,20 +68,23 @@ export const llmEcho: Checker = {
         const draws = new RandomDraws(seed);
         const code = draws.word(8);
         const [a, b] = [11 + draws.below(80), 11 + draws.below(80)];
-        return { fields: { prompt: promptOf(code, numberInWords(a), numberInWords(b)) }, truth: { code, sum: a + b } };
+        return {
+          fields: { prompt: createPrompt(code, numberInWords(a), numberInWords(b)) },
+          truth: { code, sum: a + b },
+        };
       },
       solve({ prompt }) {
         const [, code, first = "", second = ""] = PROMPT_FORM.exec(String(prompt).slice(0, 1_000)) ?? [];
         const [a, b] = [NUMBERS_BY_WORDS.get(first), NUMBERS_BY_WORDS.get(second)];
         return code === undefined || a === undefined || b === undefined ? null : { code, sum: a + b };
       },
-      delivery: (value) => scoreOf(Boolean(boundedText(value, 100_000))),
+      delivery: (value) => booleanScore(Boolean(boundedText(value, 100_000))),
       score(value, truth) {
         const answer = boundedText(value, MAX_ANSWER_CHARS);
         if (answer === undefined || !isTruth(truth)) return 0;
         const bare = parseBareObject(answer);
         const read = bare ?? parseEnclosedObject(answer);
-        const right = scoreOf(read?.code === truth.code) + scoreOf(read?.sum === truth.sum);
+        const right = booleanScore(read?.code === truth.code) + booleanScore(read?.sum === truth.sum);
         const form = bare !== null && Object.keys(bare).length === 2 ? right / 2 : 0;
         return (right + form) / 3;
       },

@@ -26,16 +26,16 @@ export const Mapping = z.looseObject({
   class: z.string().max(60),
   variant: z.string().max(60),
   /**
-   * Where the mapping comes from. operator: the operator's file of classes. schema: the seller's declared schema fits
-   * this class and no other.
+   * Origin of the mapping. operator: the operator's file of classes. schema: the seller's declared schema fits this
+   * class and no other.
    */
   by: z.enum(["operator", "schema"]),
   /** sha256 over the members that distinguish this mapping from others. Trial calls are counted by this id. */
   id: z.string().regex(/^[0-9a-f]{64}$/),
   input: Template,
-  /** For known rows: their name in the operator's file. */
+  /** For the class of known rows: name of the rows in the operator's file. */
   rows: z.string().max(60).optional(),
-  /** JSON pointer (RFC 6901) of the value to score; null: the whole answer as text. */
+  /** JSON pointer (RFC 6901) of the value to score; null to score the whole answer as text. */
   answer: z.string().max(500).nullable(),
 });
 export type Mapping = z.infer<typeof Mapping>;
@@ -43,8 +43,8 @@ export type Mapping = z.infer<typeof Mapping>;
 const PLACEHOLDER = /\{([a-z_]{1,40})(:text)?\}/g;
 const WHOLE_PLACEHOLDER = /^\{([a-z_]{1,40})\}$/;
 
-/** Names of a template's placeholders, each once. */
-export function placeholders(template: Template): string[] {
+/** Returns the names of a template's placeholders, each once. */
+export function placeholderNames(template: Template): string[] {
   const text = JSON.stringify([template.query, template.body, template.path]);
   return [...new Set([...text.matchAll(PLACEHOLDER)].map(([, name]) => name!))];
 }
@@ -79,7 +79,7 @@ export const fillTemplateFields = ({ query, body, path }: Template, fields: Fiel
 /** Fields that were read from an input, by name. */
 type FoundFields = Map<string, string | number>;
 
-/** Stores a field; false where the field already has another value. */
+/** Stores a field; returns false if the field already has another value. */
 function setField(found: FoundFields, name: string, value: string | number): boolean {
   if (found.has(name) && found.get(name) !== value) return false;
   found.set(name, value);
@@ -87,20 +87,20 @@ function setField(found: FoundFields, name: string, value: string | number): boo
 }
 
 /**
- * Reads the fields out of a text by its template. It returns false where the text does not fit, or could be read in two
- * ways: because a value contains the text that separates two placeholders, or because nothing separates them.
+ * Reads the fields out of a text by its template. It returns false if the text does not fit the template, or fits it in
+ * two ways: because a value contains the text that separates two placeholders, or because nothing separates them.
  */
 function readText(template: string, text: string, found: FoundFields): boolean {
   const names = [...template.matchAll(PLACEHOLDER)].map(([, name]) => name!);
   const [head, ...tails] = template.split(/\{[a-z_]{1,40}(?::text)?\}/);
   if (names.length === 0) return template === text;
   if (!text.startsWith(head!) || tails.slice(0, -1).includes("")) return false;
-  let at = head!.length;
+  let position = head!.length;
   const values = tails.map((tail, n) => {
     const last = n === tails.length - 1;
-    const end = last ? text.length - tail.length : text.indexOf(tail, at);
-    const value = end < at || (last && !text.endsWith(tail)) ? null : text.slice(at, end);
-    at = end + tail.length;
+    const end = last ? text.length - tail.length : text.indexOf(tail, position);
+    const value = end < position || (last && !text.endsWith(tail)) ? null : text.slice(position, end);
+    position = end + tail.length;
     return value;
   });
   const isClear = values.every((value) => value !== null && !tails.slice(0, -1).some((tail) => value.includes(tail)));
@@ -142,7 +142,8 @@ export const isPointer = (text: string): boolean =>
   /^(?:\/(?:[^~/]|~[01])*)*$/.test(text) && text.split("/").length <= MAX_DEPTH;
 
 /**
- * The value at a JSON pointer in a stranger's value; undefined where there is none. Inherited members are never read.
+ * Returns the value at a JSON pointer in a stranger's value; undefined if there is none. Inherited members are never
+ * read.
  */
 export function valueAt(value: unknown, pointer: string): unknown {
   let at = value;

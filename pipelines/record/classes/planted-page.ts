@@ -1,9 +1,9 @@
-import { type Checker, scoreOf } from "./checker.ts";
+import { booleanScore, type Checker } from "./checker.ts";
 
 /** Longest part of an answer that is searched, characters. A planted page has about a thousand. */
 const MAX_ANSWER_CHARS = 500_000;
 /** Most facts of a page that are searched for. */
-const MOST_FACTS = 32;
+const MAX_FACTS = 32;
 
 /**
  * Reduces a text to words and numbers with one space between them, since HTML, JSON and Markdown put different
@@ -26,11 +26,11 @@ export const plantedPage: Checker = {
         return made ? { fields: { url: made.url }, truth: made.facts } : null;
       },
       solve: ({ url }, { page }) => page?.(String(url)) ?? null,
-      delivery: (value) => scoreOf(typeof value === "string" && value.trim() !== ""),
+      delivery: (value) => booleanScore(typeof value === "string" && value.trim() !== ""),
       score(value, truth) {
         if (typeof value !== "string" || !Array.isArray(truth) || truth.length === 0) return 0;
         const answerWords = normaliseWords(value.slice(0, MAX_ANSWER_CHARS));
-        const facts = truth.slice(0, MOST_FACTS).map((fact) => normaliseWords(String(fact)));
+        const facts = truth.slice(0, MAX_FACTS).map((fact) => normaliseWords(String(fact)));
         return facts.filter((fact) => answerWords.includes(fact)).length / facts.length;
       },
     },

@@ -18,7 +18,8 @@ const NONCE_BYTES = 10;
 const TAG_BYTES = 8;
 const TOKEN = /^[0-9a-f]{40}$/;
 /**
- * A page is also served this many days before and after its own day: clocks differ, and a call may end after midnight.
+ * Number of days before and after its own day on which a page is served too, since clocks differ and a call may end
+ * after midnight.
  */
 const DAYS_AROUND = 1;
 
@@ -32,10 +33,10 @@ const dayNumber = (at: Date): number => Math.floor(at.getTime() / DAY_MS);
 
 /** Makes the token of a page: day (two bytes), nonce, and a tag over both, as 40 hexadecimal digits. */
 export function plantedToken(secret: Uint8Array, seed: Uint8Array, at: Date): string {
-  const head = Buffer.alloc(2 + NONCE_BYTES);
-  head.writeUInt16BE(dayNumber(at) % 65_536);
-  mac(secret, "planted nonce\n", seed).copy(head, 2, 0, NONCE_BYTES);
-  return Buffer.concat([head, mac(secret, "planted tag\n", head).subarray(0, TAG_BYTES)]).toString("hex");
+  const payload = Buffer.alloc(2 + NONCE_BYTES);
+  payload.writeUInt16BE(dayNumber(at) % 65_536);
+  mac(secret, "planted nonce\n", seed).copy(payload, 2, 0, NONCE_BYTES);
+  return Buffer.concat([payload, mac(secret, "planted tag\n", payload).subarray(0, TAG_BYTES)]).toString("hex");
 }
 
 const ADJECTIVES = (
@@ -56,19 +57,19 @@ function pageContents(secret: Uint8Array, token: string): PlantedPage {
   return { title: `${title} ${100 + draws.below(900)}`, heading, rows, code: draws.word(8) };
 }
 
-/** The page of a token; null for a token that we did not make, or that is of another day. */
+/** Returns the page of a token; null for a token that we did not make, or of another day. */
 export function plantedPage(secret: Uint8Array, token: string, now: Date): PlantedPage | null {
   if (!TOKEN.test(token)) return null;
   const bytes = Buffer.from(token, "hex");
   const [head, tag] = [bytes.subarray(0, 2 + NONCE_BYTES), bytes.subarray(2 + NONCE_BYTES)];
   if (!timingSafeEqual(mac(secret, "planted tag\n", head).subarray(0, TAG_BYTES), tag)) return null;
-  const off = (dayNumber(now) - head.readUInt16BE() + 65_536 + DAYS_AROUND) % 65_536;
-  return off > 2 * DAYS_AROUND ? null : pageContents(secret, token);
+  const dayDifference = (dayNumber(now) - head.readUInt16BE() + 65_536 + DAYS_AROUND) % 65_536;
+  return dayDifference > 2 * DAYS_AROUND ? null : pageContents(secret, token);
 }
 
 /**
- * The facts that an answer is searched for. Each fact is within one element of the page, since tools separate elements
- * in different ways. The title is not used, since tools may leave it out.
+ * Returns the facts that are searched in an answer. Each fact is within one element of the page, since tools separate
+ * elements in different ways. The title is not used, since tools may leave it out.
  */
 export const factsOf = ({ heading, rows, code }: PlantedPage): string[] => [
   heading,
@@ -80,7 +81,10 @@ const ROBOTS = "noindex, nofollow, noarchive, nosnippet";
 /** Headers that keep the page out of indexes and its address out of referrers. */
 export const PLANTED_HEADERS = { "x-robots-tag": ROBOTS, "referrer-policy": "no-referrer" } as const;
 
-/** The page as HTML. Its variable parts need no escaping: words from the lists above, digits, and the code. */
+/**
+ * Returns the page as HTML. Its variable parts need no escaping: they are words from the lists above, digits, and the
+ * code.
+ */
 export function plantedHtml({ title, heading, rows, code }: PlantedPage): string {
   const lines = rows.map(([item, count]) => `<tr><th scope="row">${item}</th><td>${count}</td></tr>`).join("\n");
   return `<!doctype html>

@@ -1,4 +1,4 @@
-import { type Checker, RandomDraws, scoreOf, toNumber } from "./checker.ts";
+import { booleanScore, type Checker, RandomDraws, toNumber } from "./checker.ts";
 
 /** Token pairs that many markets trade. */
 const TOKEN_PAIRS: readonly (readonly [base: string, quote: string])[] = [
@@ -42,7 +42,7 @@ const priceVariant = (pairs: typeof TOKEN_PAIRS, answer: string): Checker["varia
     pairs.some((pair) => pair[0] === base && pair[1] === quote)
       ? ((await price?.(String(base), String(quote))) ?? null)
       : null,
-  delivery: (value) => scoreOf((toNumber(value) ?? 0) > 0),
+  delivery: (value) => booleanScore((toNumber(value) ?? 0) > 0),
   score: priceScore,
 });
 

@@ -4,9 +4,9 @@
  * clients read alike. Takes time linear in the header, of which 16 KiB are read.
  */
 
-/** Longest header that is read, characters. Our own egress refuses longer ones. */
+/** Longest header that is read, characters. Our own egress refuses longer headers. */
 const MAX_HEADER = 16_384;
-/** Most challenges that are read from one header: a record holds no more offers. */
+/** Most challenges that are read from one header. A record holds no more offers. */
 const MAX_CHALLENGES = 64;
 
 export interface Challenge {
@@ -32,124 +32,137 @@ const SEPARATORS = /[\s,]*/y;
 const TOKEN = /[!#$%&'*+.^_`|~0-9A-Za-z-]+/y;
 const SPACE = /\s*/y;
 /**
- * A single value that may follow a scheme's name in place of parameters, as in `Negotiate YII==` (token68 of RFC 9110).
+ * Matches the single value that may follow a scheme's name in place of parameters, as in `Negotiate YII==` (token68 of
+ * RFC 9110).
  */
 const TOKEN68 = /[A-Za-z0-9._~+/-]+=*(?=\s*(?:,|$))/y;
-/** A quoted text. A text that is not closed runs to the end of the header. The expression does not backtrack. */
+/**
+ * Matches a quoted text. A quoted text that is not closed ends at the end of the header. The expression does not
+ * backtrack.
+ */
 const QUOTED = /"((?:[^"\\]|\\.)*)("?)/sy;
-/** A value without quotes, as tolerant clients read it: up to white space, a comma or a quote. */
+/** Matches a value without quotes, as tolerant clients read it: up to white space, a comma or a quote. */
 const UNQUOTED = /[^\s,"]*/y;
 const WHOLE_TOKEN = /^[!#$%&'*+.^_`|~0-9A-Za-z-]+$/;
 
-/** Reads a header from left to right. `#exact` becomes false at the first place that clients may read differently. */
+/** Reads a header from left to right. `#isExact` becomes false at the first place that clients may read differently. */
 class Scanner {
-  #at = 0;
-  #exact: boolean;
-  readonly #found: Challenge[] = [];
+  #position = 0;
+  #isExact: boolean;
+  readonly #challenges: Challenge[] = [];
   #current: Challenge | null = null;
   readonly #header: string;
 
   constructor(header: string) {
     this.#header = header.slice(0, MAX_HEADER);
-    this.#exact = header.length <= MAX_HEADER;
+    this.#isExact = header.length <= MAX_HEADER;
   }
 
   read(): Challenges {
     for (;;) {
       const between = this.#take(SEPARATORS)!;
-      if (this.#at >= this.#header.length) break;
-      const beginsElement = this.#at === between.length || between.includes(",");
-      if (!/^[ \t,]*$/.test(between)) this.#exact = false;
+      if (this.#position >= this.#header.length) break;
+      const beginsElement = this.#position === between.length || between.includes(",");
+      if (!/^[ \t,]*$/.test(between)) this.#isExact = false;
       const token = this.#take(TOKEN);
-      if (token === null) this.#skip();
-      else if (!this.#parameter(token)) this.#scheme(token, beginsElement);
+      if (token === null) this.#skipInvalid();
+      else if (!this.#readParameter(token)) this.#beginScheme(token, beginsElement);
     }
-    const challenges = this.#found.filter(({ params }) => params.size > 0);
-    if (challenges.some(({ isRepeated }) => isRepeated) || challenges.length < this.#found.length) this.#exact = false;
-    return { challenges, isExact: this.#exact };
+    const challenges = this.#challenges.filter(({ params }) => params.size > 0);
+    if (challenges.some(({ isRepeated }) => isRepeated) || challenges.length < this.#challenges.length)
+      this.#isExact = false;
+    return { challenges, isExact: this.#isExact };
   }
 
   #take(expression: RegExp): string | null {
-    expression.lastIndex = this.#at;
+    expression.lastIndex = this.#position;
     const found = expression.exec(this.#header);
     if (found === null) return null;
-    this.#at = expression.lastIndex;
+    this.#position = expression.lastIndex;
     return found[0];
   }
 
   /** Skips text that the grammar does not allow here: a whole quoted text, else one character. */
-  #skip(): void {
-    this.#exact = false;
-    if (this.#take(QUOTED) === null) this.#at++;
+  #skipInvalid(): void {
+    this.#isExact = false;
+    if (this.#take(QUOTED) === null) this.#position++;
   }
 
-  /** Reads `= value` after a name and stores the parameter; false where no `=` follows. */
-  #parameter(name: string): boolean {
-    const behind = this.#at;
+  /** Reads `= value` after a name and stores the parameter; returns false if no `=` follows. */
+  #readParameter(name: string): boolean {
+    const behind = this.#position;
     this.#take(SPACE);
-    if (this.#header[this.#at] !== "=") {
-      this.#at = behind;
+    if (this.#header[this.#position] !== "=") {
+      this.#position = behind;
       return false;
     }
-    this.#at++;
+    this.#position++;
     this.#take(SPACE);
     const key = name.toLowerCase();
-    const value = this.#value(SIGNED_PARAMETERS.has(key));
+    const value = this.#readValue(SIGNED_PARAMETERS.has(key));
     if (value === null || this.#current === null) return true;
     if (this.#current.params.has(key)) this.#current.isRepeated = true;
     else this.#current.params.set(key, value);
     return true;
   }
 
-  /** Reads a value; null where there is none. @param decides true: an escape in the value makes the header inexact */
-  #value(decides: boolean): string | null {
-    QUOTED.lastIndex = this.#at;
+  /**
+   * Reads a value; null if there is none.
+   * @param isSigned true if an escape in the value makes the header inexact
+   */
+  #readValue(decides: boolean): string | null {
+    QUOTED.lastIndex = this.#position;
     const quoted = QUOTED.exec(this.#header);
-    if (quoted === null) return this.#bare();
-    this.#at = QUOTED.lastIndex;
+    if (quoted === null) return this.#readUnquoted();
+    this.#position = QUOTED.lastIndex;
     const [, inner, end] = quoted;
-    // White space alone may follow too: all clients accept it in place of a comma between two parameters.
-    if (end === "" || !/^(?:[\s,]|$)/.test(this.#header.slice(this.#at, this.#at + 1))) this.#exact = false;
-    if (decides && inner!.includes("\\")) this.#exact = false;
-    return end === "" ? null : unescaped(inner!);
+    // White space alone may follow too, since all clients accept it in place of a comma between two parameters.
+    if (end === "" || !/^(?:[\s,]|$)/.test(this.#header.slice(this.#position, this.#position + 1)))
+      this.#isExact = false;
+    if (decides && inner!.includes("\\")) this.#isExact = false;
+    return end === "" ? null : removeEscapes(inner!);
   }
 
-  #bare(): string | null {
+  #readUnquoted(): string | null {
     const value = this.#take(UNQUOTED)!;
-    const behind = /^\s*(?:,|$)/.test(this.#header.slice(this.#at));
-    if (!WHOLE_TOKEN.test(value) || !behind) this.#exact = false;
+    const behind = /^\s*(?:,|$)/.test(this.#header.slice(this.#position));
+    if (!WHOLE_TOKEN.test(value) || !behind) this.#isExact = false;
     return value === "" ? null : value;
   }
 
-  /** Begins the challenge of a scheme. @param beginsElement true where the name follows a comma or begins the header */
-  #scheme(name: string, beginsElement: boolean): void {
-    const next = this.#header[this.#at];
+  /**
+   * Begins the challenge of a scheme.
+   * @param beginsElement true if the name follows a comma or begins the header
+   */
+  #beginScheme(name: string, beginsElement: boolean): void {
+    const next = this.#header[this.#position];
     if (next !== undefined && !/[\s,]/.test(next)) {
-      this.#exact = false;
+      this.#isExact = false;
       return;
     }
-    if (!beginsElement) this.#exact = false;
+    if (!beginsElement) this.#isExact = false;
     this.#current = null;
     if (name.toLowerCase() === "payment") {
-      if (this.#found.length >= MAX_CHALLENGES) this.#exact = false;
+      if (this.#challenges.length >= MAX_CHALLENGES) this.#isExact = false;
       else {
         this.#current = { params: new Map(), isRepeated: false };
-        this.#found.push(this.#current);
+        this.#challenges.push(this.#current);
       }
     }
-    const before = this.#at;
+    const before = this.#position;
     this.#take(SPACE);
-    if (this.#take(TOKEN68) === null) this.#at = before;
+    if (this.#take(TOKEN68) === null) this.#position = before;
   }
 }
 
 /**
- * Removes escapes. `\uXXXX` becomes a character: the stock mpp server writes characters beyond Latin-1 in this form.
+ * Removes escapes. `\uXXXX` becomes a character, since the stock mpp server writes characters beyond Latin-1 in this
+ * form.
  */
-const unescaped = (inner: string): string =>
+const removeEscapes = (inner: string): string =>
   inner.replace(/\\(?:u([0-9A-Fa-f]{4})|(.))/gs, (_, hex: string | undefined, char: string) =>
     hex === undefined ? char : String.fromCharCode(Number.parseInt(hex, 16)),
   );
 
-/** All `Payment` challenges of a header. Several may be folded into one line, with other schemes between them. */
+/** Reads all `Payment` challenges of a header. A line may contain several, with other schemes between them. */
 export const readChallenges = (header: string): Challenges => new Scanner(header).read();

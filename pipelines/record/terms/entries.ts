@@ -1,13 +1,13 @@
 import { get, isObject, parseBase64Json, parseJson, parseLooseJson, text } from "../json.ts";
 import { parseAtomic } from "../money.ts";
-import { type AssetForm, assetForm, type Network, readNetwork, usdcOf } from "./networks.ts";
+import { type AssetForm, classifyAsset, type Network, readNetwork, usdcOf } from "./networks.ts";
 
 /**
  * Finds the x402 payment terms in a 402, their version, and the members of their entries (the ways to pay that they
  * offer).
  */
 
-/** Most offers of one 402 that are read: the record holds no more. The rest is dropped. */
+/** Most offers of one 402 that are read, since the record holds no more. The rest is dropped. */
 export const MAX_OFFERS = 64;
 /** Longest body that is read, bytes. */
 export const MAX_BODY = 1024 * 1024;
@@ -46,17 +46,17 @@ export function findTerms(answer: Answer402): { found: FoundTerms[]; malformed: 
     else malformed = true;
   }
   const body = answer.body.length <= MAX_BODY ? parseLooseJson(answer.body) : undefined;
-  const bare = Array.isArray(body) && looksLikeEntry(body[0]) ? { accepts: body } : body;
-  if (looksLikeTerms(bare)) found.push({ value: bare, raw: answer.body, from: "body" });
-  // A body that names terms and is no JSON, for example because it was cut off, is malformed. That is another defect
-  // than a body without terms.
+  const wrappedBody = Array.isArray(body) && looksLikeEntry(body[0]) ? { accepts: body } : body;
+  if (looksLikeTerms(wrappedBody)) found.push({ value: wrappedBody, raw: answer.body, from: "body" });
+  // A body that names terms and is no JSON, for example because it was cut off, is malformed. That is a different
+  // defect from a body without terms.
   else if (body === undefined && /"(?:accepts|x402Version)"/.test(beginningOf(answer.body))) malformed = true;
   return { found, malformed };
 }
 
 /**
- * The entries of terms: the list `accepts`; a single object in `accepts`; or the terms themselves, where they look like
- * an entry.
+ * Returns the entries of terms: the list `accepts`; a single object in `accepts`; or the terms themselves, if they look
+ * like an entry.
  */
 export function entriesOf(terms: unknown): unknown[] {
   const accepts = get(terms, "accepts");
@@ -67,7 +67,7 @@ export function entriesOf(terms: unknown): unknown[] {
 
 /** The version in which terms are written. */
 export interface Version {
-  /** The version as stated, else inferred; null where the stated value is a number that the record cannot hold. */
+  /** The version as stated, else inferred; null if the stated value is a number that the record cannot hold. */
   number: number | null;
   /** The version whose member names are read. */
   form: 1 | 2;
@@ -78,17 +78,17 @@ export interface Version {
 }
 
 /** Infers the version from the members of the first entry, for terms that state no version. */
-function inferredForm(first: unknown, from: FoundTerms["from"]): 1 | 2 {
+function inferForm(first: unknown, from: FoundTerms["from"]): 1 | 2 {
   if (get(first, "maxAmountRequired") !== undefined) return 1;
   const caip2 = /^[a-z0-9-]{3,8}:/.test(String(get(first, "network") ?? ""));
   return from === "header" || get(first, "amount") !== undefined || caip2 ? 2 : 1;
 }
 
-export function versionOf(value: unknown, first: unknown, from: FoundTerms["from"]): Version {
+export function determineVersion(value: unknown, first: unknown, from: FoundTerms["from"]): Version {
   const stated = get(value, "x402Version");
   const number = typeof stated === "string" && /^\d{1,6}$/.test(stated) ? Number(stated) : stated;
   if (number === 1 || number === 2) return { number: number, form: number, isStated: stated === number, isKnown: true };
-  const form = inferredForm(first, from);
+  const form = inferForm(first, from);
   if (typeof number !== "number") return { number: form, form, isStated: false, isKnown: true };
   return { number: Number.isSafeInteger(number) ? number : null, form, isStated: false, isKnown: false };
 }
@@ -112,20 +112,20 @@ function readAmount(entry: unknown, form: 1 | 2): Amount {
 interface Asset {
   asset: string | null;
   form: AssetForm | "missing";
-  /** Was it written in CAIP-19 form, which has the chain in front? */
+  /** Was the asset written in CAIP-19 form, which begins with the chain? */
   isCaip19: boolean;
 }
 
 /**
  * Reads a contract or mint and removes a CAIP-19 prefix. A symbol ("USDC") stays a symbol: its contract is never
- * guessed, even where a payment needs the contract.
+ * guessed, even if a payment needs the contract.
  */
 function readAsset(entry: unknown, network: string): Asset {
   const named = text(get(entry, "asset"), 200);
   if (!named) return { asset: null, form: "missing", isCaip19: false };
   const caip19 = /^[^/\s]+\/[a-z0-9]+:(.+)$/.exec(named);
   const asset = caip19 ? caip19[1]! : named;
-  return { asset, form: assetForm(network, asset, usdcOf(network) !== undefined), isCaip19: caip19 !== null };
+  return { asset, form: classifyAsset(network, asset, usdcOf(network) !== undefined), isCaip19: caip19 !== null };
 }
 
 /** The members of one entry of `accepts`. Each is read independently of the others. */
@@ -135,7 +135,7 @@ export interface Members {
   amount: Amount;
   asset: Asset;
   payTo: string | null;
-  /** `maxTimeoutSeconds`; null where it is no whole number. */
+  /** `maxTimeoutSeconds`; null if it is no whole number. */
   timeout_s: number | null;
 }
 

@@ -1,6 +1,6 @@
 import { clean, get, isObject, text } from "../json.ts";
 import { parseAtomic } from "../money.ts";
-import { type AssetForm, assetForm, readNetwork, usdcOf } from "./networks.ts";
+import { type AssetForm, classifyAsset, readNetwork, usdcOf } from "./networks.ts";
 
 /** Reads the request in an mpp challenge, for the record and for clients that are about to pay. */
 
@@ -8,10 +8,10 @@ import { type AssetForm, assetForm, readNetwork, usdcOf } from "./networks.ts";
 const CLUSTERS: Readonly<Record<string, string>> = { "mainnet-beta": "solana", devnet: "solana-devnet" };
 
 /**
- * The chain that a request names, as a number or a text. If the request names none, the result is `unknown`: the
- * protocol's drafts disagree on a default.
+ * Reads the chain that a request names, as a number or a text. If the request names none, the result is `unknown`,
+ * since the protocol's drafts disagree on a default.
  */
-function networkOf(method: string, request: unknown): { id: string; raw: string } {
+function readNetworkOfRequest(method: string, request: unknown): { id: string; raw: string } {
   const details = get(request, "methodDetails");
   const named = get(details, "chainId") ?? get(details, "evm", "chainId");
   const raw = typeof named === "string" ? clean(named.trim(), 120) : Number.isSafeInteger(named) ? String(named) : "";
@@ -26,8 +26,8 @@ function networkOf(method: string, request: unknown): { id: string; raw: string 
 export interface MppRequest {
   network: { id: string; raw: string };
   /**
-   * The chain's id, or, where the chain is unknown, the method with a colon (`tempo:`). It determines the form of
-   * payees and assets.
+   * The chain's id, or, if the chain is unknown, the method with a colon (`tempo:`). It determines the form of payees
+   * and assets.
    */
   place: string;
   asset: string | null;
@@ -38,17 +38,18 @@ export interface MppRequest {
 }
 
 /**
- * Reads a decoded request; null where the request is no object. @param method the challenge's method, such as `tempo`
+ * Reads a decoded request; null if the request is no object.
+ * @param method the challenge's method, such as `tempo`
  */
 export function readMppRequest(method: string, request: unknown): MppRequest | null {
   if (!isObject(request)) return null;
-  const network = networkOf(method, request);
+  const network = readNetworkOfRequest(method, request);
   const place = network.id === "unknown" ? `${method}:` : network.id;
   const amount = get(request, "amount");
   const asset = text(get(request, "currency"), 200) ?? null;
   return {
     ...{ network, place, asset },
-    form: asset === null ? "missing" : assetForm(place, asset, usdcOf(place) !== undefined),
+    form: asset === null ? "missing" : classifyAsset(place, asset, usdcOf(place) !== undefined),
     payTo: text(get(request, "recipient"), 200) ?? null,
     atomic: parseAtomic(amount),
     isAmountMissing: amount == null || amount === "",

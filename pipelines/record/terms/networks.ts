@@ -3,11 +3,11 @@ import { clean, show } from "../json.ts";
 import { NETWORK_NAMES, USDC } from "../networks.ts";
 
 /**
- * `namespace:reference`, wider than the CAIP-2 grammar. Sellers use ids that break its limits on length and alphabet
- * (`hyperliquid:mainnet`, the full Solana genesis hash, base64 references), and refusing these ids would lose the
- * offer.
+ * Matches `namespace:reference`, more widely than the CAIP-2 grammar. Sellers use ids that break its limits on length
+ * and alphabet (`hyperliquid:mainnet`, the full Solana genesis hash, base64 references), and refusing these ids would
+ * lose the offer.
  */
-const LOOKS_CAIP = /^[A-Za-z0-9-]{2,32}:[^\s:]{1,100}$/;
+const CAIP_LIKE_ID = /^[A-Za-z0-9-]{2,32}:[^\s:]{1,100}$/;
 
 export type NetworkForm = "name" | "caip2" | "unknown";
 
@@ -21,10 +21,10 @@ export interface Network {
 }
 
 /**
- * The form in which network ids are compared. For Solana only the first 32 characters of the genesis hash are kept
- * (CAIP-2, namespace solana).
+ * Returns a network id in the form in which ids are compared. For Solana only the first 32 characters of the genesis
+ * hash are kept (CAIP-2, namespace solana).
  */
-const comparableId = (id: string): string => (/^solana:/i.test(id) ? id.slice(0, "solana:".length + 32) : id);
+const normaliseNetworkId = (id: string): string => (/^solana:/i.test(id) ? id.slice(0, "solana:".length + 32) : id);
 
 /**
  * Reads a network from terms. Never guesses: an unknown text is kept unchanged, and a value that is no text is kept as
@@ -37,26 +37,26 @@ export function readNetwork(value: unknown): Network | null {
   const named = Object.hasOwn(NETWORK_NAMES, short.toLowerCase()) ? NETWORK_NAMES[short.toLowerCase()] : undefined;
   const isText = typeof value === "string";
   if (named) return { id: named, raw: short, form: "name", isText };
-  return { id: short, raw: short, form: isText && LOOKS_CAIP.test(short) ? "caip2" : "unknown", isText };
+  return { id: short, raw: short, form: isText && CAIP_LIKE_ID.test(short) ? "caip2" : "unknown", isText };
 }
 
 /**
- * Do two texts name one network? null where we do not know one of the names, since it may be another name of the other
+ * Do two texts name one network? null if we do not know one of the names, since it may be another name of the other
  * network.
  */
 export function sameNetwork(a: string, b: string): boolean | null {
   const [one, other] = [readNetwork(a), readNetwork(b)];
   if (!one || !other) return null;
-  if (comparableId(one.id) === comparableId(other.id)) return true;
+  if (normaliseNetworkId(one.id) === normaliseNetworkId(other.id)) return true;
   return one.form === "unknown" || other.form === "unknown" ? null : false;
 }
 
 /**
  * Do two texts name one asset of this network? Each may be a contract or mint, also in CAIP-19 form, or the symbol
- * `usdc` where we know the network's USDC. null where this cannot be decided.
+ * `usdc` if we know the network's USDC. null if this cannot be decided.
  */
 export function sameAsset(network: string, a: string, b: string): boolean | null {
-  const id = comparableId(readNetwork(network)?.id ?? network);
+  const id = normaliseNetworkId(readNetwork(network)?.id ?? network);
   const [one, other] = [a, b].map((text) =>
     text
       .trim()
@@ -66,22 +66,22 @@ export function sameAsset(network: string, a: string, b: string): boolean | null
   if (one!.toLowerCase() === "usdc" || other!.toLowerCase() === "usdc") {
     const [symbol, named] = one!.toLowerCase() === "usdc" ? [one, other] : [other, one];
     if (named!.toLowerCase() === symbol!.toLowerCase()) return true;
-    const token = comparableToken(id, named!);
+    const token = normaliseToken(id, named!);
     return token !== null && Object.hasOwn(USDC, id) ? USDC[id] === token : null;
   }
-  const [left, right] = [comparableToken(id, one!), comparableToken(id, other!)];
+  const [left, right] = [normaliseToken(id, one!), normaliseToken(id, other!)];
   if (left !== null && right !== null) return left === right;
   return one === other ? true : null;
 }
 
-/** USDC contract of this network; undefined where we do not know it. */
+/** Returns the USDC contract of this network; undefined if we do not know it. */
 export const usdcOf = (network: string): string | undefined =>
-  Object.hasOwn(USDC, comparableId(network)) ? USDC[comparableId(network)] : undefined;
+  Object.hasOwn(USDC, normaliseNetworkId(network)) ? USDC[normaliseNetworkId(network)] : undefined;
 
-/** Decimals of an asset whose amounts are converted to money (USDC); null for every other asset. */
+/** Returns the decimals of an asset whose amounts are converted to money (USDC); null for every other asset. */
 export function decimalsOf(network: string, asset: string | null): number | null {
   const usdc = usdcOf(network);
-  return asset !== null && usdc !== undefined && comparableToken(network, asset) === usdc ? 6 : null;
+  return asset !== null && usdc !== undefined && normaliseToken(network, asset) === usdc ? 6 : null;
 }
 
 /**
@@ -89,7 +89,7 @@ export function decimalsOf(network: string, asset: string | null): number | null
  * be in USDC.
  */
 export function isOtherNetworksUsdc(network: string, asset: string): boolean {
-  const [usdc, token] = [usdcOf(network), comparableToken(network, asset)];
+  const [usdc, token] = [usdcOf(network), normaliseToken(network, asset)];
   return usdc !== undefined && token !== null && token !== usdc && Object.values(USDC).includes(token);
 }
 
@@ -128,9 +128,10 @@ export function looksLikeAddress(space: string, text: string): boolean {
 export const hasKnownAddresses = (space: string): boolean => isEvm(space) || isSolana(space);
 
 /**
- * The form in which two contracts or mints are compared: hex in lower case, base58 unchanged; null for any other text.
+ * Returns a contract or mint in the form in which they are compared: hex in lower case, base58 unchanged; null for any
+ * other text.
  */
-function comparableToken(space: string, asset: string): string | null {
+function normaliseToken(space: string, asset: string): string | null {
   if (isEvm(space)) return HEX_ADDRESS.test(asset) ? asset.toLowerCase() : null;
   return isSolana(space) && BASE58_KEY.test(asset) ? asset : null;
 }
@@ -154,25 +155,28 @@ const COINS: Readonly<Record<string, readonly string[]>> = {
 
 const ISO_4217: ReadonlySet<string> = new Set(Intl.supportedValuesOf("currency"));
 /**
- * What we accept as a contract on a network whose address form we do not know: a text of at least 20 characters, a text
- * with colons, or an asset's number.
+ * Matches the texts that we accept as a contract on a network whose address form we do not know: at least 20
+ * characters, a text with colons, or an asset's number.
  */
 const CONTRACT_ELSEWHERE = /^(?:[!-~]{20,200}|[!-~]*:[!-~]*|\d[\d.]*)$/;
 
 /**
- * How terms name an asset: by its contract (or mint), by an ISO 4217 code, by a symbol that is known on the network, by
- * a placeholder or the zero address (which nobody can pay in), or in an unknown way.
+ * The way in which terms name an asset: by its contract (or mint), by an ISO 4217 code, by a symbol that is known on
+ * the network, by a placeholder or the zero address (with which nobody can pay), or in an unknown way.
  */
 export type AssetForm = "contract" | "code" | "symbol" | "placeholder" | "unknown";
 
-/** Can a client pay in an asset that is named in this way? */
+/** Can a client pay with an asset that is named in this way? */
 export const isPayableIn = (form: AssetForm | "missing"): boolean =>
   form === "contract" || form === "code" || form === "symbol";
 
-/** @param hasUsdc do we know the USDC contract of this network? */
-export function assetForm(space: string, asset: string, hasUsdc: boolean): AssetForm {
+/**
+ * Determines the way in which terms name an asset.
+ * @param hasUsdc true if we know the USDC contract of this network
+ */
+export function classifyAsset(space: string, asset: string, hasUsdc: boolean): AssetForm {
   if (UNOWNED_ADDRESS.test(asset) || NATIVE_COIN.test(asset)) return "placeholder";
-  if (isSolana(space) ? isBase58Key(asset) : comparableToken(space, asset) !== null) return "contract";
+  if (isSolana(space) ? isBase58Key(asset) : normaliseToken(space, asset) !== null) return "contract";
   const word = asset.toLowerCase();
   const namespace = space.split(":", 1)[0]!.toLowerCase();
   if (word === "usdc" && hasUsdc) return "symbol";

@@ -1,12 +1,12 @@
 import { get, isBounded, isObject, isPlainBase64, type JsonObject, parseBase64Json, parseJson } from "../json.ts";
 import { type Challenge, readChallenges } from "./challenges.ts";
-import { entriesOf, looksLikeEntry, MAX_BODY, MAX_OFFERS, readMembers, versionOf } from "./entries.ts";
+import { determineVersion, entriesOf, looksLikeEntry, MAX_BODY, MAX_OFFERS, readMembers } from "./entries.ts";
 import { readMppRequest } from "./mpp.ts";
 import { hasKnownAddresses, isPayableIn, looksLikeAddress } from "./networks.ts";
 
 /**
- * Reads the offers of a demand for payment as a wallet would sign them. It is stricter than the observer, which records
- * everything that can be read: a member that wallets may read differently is listed in `unread`.
+ * Reads the offers of a demand for payment as a wallet would sign them. This reader is stricter than the observer,
+ * which records everything that can be read: members that wallets may read differently are listed in `unread`.
  */
 
 /** Members of an offer that determine what a wallet signs. `entry`: the offer as a whole. */
@@ -14,26 +14,26 @@ export type OfferMember = "entry" | "scheme" | "network" | "asset" | "amount" | 
 
 /** One way to pay that a demand offers. */
 export interface Offer {
-  /** CAIP-2 id where we know the name, else as the seller wrote it. */
+  /** CAIP-2 id if we know the network, else the text that the seller wrote. */
   network: string | null;
   asset: string | null;
   /** Atomic units of the asset. */
   amount: bigint | null;
   payTo: string | null;
-  /** Scheme of x402; for mpp `mpp:<method>`, or `mpp:<method>/<intent>` where the intent is not `charge`. */
+  /** Scheme of x402; for mpp `mpp:<method>`, or `mpp:<method>/<intent>` if the intent is not `charge`. */
   scheme: string | null;
-  /** Seconds for which a signature made now would be valid; null where the chain itself limits it (Solana). */
+  /** Seconds for which a signature made now would be valid; null if the chain itself limits the validity (Solana). */
   validFor_s?: number | null | undefined;
-  /** Unix seconds until which a signature would be valid, where the terms name a time. */
+  /** Unix seconds until which a signature would be valid, if the terms name a time. */
   validUntil_s?: number | null | undefined;
   /** Members that wallets may read differently. */
   unread?: readonly OfferMember[] | undefined;
 }
 
-/** What a 402, or a tool's answer, demands: every way to pay. */
-export interface Demanded {
+/** The demand of a 402 or of a tool's answer: every way to pay. */
+export interface PaymentDemand {
   offers: Offer[];
-  /** Why there may be further offers that were not read; null where everything was read. */
+  /** Why there may be further offers that were not read; null if everything was read. */
   unread: string | null;
 }
 
@@ -44,7 +44,7 @@ const SIMPLE_SCHEMES = new Set(["exact", "upto"]);
  * Does {@link Offer} hold everything that a wallet signs for this scheme? Other schemes have further parts: a channel's
  * deposit, an escrow's deadlines, an invoice, a card.
  */
-export const isWholeScheme = ({ scheme, network }: Pick<Offer, "scheme" | "network">): boolean =>
+export const isFullyRead = ({ scheme, network }: Pick<Offer, "scheme" | "network">): boolean =>
   scheme !== null &&
   (SIMPLE_SCHEMES.has(scheme) || (/^mpp:[a-z0-9:_-]+$/.test(scheme) && hasKnownAddresses(network ?? "")));
 
@@ -75,20 +75,20 @@ const UNREAD_OFFER: Offer = {
 };
 
 /** Reads an entry of `accepts`. @param form the x402 version whose member names the wallet reads */
-export function offerOf(entry: unknown, form: 1 | 2): Offer {
+export function readOffer(entry: unknown, form: 1 | 2): Offer {
   if (!isObject(entry) || Object.hasOwn(entry, "__proto__")) return UNREAD_OFFER;
   const { scheme, network, amount, asset, payTo, timeout_s } = readMembers(entry, form);
   const id = network?.id ?? "";
   const onKnown = hasKnownAddresses(id);
-  const asWritten = (name: string, read: string | null): boolean => read !== null && get(entry, name) === read;
+  const isAsWritten = (name: string, read: string | null): boolean => read !== null && get(entry, name) === read;
   const unread: OfferMember[] = [];
   const check = (member: OfferMember, isRead: boolean) => void (isRead || unread.push(member));
-  check("scheme", asWritten("scheme", scheme));
+  check("scheme", isAsWritten("scheme", scheme));
   check("network", network?.isText === true && get(entry, "network") === network.raw && isUnambiguousNetwork(id));
   check("amount", amount.atomic !== null && isAmountDigits(entry) && doAmountsAgree(entry));
-  check("payTo", asWritten("payTo", payTo) && looksLikeAddress(id, payTo!));
+  check("payTo", isAsWritten("payTo", payTo) && looksLikeAddress(id, payTo!));
   const isNamed = onKnown ? asset.form === "contract" : isPayableIn(asset.form);
-  check("asset", asWritten("asset", asset.asset) && isNamed);
+  check("asset", isAsWritten("asset", asset.asset) && isNamed);
   const hasOwnLimit = !id.startsWith("eip155:") && get(entry, "maxTimeoutSeconds") == null;
   check("validity", hasOwnLimit || (timeout_s !== null && timeout_s >= 1));
   return {
@@ -97,14 +97,14 @@ export function offerOf(entry: unknown, form: 1 | 2): Offer {
   };
 }
 
-/** The offers of x402 terms, from a decoded header, a body or a tool's answer; [] for any other value. */
-export function offersOf(terms: unknown, from: "header" | "body" = "body"): Offer[] {
+/** Reads the offers of x402 terms, from a decoded header, a body or a tool's answer; [] for any other value. */
+export function readOffers(terms: unknown, from: "header" | "body" = "body"): Offer[] {
   const entries = entriesOf(terms);
-  const { form } = versionOf(terms, entries[0], from);
-  return entries.slice(0, MAX_OFFERS + 1).map((entry) => offerOf(entry, form));
+  const { form } = determineVersion(terms, entries[0], from);
+  return entries.slice(0, MAX_OFFERS + 1).map((entry) => readOffer(entry, form));
 }
 
-/** Seconds for which the stock mpp client signs where a challenge names no `expires`. */
+/** Seconds for which the stock mpp client signs if a challenge names no `expires`. */
 const STOCK_VALIDITY_S = 300;
 const EXPIRES = /^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}(?:\.\d+)?(?:Z|[+-]\d{2}:\d{2})$/;
 
@@ -123,10 +123,10 @@ function isUnambiguousChain(request: unknown): boolean {
 }
 
 /**
- * The offers of an mpp challenge: one for its recipient, and one for each further address of `splits`, since all of
- * them are paid.
+ * Reads the offers of an mpp challenge: one for its recipient, and one for each further address of `splits`, since all
+ * of them are paid.
  */
-export function mppOffersOf({ method, intent, expires, request }: MppChallenge): Offer[] {
+export function readMppOffers({ method, intent, expires, request }: MppChallenge): Offer[] {
   const read = readMppRequest(method ?? "", request);
   if (read === null || method === null || !/^[a-z][a-z0-9:_-]*$/.test(method)) return [UNREAD_OFFER];
   const { network, place, asset, form } = read;
@@ -150,7 +150,7 @@ export function mppOffersOf({ method, intent, expires, request }: MppChallenge):
     const amount = get(payee, "amount");
     const isAddress = typeof payTo === "string" && looksLikeAddress(place, payTo);
     const isAmount = typeof amount === "string" && /^\d{1,78}$/.test(amount);
-    const own: OfferMember[] = [
+    const ownUnread: OfferMember[] = [
       // On other networks, such as card networks, there may be no payee to name.
       ...(isAddress || (!onChain && payTo === undefined) ? [] : (["payTo"] as const)),
       ...(isAmount ? [] : (["amount"] as const)),
@@ -158,12 +158,12 @@ export function mppOffersOf({ method, intent, expires, request }: MppChallenge):
     return {
       ...common,
       ...{ amount: isAmount ? BigInt(amount) : null, payTo: typeof payTo === "string" ? payTo : null },
-      unread: [...unread, ...own],
+      unread: [...unread, ...ownUnread],
     };
   });
 }
 
-/** The request and the entries of its `splits`; null where `splits` is no list of objects, or too long. */
+/** Returns the request and the entries of its `splits`; null if `splits` is no list of objects, or too long. */
 function payeesOf(request: unknown): unknown[] | null {
   const splits = get(request, "methodDetails", "splits") ?? [];
   if (!Array.isArray(splits) || splits.length >= MAX_OFFERS || !splits.every(isObject)) return null;
@@ -171,7 +171,7 @@ function payeesOf(request: unknown): unknown[] | null {
 }
 
 const offersOfChallenge = ({ params }: Challenge): Offer[] =>
-  mppOffersOf({
+  readMppOffers({
     method: params.get("method") ?? null,
     intent: params.get("intent"),
     expires: params.get("expires"),
@@ -179,26 +179,26 @@ const offersOfChallenge = ({ params }: Challenge): Offer[] =>
   });
 
 /** Joins several demands. If they have too many offers together, `unread` names that. */
-export function joinDemands(demands: readonly Demanded[]): Demanded {
+export function joinDemands(demands: readonly PaymentDemand[]): PaymentDemand {
   const offers = demands.flatMap((one) => one.offers);
   const unread = demands.find((one) => one.unread !== null)?.unread ?? null;
   if (offers.length <= MAX_OFFERS) return { offers, unread };
   return { offers: offers.slice(0, MAX_OFFERS), unread: unread ?? `it makes more than ${MAX_OFFERS} offers` };
 }
 
-const NO_DEMAND: Demanded = { offers: [], unread: null };
-const unreadDemand = (unread: string): Demanded => ({ offers: [], unread });
+const NO_DEMAND: PaymentDemand = { offers: [], unread: null };
+const unreadDemand = (unread: string): PaymentDemand => ({ offers: [], unread });
 
-/** Reads the demand in header `PAYMENT-REQUIRED` (x402 version 2). @param header null or "" where there is none */
-function readTermsHeader(header: string | null): Demanded {
+/** Reads the demand in header `PAYMENT-REQUIRED` (x402 version 2). @param header null or "" if there is none */
+function readTermsHeader(header: string | null): PaymentDemand {
   if (!header) return NO_DEMAND;
   const terms = isPlainBase64(header) ? parseBase64Json(header) : undefined;
   if (terms === undefined) return unreadDemand("header PAYMENT-REQUIRED is no base64 of JSON");
-  return joinDemands([{ offers: offersOf(terms, "header"), unread: null }]);
+  return joinDemands([{ offers: readOffers(terms, "header"), unread: null }]);
 }
 
 /** Reads the demand in header `WWW-Authenticate` (mpp). */
-function readChallengeHeader(header: string | null): Demanded {
+function readChallengeHeader(header: string | null): PaymentDemand {
   if (!header) return NO_DEMAND;
   const { challenges, isExact } = readChallenges(header);
   // Without the word `payment` the header is harmless: wallets ignore challenges of other schemes.
@@ -207,9 +207,7 @@ function readChallengeHeader(header: string | null): Demanded {
   return joinDemands(challenges.map((challenge) => ({ offers: offersOfChallenge(challenge), unread: null })));
 }
 
-/**
- * Parses a text as JSON; null where the text is too large or too deep to be parsed, so that its demand is not known.
- */
+/** Parses a text as JSON; null if the text is too large or too deep to be parsed, so that its demand is not known. */
 export function parseBoundedJson(text: string): { value: unknown } | null {
   // A text that is neither an object nor a list, such as an HTML page, holds no terms.
   if (!/^\s*[{[]/.test(text)) return { value: undefined };
@@ -217,19 +215,19 @@ export function parseBoundedJson(text: string): { value: unknown } | null {
 }
 
 /** Reads the demand in a body: x402 version 1, and version 2 from some sellers. */
-function readBody(text: string): Demanded {
+function readBody(text: string): PaymentDemand {
   const read = parseBoundedJson(text);
   if (read === null) return unreadDemand("its body is nested too deep, or has too many values");
   const terms = Array.isArray(read.value) && looksLikeEntry(read.value[0]) ? { accepts: read.value } : read.value;
-  return joinDemands([{ offers: offersOf(terms), unread: null }]);
+  return joinDemands([{ offers: readOffers(terms), unread: null }]);
 }
 
 /**
  * Reads all offers of a 402 from every place where a client looks: header `PAYMENT-REQUIRED`, body, mpp challenges.
  * @param header returns the value of a header by its name in lower case, or null
- * @param body null where the body was not received completely
+ * @param body null if the body was not received completely
  */
-export function readDemand(header: (name: string) => string | null, body: Uint8Array | null): Demanded {
+export function readDemand(header: (name: string) => string | null, body: Uint8Array | null): PaymentDemand {
   const isWhole = body !== null && body.length <= MAX_BODY;
   return joinDemands([
     readTermsHeader(header("payment-required")),

@@ -1,6 +1,6 @@
 import { get, isObject, isPlainBase64, parseBase64Json, text } from "../json.ts";
 import { looksLikeEntry } from "./entries.ts";
-import { type Demanded, joinDemands, mppOffersOf, offersOf, parseBoundedJson } from "./offers.ts";
+import { joinDemands, type PaymentDemand, parseBoundedJson, readMppOffers, readOffers } from "./offers.ts";
 
 /**
  * Demands for payment that were found in the answer of an MCP tool. They may be in the structured content of its
@@ -8,7 +8,7 @@ import { type Demanded, joinDemands, mppOffersOf, offersOf, parseBoundedJson } f
  * `org.paymentauth/payment-required` of mpp), or in the `data` of a JSON-RPC error (402 of x402, -32042 and -32043 of
  * mpp).
  */
-export interface Places {
+export interface ToolDemands {
   /** x402 terms, in the order in which they were found. */
   terms: unknown[];
   /** mpp challenges, with their requests as objects or in base64. */
@@ -33,7 +33,7 @@ const MAX_WRAPPED = 3;
 /** Most parts of a result's content that are read. */
 const MAX_PARTS = 64;
 
-function collectDemands(value: unknown, places: Places, depth = MAX_WRAPPED): void {
+function collectDemands(value: unknown, places: ToolDemands, depth = MAX_WRAPPED): void {
   if (!isObject(value)) return;
   const accepts = get(value, "accepts");
   if (typeof accepts === "object" && accepts !== null) places.terms.push(value);
@@ -44,17 +44,17 @@ function collectDemands(value: unknown, places: Places, depth = MAX_WRAPPED): vo
   for (const name of WRAPPER_MEMBERS) collectDemands(get(value, name), places, depth - 1);
 }
 
-function collectFromText(content: unknown, places: Places): void {
+function collectFromText(content: unknown, places: ToolDemands): void {
   if (typeof content !== "string") return;
   const read = parseBoundedJson(content);
   if (read === null) places.isUnread = true;
   else collectDemands(read.value, places);
 }
 
-const createPlaces = (): Places => ({ terms: [], challenges: [], isUnread: false });
+const createPlaces = (): ToolDemands => ({ terms: [], challenges: [], isUnread: false });
 
 /** Finds demands in the result of a `tools/call`, whether or not it is marked as an error. */
-export function findInResult(result: unknown): Places {
+export function findDemandsInResult(result: unknown): ToolDemands {
   const places = createPlaces();
   collectDemands(get(result, "structuredContent"), places);
   const content = get(result, "content");
@@ -78,7 +78,7 @@ export function findInResult(result: unknown): Places {
  * Finds demands in a JSON-RPC error, received from a server or thrown by a client.
  * @param data member `data` of the error
  */
-export function findInError(data: unknown): Places {
+export function findDemandsInError(data: unknown): ToolDemands {
   const places = createPlaces();
   collectDemands(data, places);
   return places;
@@ -91,22 +91,22 @@ export function findInError(data: unknown): Places {
 const RECEIPT_MEMBERS = ["x402/payment-response", "org.paymentauth/receipt"];
 
 /**
- * Does a tool's result demand payment? It does where it is marked as an error and holds terms or challenges, where
- * `_meta` says so, or where it holds terms with a version and no receipt. The conditions are strict because a paid
- * answer must never be taken for a demand.
+ * Does a tool's result demand payment? It does if it is marked as an error and has terms or challenges, if `_meta`
+ * demands payment, or if it has terms with a version and no receipt. The conditions are strict because a paid answer
+ * must never be taken for a demand.
  */
-export function isDemand(result: unknown, { terms, challenges }: Places): boolean {
+export function demandsPayment(result: unknown, { terms, challenges }: ToolDemands): boolean {
   if (get(result, "isError") === true) return terms.length > 0 || challenges.length > 0;
   if (get(result, "_meta", "org.paymentauth/payment-required") !== undefined && challenges.length > 0) return true;
   if (RECEIPT_MEMBERS.some((name) => get(result, "_meta", name) !== undefined)) return false;
   return terms.some((one) => typeof get(one, "x402Version") === "number" && looksLikeEntry(get(one, "accepts", "0")));
 }
 
-/** Reads what was found as offers, in the form in which a wallet would sign them. */
-export function demandOf({ terms, challenges, isUnread }: Places): Demanded {
+/** Reads the demands that were found as offers, in the form in which a wallet would sign them. */
+export function readToolDemand({ terms, challenges, isUnread }: ToolDemands): PaymentDemand {
   const ofChallenge = (challenge: unknown) => {
     const { method, intent, expires, request } = isObject(challenge) ? challenge : {};
-    return mppOffersOf({
+    return readMppOffers({
       method: text(method, 60) === method ? (method as string) : null,
       intent: intent === undefined ? undefined : String(intent),
       expires: expires === undefined ? undefined : String(expires),
@@ -114,6 +114,6 @@ export function demandOf({ terms, challenges, isUnread }: Places): Demanded {
     });
   };
   const unread = isUnread ? "the tool's answer holds more than is read" : null;
-  const offers = [...terms.flatMap((one) => offersOf(one)), ...challenges.flatMap(ofChallenge)];
+  const offers = [...terms.flatMap((one) => readOffers(one)), ...challenges.flatMap(ofChallenge)];
   return joinDemands([{ offers, unread }]);
 }

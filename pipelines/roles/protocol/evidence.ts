@@ -17,11 +17,11 @@ import {
 } from "../../5-archive/evidence.ts";
 import { partitionOfBucket } from "../../record/ids.ts";
 import { addDays } from "../../record/time.ts";
-import { type OwnParts, PartitionObjects } from "./partition-objects.ts";
+import { type PartitionObjectParts, PartitionObjects } from "./partition-objects.ts";
 
 /**
- * What one partition has for the evidence (`owners/evidence/<partition>`): files that lie in the public store already and
- * that no leaf names yet. All of them were read up to `positions`, since a later close states that everything before its
+ * The evidence files of one partition (`owners/evidence/<partition>`) that are in the public store already and that no
+ * leaf names yet. All of them were read up to `positions`, since a later close states that everything before its
  * positions was read.
  */
 const Part = z.object({
@@ -30,7 +30,7 @@ const Part = z.object({
   positions: z.record(z.string(), z.int()),
   /** Complete up to this day: an earlier day that is missing here has no rows in this partition. */
   until: z.string(),
-  /** Day -> which close of it, and its files. */
+  /** The number of the day's closing, and the files, by day. */
   days: z.record(z.string(), z.object({ close: z.int(), drafts: z.array(z.custom<EvidenceDraft>()) })),
 });
 type Part = z.infer<typeof Part>;
@@ -38,18 +38,19 @@ type Part = z.infer<typeof Part>;
 export const openEvidenceParts = (store: Store, log: { id: string; partitions: number }): PartitionObjects<Part> =>
   new PartitionObjects(store, "evidence", Part, log);
 
-export interface OwnEvidence extends OwnParts<Part> {
+export interface OwnEvidence extends PartitionObjectParts<Part> {
   publicStore: Store;
   privateStore: Store;
   logger: Logger;
 }
 
-const evidenceSetName = ({ until, days }: Pick<Part, "until" | "days">): string =>
+const evidenceSetKey = ({ until, days }: Pick<Part, "until" | "days">): string =>
   JSON.stringify([until, Object.entries(days).map(([day, { close }]) => [day, close])]);
 
 /**
- * The owner's half: makes the files of closed days of its buckets and writes down their names for the publisher. When a
- * further day closes or a record comes late, all of them are made again. @returns number of files made
+ * Makes the evidence files of closed days for the owner's buckets and writes down their names for the publisher. When a
+ * further day closes or a record arrives late, all these files are made again.
+ * @returns number of files made
  */
 export async function makeOwnEvidence(parts: OwnEvidence, held: readonly number[], now: Date): Promise<number> {
   const { lake, followed, objects, log } = parts;
@@ -65,26 +66,26 @@ export async function makeOwnEvidence(parts: OwnEvidence, held: readonly number[
   const { evidence } = followed.fold;
   const last = due.days.at(-1);
   const until = due.more && last ? addDays(last, 1) : due.until;
-  // Taken before the files are read: if the fold goes on meanwhile, these files must not get the number of a later close,
-  // whose files would hold the same rows.
-  const wanted = {
+  // The numbers are read before the files are made. If the fold changes meanwhile, these files must not get the number
+  // of a later closing, whose files would have the same rows.
+  const wantedSet = {
     until,
     days: Object.fromEntries(due.days.map((day) => [day, { close: countCloses(evidence, day), drafts: [] }])),
   };
   const written = await objects.readOwn(held);
-  const stale = held.filter((partition) => {
+  const stalePartitions = held.filter((partition) => {
     const theirs = written.get(partition);
-    return !theirs || evidenceSetName(theirs) !== evidenceSetName(wanted);
+    return !theirs || evidenceSetKey(theirs) !== evidenceSetKey(wantedSet);
   });
-  if (stale.length === 0) return 0;
+  if (stalePartitions.length === 0) return 0;
   const byDay = new Map<string, readonly EvidenceDraft[]>();
   for (const day of due.days) byDay.set(day, await bucketFiles(files, day, due.ends));
   const ends = due.ends;
   let made = 0;
-  for (const partition of stale) {
+  for (const partition of stalePartitions) {
     const own = (day: string): EvidenceDraft[] =>
       byDay.get(day)!.filter(({ bucket }) => partitionOfBucket(bucket!, log.partitions) === partition);
-    const days = Object.fromEntries(due.days.map((day) => [day, { ...wanted.days[day]!, drafts: own(day) }]));
+    const days = Object.fromEntries(due.days.map((day) => [day, { ...wantedSet.days[day]!, drafts: own(day) }]));
     const part: Part = { v: 1, log: log.id, positions: positionsOf(ends, partition), until, days };
     parts.refuseRevoked();
     await objects.put(partition, part, () => true);
@@ -94,8 +95,9 @@ export async function makeOwnEvidence(parts: OwnEvidence, held: readonly number[
 }
 
 /**
- * The publisher's half: closes, in order, each day of which all partitions have written their files, and closes days again
- * of which records came late. All of it is one generation; if another publisher was quicker, nothing is published.
+ * Closes, in order, each day for which all partitions have written their files, and closes days with late records
+ * again. The publisher calls it. All closings are one generation; if another publisher was faster, nothing is
+ * published.
  */
 export async function publishEvidence(
   parts: { publisher: Publisher; privateStore: Store; logger: Logger; partitions: number },
@@ -103,7 +105,7 @@ export async function publishEvidence(
 ): Promise<EvidenceReport> {
   const { evidence } = await parts.publisher.current();
   const theirs = [...(await objects.readAll()).values()];
-  const fitting = (day: string): EvidenceDraft[] =>
+  const draftsOf = (day: string): EvidenceDraft[] =>
     theirs
       .flatMap(({ days }) => {
         const own = days[day];
@@ -113,12 +115,12 @@ export async function publishEvidence(
   const withFiles = new Set(
     theirs.flatMap(({ days }) => Object.keys(days).filter((day) => days[day]!.drafts.length > 0)),
   );
-  const late = [
+  const lateDays = [
     ...new Set([...[...withFiles].filter((day) => day <= evidence.newest), ...daysWithoutTables(evidence)]),
   ].sort();
   const closes: DayClose[] = [];
-  for (const day of [...late, ...closedDays(evidence.newest, withFiles, theirs, parts.partitions)]) {
-    const close = await createClose(parts, day, countCloses(evidence, day), fitting(day));
+  for (const day of [...lateDays, ...findClosableDays(evidence.newest, withFiles, theirs, parts.partitions)]) {
+    const close = await createClose(parts, day, countCloses(evidence, day), draftsOf(day));
     if (close) closes.push(close);
   }
   if (closes.length === 0) return { days: [], files: 0, rows: 0 };
@@ -128,8 +130,8 @@ export async function publishEvidence(
   return summarizeCloses(closes);
 }
 
-/** Days after the newest closed one of which every partition has written its files. */
-function closedDays(
+/** Returns the days after the newest closed day for which every partition has written its files. */
+function findClosableDays(
   newest: string,
   withFiles: ReadonlySet<string>,
   parts: readonly Part[],

@@ -20,8 +20,8 @@ import { ARCHIVE_SUBJECTS, type ArchiveSubject } from "../../record/vocabulary.t
 import { type ArchivePart, dayName, type PartDay } from "./archive-parts.ts";
 import type { PartitionObjects } from "./partition-objects.ts";
 
-/** An engine to print lines with, which is closed when they are printed. */
-export type Scratch = LinePrinter & { close(): Promise<void> };
+/** A database engine that prints lines. It is closed when they are printed. */
+export type PrinterEngine = LinePrinter & { close(): Promise<void> };
 
 export interface FileArchiveParts extends ArchivePlace, Pick<FilingParts, "now" | "onStep"> {
   publisher: Publisher;
@@ -29,10 +29,10 @@ export interface FileArchiveParts extends ArchivePlace, Pick<FilingParts, "now" 
   /** The event log. */
   log: { id: string; partitions: number };
   logger: Logger;
-  /** Opened when there are days to file: the publisher has no lake. */
-  scratch: () => Promise<Scratch>;
-  /** Rows of one file of probes (default: a million). */
-  rowsAFile?: number;
+  /** Opens the engine when there are days to archive, since the publisher has no lake. */
+  scratch: () => Promise<PrinterEngine>;
+  /** Most rows of one file of probes (default: a million). */
+  rowsPerFile?: number;
 }
 
 export interface FiledReport {
@@ -43,34 +43,35 @@ export interface FiledReport {
   rows: number;
 }
 
-/** Days in one publication, and publications in one call; after a long pause the next call continues. */
-const DAYS_AT_ONCE = 4;
+/** Most days in one publication. */
+const DAYS_PER_PUBLICATION = 4;
+/** Most publications in one call. If more are due, as after a long pause, the next call continues. */
 const MAX_PUBLICATIONS = 32;
 
 type Parts = ReadonlyMap<number, ArchivePart>;
 
 /**
- * The publisher's half of the archive. For each day that all owners have written down it prints the file of each subject
- * from the segments, up to the positions that the owners name, reads it back, signs it and publishes it as a leaf. Owners
- * remove rows once they have followed that leaf. It may be called again at any time, also after a failure: finished files
- * are in the tree, and files are named by content.
- * @throws Unproven, PublicConflict and what stores and publisher throw; nothing of that day is published then
+ * Archives old days; the publisher calls it. For each day that all owners have written down it prints the file of each
+ * subject from the segments, up to the positions that the owners name, reads it back, signs it and publishes it as a
+ * leaf. Owners remove rows once they have read that leaf. It may be called again at any time, also after a failure:
+ * finished files are in the tree, and files are named by content.
+ * @throws Unproven, PublicConflict and errors of stores and publisher; then nothing of that day is published
  */
 export async function fileArchive(
   parts: FileArchiveParts,
   objects: PartitionObjects<ArchivePart>,
 ): Promise<FiledReport> {
   const report: FiledReport = { days: [], files: 0, rows: 0 };
-  let scratch: Scratch | null = null;
+  let scratch: PrinterEngine | null = null;
   try {
     for (let n = 0; n < MAX_PUBLICATIONS; n++) {
       const fold = await parts.publisher.current();
       const byPartition = await objects.readAll();
-      const due = dueDays(fold, byPartition, parts);
+      const due = findDueDays(fold, byPartition, parts);
       if (due.size === 0) return report;
       scratch ??= await parts.scratch();
       const filings: Filing[] = [];
-      for (const [day, subjects] of [...due].slice(0, DAYS_AT_ONCE)) {
+      for (const [day, subjects] of [...due].slice(0, DAYS_PER_PUBLICATION)) {
         for (const subject of subjects)
           filings.push(await makeFiling({ ...parts, printer: scratch }, fold, byPartition, subject, day));
       }
@@ -79,7 +80,7 @@ export async function fileArchive(
       );
       if (refused[0]) throw refused[0];
       await parts.onStep?.("published", null, null);
-      // Another publisher filed the day first, or the owners have not followed yet: the next call tries again.
+      // Another publisher was faster, or the owners have not read the leaves yet. The next call tries again.
       if (leaves === 0) return report;
       const drafts = filings.flatMap((filing) => filing.drafts);
       report.files += drafts.length;
@@ -92,8 +93,10 @@ export async function fileArchive(
   }
 }
 
-/** Subjects that have something to file, by day, oldest first; nothing before all partitions have written theirs. */
-function dueDays(
+/**
+ * Finds the subjects with rows to archive, by day, oldest first; empty until all partitions have written their objects.
+ */
+function findDueDays(
   { archive, evidence }: PublishedFold,
   byPartition: Parts,
   { log, now }: Pick<FileArchiveParts, "log" | "now">,
@@ -116,8 +119,8 @@ function dueDays(
 }
 
 /**
- * What the partitions have of a subject and day. None counts until all have followed the day's last file, since rows that
- * were written down before that may be in it.
+ * Returns the waiting rows of a subject and day, by partition. It is empty until all owners have read the leaf of the
+ * day's last file, since rows that they wrote down before may be in that file.
  */
 function daysOfParts(
   archive: PublishedFold["archive"],
@@ -125,9 +128,9 @@ function daysOfParts(
   subject: ProbeSubject,
   day: string,
 ): [number, PartDay][] {
-  const last = archive.filesOf(subject, day).at(-1)?.index ?? -1;
+  const lastLeaf = archive.filesOf(subject, day).at(-1)?.index ?? -1;
   const all = [...byPartition].sort(([a], [b]) => a - b);
-  if (all.some(([, { tree }]) => tree <= last)) return [];
+  if (all.some(([, { tree }]) => tree <= lastLeaf)) return [];
   return all.flatMap(([partition, { days }]): [number, PartDay][] => {
     const own = days[dayName(subject, day)];
     return own ? [[partition, own]] : [];
@@ -145,7 +148,7 @@ async function makeFiling(
   const { made, positions } = isProbeSubject(subject)
     ? await fileProbes(parts, fold, byPartition, subject, day)
     : await fileGrades(parts, fold, subject, day);
-  // An empty file is only made where the day has none yet.
+  // An empty file is made only if the day has no file yet.
   if (made.length === 0 && known === 0) made.push(await createEmptyFile(parts.printer));
   try {
     await parts.onStep?.("made", subject, day);
@@ -163,7 +166,10 @@ interface MadeFiles {
   positions: ArchiveDraft["positions"];
 }
 
-/** @throws Unproven when a partition's segments have other rows than its owner's lake */
+/**
+ * Makes the files of probes.
+ * @throws Unproven if a partition's segments have other rows than the lake of the partition's owner
+ */
 async function fileProbes(
   parts: FileArchiveParts & { printer: LinePrinter },
   { archive }: PublishedFold,
@@ -180,22 +186,22 @@ async function fileProbes(
     return { part, first, next: nextOf(part), spans };
   });
   const from = { printer: parts.printer, privateStore: parts.privateStore, logId: parts.log.id };
-  const { rowsAFile } = parts;
+  const { rowsPerFile: rowsAFile } = parts;
   const { files: made, rows } = await makeProbeFiles(from, { subject, day, parts: own }, { rowsAFile });
-  const [want, got] = [
+  const [expectedCounts, printedCounts] = [
     JSON.stringify(days.map(([part, { rows }]) => [part, rows])),
     JSON.stringify([...rows].sort(([a], [b]) => a - b)),
   ];
-  if (want !== got) {
+  if (expectedCounts !== printedCounts) {
     await removeFiles(made);
-    throw new Unproven(`rows of ${subject} of ${day}, by partition`, want, got);
+    throw new Unproven(`rows of ${subject} of ${day}, by partition`, expectedCounts, printedCounts);
   }
-  const below = [...byPartition.keys()].sort((a, b) => a - b).map((part) => [String(part), nextOf(part)]);
-  return { made, positions: { [topic]: Object.fromEntries(below) } };
+  const endPositions = [...byPartition.keys()].sort((a, b) => a - b).map((part) => [String(part), nextOf(part)]);
+  return { made, positions: { [topic]: Object.fromEntries(endPositions) } };
 }
 
 async function fileGrades(
-  { printer, publicStore, trust, rowsAFile }: FileArchiveParts & { printer: LinePrinter },
+  { printer, publicStore, trust, rowsPerFile: rowsAFile }: FileArchiveParts & { printer: LinePrinter },
   { archive }: PublishedFold,
   subject: ArchiveSubject,
   day: string,

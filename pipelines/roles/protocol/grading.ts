@@ -8,43 +8,46 @@ import type { RunLine } from "../../record/card.ts";
 import { rfc3339 } from "../../record/time.ts";
 import type { Positions } from "../../record/volatile.ts";
 
-/** Result of grading a lake in one transaction. An endpoint is dirty when records of it came in since its last grading. */
+/**
+ * Result of grading a lake in one transaction. An endpoint is dirty if records about it were loaded since its last
+ * grading.
+ */
 export interface GradeResult {
   facts: { listed: ListingFact[]; unlisted: string[] };
-  /** Null when no endpoint was dirty or due. */
+  /** The run; null if no endpoint was dirty or due. */
   run: Awaited<ReturnType<typeof gradeRun>> | null;
   /** Endpoints of this lake that took money, ascending. */
   nonDelivering: readonly NonDeliveringSeller[];
   positions: Positions;
 }
 
-export interface LookOptions {
+export interface GradeLakeOptions {
   changesNothing: (at: string, line: Pick<RunLine, "cap" | "cards">) => boolean;
-  /** Called with every line, also with those that are left out. */
+  /** Called with every line, also with lines that are left out of the run. */
   onLine: (line: Pick<RunLine, "cap" | "due_at">) => void;
-  /** The published table of payees and domains that flags of related parties are made from. */
-  related: readonly NonDeliveringSeller[];
+  /** The published table of payees and domains from which the flags of related parties are made. */
+  related: readonly Thief[];
 }
 
 /**
  * Grades the endpoints of a lake that are dirty or due, in one transaction.
- * @param due endpoints that are due by time; null: all endpoints
+ * @param due endpoints that are due by time; null to grade all endpoints
  */
 export function gradeLake(
   lake: Lake,
   now: Date,
   due: readonly string[] | null,
-  { changesNothing, onLine, related }: LookOptions,
+  { changesNothing: isUnchanged, onLine, related }: GradeLakeOptions,
 ): Promise<GradeResult> {
   const at = rfc3339(now);
   return lake.transaction(async (tx) => {
-    const spokenOf = new Set((await tx.all<{ cap: string }>(sql("queries/news:corrected"))).map(({ cap }) => cap));
-    const dirty = (await tx.all<{ cap: string }>(sql("queries/news:dirty"))).map(({ cap }) => cap);
-    const caps = due === null ? "all" : [...new Set([...dirty, ...due])].sort();
+    const correctedCaps = new Set((await tx.all<{ cap: string }>(sql("queries/news:corrected"))).map(({ cap }) => cap));
+    const changedCaps = (await tx.all<{ cap: string }>(sql("queries/news:dirty"))).map(({ cap }) => cap);
+    const caps = due === null ? "all" : [...new Set([...changedCaps, ...due])].sort();
     const positions = await lakePositions(tx);
     const leaveOut: GradeOptions["leaveOut"] = (line) => {
       onLine(line);
-      return !spokenOf.has(line.cap) && changesNothing(at, line);
+      return !correctedCaps.has(line.cap) && isUnchanged(at, line);
     };
     const run = caps.length > 0 ? await gradeRun(tx, { now, caps, leaveOut, related }) : null;
     const facts = await listingFacts(tx, due === null ? "all" : "changed");

@@ -10,9 +10,9 @@ import type { PublishedFold } from "../../published/fold.ts";
 import { addDays } from "../../record/time.ts";
 import type { Positions } from "../../record/volatile.ts";
 import { type ArchivePart, dayName, type PartDay } from "./archive-parts.ts";
-import type { OwnParts } from "./partition-objects.ts";
+import type { PartitionObjectParts } from "./partition-objects.ts";
 
-export interface OwnArchive extends OwnParts<ArchivePart> {
+export interface OwnArchive extends PartitionObjectParts<ArchivePart> {
   /** Called after each step; tests throw in it. */
   onStep?: (step: OwnArchiveStep) => void | Promise<void>;
 }
@@ -20,9 +20,9 @@ export interface OwnArchive extends OwnParts<ArchivePart> {
 export type OwnArchiveStep = "taken out" | "looked" | "written";
 
 export interface OwnArchiveReport {
-  /** Rows that left the lake, by leaves. */
+  /** Number of rows that were removed from the lake because leaves name their archive files. */
   removed: number;
-  /** Rows that wait in the lake to be filed. */
+  /** Number of rows in the lake that wait to be archived. */
   rows: number;
 }
 
@@ -41,9 +41,9 @@ interface WaitingState {
 }
 
 /**
- * The owner's half of the archive (docs/archive.md). Removes rows that a published file holds from the lake. Of the other
- * rows that are old enough it writes down their number, their segments and the positions up to which it has read. It may be
- * called again at any time, also after a failure.
+ * The owner's half of the archive (docs/archive.md). Removes rows that a published file holds from the lake. For the
+ * other rows that are old enough it writes down their number, their segments and the log positions up to which it has
+ * read. It may be called again at any time, also after a failure.
  * @throws PartitionsRevoked, Outrun, Failure `record` and what lake and stores throw; no row is lost then
  */
 export async function makeOwnArchive(parts: OwnArchive, held: readonly number[], now: Date): Promise<OwnArchiveReport> {
@@ -52,23 +52,25 @@ export async function makeOwnArchive(parts: OwnArchive, held: readonly number[],
   const tree = fold.size;
   const removed = await followArchive(lake, fold.archive);
   await onStep?.("taken out");
-  const look = await readWaiting(lake, fold, now, log.partitions);
+  const state = await readWaiting(lake, fold, now, log.partitions);
   await onStep?.("looked");
-  if (!look) return { removed, rows: 0 };
-  const filedLast = Math.max(-1, ...[...fold.archive.files.values()].map(({ index }) => index));
+  if (!state) return { removed, rows: 0 };
+  const lastFiledLeaf = Math.max(-1, ...[...fold.archive.files.values()].map(({ index }) => index));
   for (const partition of held) {
-    // Taken a moment ago and not loaded, or given back since.
-    if (!Object.values(look.ends).some((ends) => String(partition) in ends)) continue;
-    const days = await daysOf(lake, look, partition);
-    const positions = positionsOf(look.ends, partition);
-    const part: ArchivePart = { v: 1, log: log.id, positions, tree, until: look.until, days };
+    // The partition was assigned a moment ago and is not loaded yet, or it was lost since.
+    if (!Object.values(state.ends).some((ends) => String(partition) in ends)) continue;
+    const days = await waitingDaysOf(lake, state, partition);
+    const positions = positionsOf(state.ends, partition);
+    const part: ArchivePart = { v: 1, log: log.id, positions, tree, until: state.until, days };
     parts.refuseRevoked();
-    const same = (theirs: ArchivePart): boolean =>
-      theirs.tree > filedLast && theirs.until === look.until && JSON.stringify(theirs.days) === JSON.stringify(days);
-    await objects.put(partition, part, (theirs) => !same(theirs));
+    const isUnchanged = (theirs: ArchivePart): boolean =>
+      theirs.tree > lastFiledLeaf &&
+      theirs.until === state.until &&
+      JSON.stringify(theirs.days) === JSON.stringify(days);
+    await objects.put(partition, part, (theirs) => !isUnchanged(theirs));
     await onStep?.("written");
   }
-  return { removed, rows: look.waiting.reduce((sum, { rows }) => sum + rows, 0) };
+  return { removed, rows: state.waiting.reduce((sum, { rows }) => sum + rows, 0) };
 }
 
 /** Reads in one transaction which rows wait and how far the lake is loaded; null before the first day was closed. */
@@ -78,9 +80,10 @@ function readWaiting(lake: Lake, fold: PublishedFold, now: Date, partitions: num
   const closed = addDays(evidence.newest, 1);
   return lake.transaction(async (tx) => {
     const ends = await lakePositions(tx);
-    // Rows that no evidence holds yet stay in the lake: the archive must not hold what the evidence lacks.
-    const [unread = closed] = await daysWithNews(tx, evidence, ends, closed, partitions);
-    const [until = ""] = [archivedUntil(now), closed, unread].sort();
+    // Rows that are in no evidence file yet stay in the lake, since the archive must not have rows that the evidence
+    // lacks.
+    const [firstUnreadDay = closed] = await daysWithNews(tx, evidence, ends, closed, partitions);
+    const [until = ""] = [archivedUntil(now), closed, firstUnreadDay].sort();
     const rows = await tx.all<Omit<WaitingRows, "subject"> & { type: string }>(sql("archive/evict:waiting"), { until });
     const waiting = rows.flatMap(({ type, ...row }): WaitingRows[] => {
       const subject = subjectOf(type);
@@ -90,7 +93,11 @@ function readWaiting(lake: Lake, fold: PublishedFold, now: Date, partitions: num
   });
 }
 
-async function daysOf(lake: Lake, { waiting }: WaitingState, partition: number): Promise<Record<string, PartDay>> {
+async function waitingDaysOf(
+  lake: Lake,
+  { waiting }: WaitingState,
+  partition: number,
+): Promise<Record<string, PartDay>> {
   const days: Record<string, PartDay> = {};
   for (const { subject, day, part, rows } of waiting) {
     if (part === partition) days[dayName(subject, day)] = { rows, spans: await daySpans(lake, subject, day, part) };

@@ -37,10 +37,13 @@ export interface OwnerParts {
   ownership: Pick<Ownership, "held" | "onChange">;
   log: Pick<Log, "id" | "partitions">;
   privateStore: Store;
-  /** This owner writes volatile tables, charts and evidence files of its partitions there. The publisher names them. */
+  /**
+   * The store to which this owner writes volatile tables, charts and evidence files of its partitions. The publisher
+   * names these files.
+   */
   publicStore: Store;
   clock: Clock;
-  /** Holds the partitions that this process owns, and no other. */
+  /** Holds the partitions that are assigned to this process, and no others. */
   lake: Lake;
   ingest: Ingest;
   followed: PublishedRecord;
@@ -50,91 +53,96 @@ export interface OwnerParts {
 
 export interface OwnerReport {
   held: readonly number[];
-  /** Number of endpoints and rows that were read, and of lines in the run that was written. */
+  /** Number of endpoints that were read. */
   caps: number;
+  /** Number of rows that were read. */
   rows: number;
+  /** Number of lines of the run that was written. */
   lines: number;
-  /** Number of endpoints whose line would change nothing that is published; these lines are left out of the run. */
+  /** Number of endpoints that are not in the run, because nothing of their published card would change. */
   leftOut: number;
   /** Number of the run, null when none was written. */
   run: number | null;
 }
 
-/** Partitions were taken from this process while it worked on them. Unfinished work is dropped; the next turn continues. */
+/**
+ * The error for partitions that were assigned to another process while this process worked on them. Unfinished work is
+ * dropped, and the next call continues.
+ */
 export class PartitionsRevoked extends Failure {
   constructor() {
     super("busy", "partitions were revoked meanwhile");
   }
 }
 
-const keyOf = ({ cap, pay_to, domain }: NonDeliveringSeller): string => JSON.stringify([cap, pay_to, domain]);
+const rowKey = ({ cap, pay_to, domain }: Thief): string => JSON.stringify([cap, pay_to, domain]);
 
-/** Rows in which two tables of related parties differ. */
-function changedRows(
-  before: readonly NonDeliveringSeller[],
-  after: readonly NonDeliveringSeller[],
-): NonDeliveringSeller[] {
-  const [had, has] = [new Set(before.map(keyOf)), new Set(after.map(keyOf))];
-  return [...before.filter((seller) => !has.has(keyOf(seller))), ...after.filter((seller) => !had.has(keyOf(seller)))];
+/** Returns the rows in which two tables of related parties differ. */
+function changedRows(before: readonly Thief[], after: readonly Thief[]): Thief[] {
+  const [had, has] = [new Set(before.map(rowKey)), new Set(after.map(rowKey))];
+  return [...before.filter((thief) => !has.has(rowKey(thief))), ...after.filter((thief) => !had.has(rowKey(thief)))];
 }
 
 /**
- * The owner's half of the pipeline: ingest and grade of the partitions that this process was given. It publishes nothing
- * and holds no key: runs are private objects, which the publisher takes.
+ * The owner's part of the pipeline: it ingests and grades the partitions that are assigned to this process. It
+ * publishes nothing and has no key. It writes runs as private objects, which the publisher takes.
  */
 export class Owner {
   /** Times at which cards change without new records, from the runs of this process; null before the first run. */
   #dueAt: MomentIndex | null = null;
   /** The published table of related parties with which the last run was graded. */
-  #table: readonly NonDeliveringSeller[] = [];
-  /** Endpoint -> UTC day and time of its newest line in a run, until the endpoint is graded again. */
-  readonly #lines = new Map<string, { day: string; at: string }>();
+  #gradedTable: readonly Thief[] = [];
+  /** UTC day and time of each endpoint's newest line in a run, until the endpoint is graded again. */
+  readonly #newestLines = new Map<string, { day: string; at: string }>();
 
   /** UTC days on which published cards change without new records. */
   #dueDays: DueDays | null = null;
   readonly #refusals: Refusals;
   readonly #evidence: ReturnType<typeof openEvidenceParts>;
   readonly #archive: ReturnType<typeof openArchiveParts>;
-  readonly #files: OwnerParts & { tables: PartitionTables };
-  readonly #live: LiveTables;
+  readonly #tablesParts: OwnerParts & { tables: PartitionTables };
+  readonly #liveTables: LiveTables;
 
   constructor(private readonly parts: OwnerParts) {
     const { privateStore, log } = parts;
     this.#refusals = new Refusals(privateStore);
     this.#evidence = openEvidenceParts(privateStore, log);
     this.#archive = openArchiveParts(privateStore, log);
-    this.#files = { ...parts, tables: new PartitionTables(privateStore, log) };
-    this.#live = openOwnLive(this.#files);
+    this.#tablesParts = { ...parts, tables: new PartitionTables(privateStore, log) };
+    this.#liveTables = openOwnLive(this.#tablesParts);
   }
 
-  /** Brings the lake to the partitions that are held now. @returns these */
-  async #takePartitions(): Promise<readonly number[]> {
+  /**
+   * Loads the partitions that are held now into the lake, and removes others.
+   * @returns the held partitions
+   */
+  async #holdAssignedPartitions(): Promise<readonly number[]> {
     const held = this.parts.ownership.held();
     await this.parts.ingest.hold(held);
     return held;
   }
 
   /**
-   * Loads our partitions, for work that reads them in several statements. `refuseRevoked` throws once a partition was
-   * revoked since this call, also when the revocation came while they were loaded.
+   * Loads this owner's partitions, for work that reads them in several statements. `refuseRevoked` throws once a
+   * partition was revoked since this call, also when the revocation came while they were loaded.
    */
   async #loadPartitions(): Promise<{ held: readonly number[]; refuseRevoked: () => void }> {
-    const held = await this.#takePartitions();
+    const held = await this.#holdAssignedPartitions();
     const refuseRevoked = this.#createRevokedCheck(held);
     await this.parts.ingest.pass();
     return { held, refuseRevoked };
   }
 
-  /** Writes everything that the log holds of our partitions into segments and lake. */
+  /** Writes all records that the log has for this owner's partitions into segments and lake. */
   async ingest(): Promise<{ held: readonly number[]; rows: number; positions: Positions }> {
-    const held = await this.#takePartitions();
+    const held = await this.#holdAssignedPartitions();
     const passed = await this.parts.ingest.pass();
     return { held, ...passed };
   }
 
   /**
-   * Grades endpoints of our partitions that are dirty or due at this moment, and writes a run of what changed.
-   * @throws PartitionsRevoked, and what lake, log and stores throw; the next call looks at everything then
+   * Grades this owner's endpoints that are dirty or due now, and writes a run with the changes.
+   * @throws PartitionsRevoked, and errors of lake, log and stores; then the next call grades everything
    */
   async grade(now: Date): Promise<OwnerReport> {
     try {
@@ -151,7 +159,8 @@ export class Owner {
     if (held.length === 0) return { held, caps: 0, rows: 0, lines: 0, leftOut: 0, run: null };
     await followed.current();
     await this.#readRefusals(now);
-    // Read once before grading: the fold may change meanwhile, and the run names the table that its cards are graded with.
+    // The table is read once before grading, since the fold may change meanwhile and the run names the table with which
+    // its cards are graded.
     const { table, sha256 } = followed.fold.relatedParties;
     const due = await this.#dueEndpoints(now, new Set(held), table);
     const graded = await gradeLake(lake, now, due, {
@@ -163,12 +172,12 @@ export class Owner {
       related: table,
     });
     const { run } = graded;
-    this.#table = table;
+    this.#gradedTable = table;
     const number = await this.#writeRun(now, graded, sha256, refuseRevoked);
     if (!run) return { held, caps: 0, rows: 0, lines: 0, leftOut: 0, run: number };
     // Most turns change nothing, so they are not logged as information.
-    const summary = { run: number, endpoints: run.read.caps, rows: run.read.rows, lines: run.lines.length };
-    if (number !== null) this.parts.logger.info(summary, "endpoints were graded");
+    const logged = { run: number, endpoints: run.read.caps, rows: run.read.rows, lines: run.lines.length };
+    if (number !== null) this.parts.logger.info(logged, "endpoints were graded");
     metrics.count("touchstone_grade_endpoints_read_total", {}, run.read.caps);
     metrics.count("touchstone_grade_rows_read_total", {}, run.read.rows);
     metrics.count("touchstone_grade_lines_left_out_total", {}, run.read.leftOut);
@@ -176,32 +185,38 @@ export class Owner {
   }
 
   /**
-   * Writes the volatile tables of our partitions, for the publisher to name.
-   * @returns partitions whose table changed
+   * Writes the volatile tables of this owner's partitions, which the publisher then names.
+   * @returns number of partitions whose table changed
    * @throws PartitionsRevoked, Outrun
    */
   async volatile(): Promise<number> {
     const { held, refuseRevoked } = await this.#loadPartitions();
-    return held.length > 0 ? writeOwnVolatile(this.#files, this.#live, held, refuseRevoked) : 0;
+    return held.length > 0 ? writeOwnVolatile(this.#tablesParts, this.#liveTables, held, refuseRevoked) : 0;
   }
 
-  /** Writes the chart files of our buckets that changed. @returns files that were written */
+  /**
+   * Writes the charts' files of this owner's buckets that changed.
+   * @returns number of files that were written
+   */
   async history(now: Date): Promise<number> {
-    const held = await this.#takePartitions();
-    return held.length > 0 ? writeOwnHistory(this.#files, held, now, this.#createRevokedCheck(held)) : 0;
+    const held = await this.#holdAssignedPartitions();
+    return held.length > 0 ? writeOwnHistory(this.#tablesParts, held, now, this.#createRevokedCheck(held)) : 0;
   }
 
-  /** Makes the evidence files of our buckets for closed days. @returns files that were made */
+  /**
+   * Makes the evidence files of closed days for this owner's buckets.
+   * @returns number of files that were made
+   */
   async evidence(now: Date): Promise<number> {
     const { held, refuseRevoked } = await this.#loadPartitions();
     if (held.length === 0) return 0;
-    const parts = { ...this.#files, objects: this.#evidence, refuseRevoked };
+    const parts = { ...this.#tablesParts, objects: this.#evidence, refuseRevoked };
     return makeOwnEvidence(parts, held, now);
   }
 
   /**
-   * Removes rows that the archive holds from the lake, and writes down for the publisher which others are old enough.
-   * @throws what {@link makeOwnArchive} names
+   * Removes rows that the archive has from the lake, and writes down for the publisher which other rows are old enough.
+   * @throws as {@link makeOwnArchive}
    */
   async archive(now: Date, more: Pick<OwnArchive, "onStep"> = {}): Promise<OwnArchiveReport> {
     const { held, refuseRevoked } = await this.#loadPartitions();
@@ -209,15 +224,15 @@ export class Owner {
     return held.length > 0 ? makeOwnArchive(parts, held, now) : { removed: 0, rows: 0 };
   }
 
-  /** Joins small segments of our chains, and deletes objects that nothing needs. */
+  /** Joins small segments of this owner's commit chains, and deletes objects that nothing needs. */
   async tidy(): Promise<void> {
-    if ((await this.#takePartitions()).length > 0) await this.parts.ingest.tidy();
+    if ((await this.#holdAssignedPartitions()).length > 0) await this.parts.ingest.tidy();
   }
 
   /**
    * Writes the run as a private object, unless the publisher would publish nothing of it. Corrections, commitments and
-   * receipts are read after the look; if rows have left the lake in between, they would be missing below the run's
-   * positions, so `refuseRevoked` is called before the write.
+   * receipts are read after the grading. Rows that left the lake in between would be missing below the run's positions,
+   * so `refuseRevoked` is called before the write.
    */
   async #writeRun(
     now: Date,
@@ -245,11 +260,11 @@ export class Owner {
       extra,
     );
     this.#refusals.addRun(n);
-    for (const { cap } of lines) this.#lines.set(cap, { day: dayOf(now), at });
+    for (const { cap } of lines) this.#newestLines.set(cap, { day: dayOf(now), at });
     return n;
   }
 
-  /** Reads which of our runs the publisher refused. Their content is lost, so everything is graded again. */
+  /** Reads which runs of this owner the publisher refused. Their content is lost, so everything is graded again. */
   async #readRefusals(now: Date): Promise<void> {
     const { logger, metrics } = this.parts;
     for (const { run, reason } of await this.#refusals.readNew(now)) {
@@ -259,40 +274,40 @@ export class Owner {
     if (this.#refusals.mustGradeAll(now)) this.#dueAt = null;
   }
 
-  /** Endpoints that are due by time or by a change of the table of related parties, or null for all of them. */
-  async #dueEndpoints(
-    now: Date,
-    held: ReadonlySet<number>,
-    table: readonly NonDeliveringSeller[],
-  ): Promise<string[] | null> {
+  /** Returns the endpoints that are due by time or by a change of the table of related parties; null if all are due. */
+  async #dueEndpoints(now: Date, held: ReadonlySet<number>, table: readonly Thief[]): Promise<string[] | null> {
     const { followed, log, lake } = this.parts;
     const today = dayOf(now);
-    const waited = this.#unpublished(today);
+    const unpublishedCaps = this.#takeUnpublished(today);
     if (this.#dueAt === null) return null;
     this.#dueDays ??= new DueDays(followed.fold);
-    const changed = changedRows(this.#table, table);
+    const changed = changedRows(this.#gradedTable, table);
     const related = changed.length
       ? await lake.all<{ cap: string }>(sql("grade/related:affected"), { changed: JSON.stringify(changed) })
       : [];
     const byTable = related.map(({ cap }) => cap);
-    const due = [...this.#dueDays.due(today), ...this.#dueAt.due(rfc3339(now)), ...waited, ...byTable];
+    const due = [...this.#dueDays.due(today), ...this.#dueAt.due(rfc3339(now)), ...unpublishedCaps, ...byTable];
     return due.filter((cap) => held.has(partitionOf(cap, log.partitions)));
   }
 
-  /** Endpoints with a line in a run of an earlier day that is not in the tree: it had to wait, or the run was refused. */
-  #unpublished(today: string): string[] {
+  /**
+   * Returns the endpoints with a line in a run of an earlier day that is not in the tree, because it had to wait or the
+   * run was refused.
+   */
+  #takeUnpublished(today: string): string[] {
     const waited: string[] = [];
-    for (const [cap, { day, at }] of this.#lines) {
+    for (const [cap, { day, at }] of this.#newestLines) {
       if (day >= today) continue;
-      this.#lines.delete(cap);
+      this.#newestLines.delete(cap);
       if ((this.parts.followed.fold.caps.get(cap)?.computedAt ?? "") < at) waited.push(cap);
     }
     return waited;
   }
 
   /**
-   * Returns a function that throws once one of these partitions was revoked after this call: rows that were read since may
-   * be incomplete, also where the partition is held again by then, and another process may write its objects.
+   * Returns a function that throws if one of these partitions was revoked after this call. Then rows that were read
+   * since may be incomplete, even if the partition is held again, and another process may write the partition's
+   * objects.
    */
   #createRevokedCheck(held: readonly number[]): () => void {
     const { ingest } = this.parts;

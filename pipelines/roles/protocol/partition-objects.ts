@@ -5,8 +5,11 @@ import type { Store } from "../../../infra/store/store.ts";
 import type { PublishedRecord } from "../../4-publish/followed.ts";
 import { BadPrivate } from "../../4-publish/generation.ts";
 
-/** Another process holds this partition now and has read further, so our object is older and is not written. */
-export class Outrun extends Failure {
+/**
+ * The error for an object that is older than the stored one: another process holds the partition now and has read
+ * further. The older object is not written.
+ */
+export class OvertakenByOwner extends Failure {
   constructor(key: string, why: string) {
     super("busy", `${key}: another owner ${why}`);
   }
@@ -14,12 +17,12 @@ export class Outrun extends Failure {
 
 interface Part {
   log: string;
-  /** {topic: next offset} of the partition behind it. */
+  /** {topic: next offset}: log positions of the partition up to which the object's content was read. */
   positions: Record<string, number>;
 }
 
-/** The parts from which an owner makes the private objects of its partitions. */
-export interface OwnParts<T extends Part> {
+/** The dependencies of an owner when it makes the private objects of its partitions. */
+export interface PartitionObjectParts<T extends Part> {
   lake: Lake;
   followed: PublishedRecord;
   objects: PartitionObjects<T>;
@@ -32,15 +35,15 @@ export interface OwnParts<T extends Part> {
 }
 
 /** Compare-and-swap attempts for one object before giving up. An attempt fails when another owner wrote the object. */
-const MAX_RACES = 8;
+const MAX_SWAP_ATTEMPTS = 8;
 
 /**
  * One private object for each partition, `owners/<name>/<partition>`, which the owner of the partition replaces by
- * compare-and-swap. Its positions never go back: an owner that is behind them gets {@link Outrun} and writes nothing. An
- * object of another log counts as missing.
+ * compare-and-swap. The object's positions never decrease: an owner with lower positions gets {@link OvertakenByOwner}
+ * and writes nothing. An object of another log counts as missing.
  */
 export class PartitionObjects<T extends Part> {
-  readonly #known = new Map<string, { etag: string; part: T }>();
+  readonly #lastRead = new Map<string, { etag: string; part: T }>();
   readonly #prefix: string;
 
   constructor(
@@ -53,29 +56,33 @@ export class PartitionObjects<T extends Part> {
   }
 
   /**
-   * @param differs whether our object replaces the one that is there; what it throws is thrown
-   * @throws Outrun, and what the store throws
+   * Writes our object, unless `mustReplace` returns false for the stored object.
+   * @param mustReplace returns whether our object replaces the stored one; its errors are thrown
+   * @throws OvertakenByOwner, and errors of the store
    */
-  async put(partition: number, part: T, differs: (theirs: T) => boolean): Promise<void> {
+  async put(partition: number, part: T, mustReplace: (theirs: T) => boolean): Promise<void> {
     const key = this.#keyOf(partition);
     const bytes = Buffer.from(JSON.stringify(part));
-    for (let race = 0; race < MAX_RACES; race++) {
+    for (let race = 0; race < MAX_SWAP_ATTEMPTS; race++) {
       const object = await this.store.get(key);
       const theirs = object && this.#readOrNull(key, object.bytes);
       if (theirs) {
         this.#checkNotOlder(key, part, theirs);
-        if (!differs(theirs)) return;
+        if (!mustReplace(theirs)) return;
       }
       const swap = await this.store.swap(key, bytes, object?.etag ?? null);
       if (swap.result === "swapped") {
-        this.#known.set(key, { etag: swap.etag, part });
+        this.#lastRead.set(key, { etag: swap.etag, part });
         return;
       }
     }
-    throw new Error(`${key}: lost ${MAX_RACES} swaps in a row`);
+    throw new Error(`${key}: lost ${MAX_SWAP_ATTEMPTS} swaps in a row`);
   }
 
-  /** Objects of these partitions, for their owner. A damaged one counts as missing, so that the owner writes it again. */
+  /**
+   * Reads the objects of these partitions for their owner. A damaged object counts as missing, so that the owner writes
+   * it again.
+   */
   async readOwn(held: readonly number[]): Promise<Map<number, T>> {
     const ours = new Map<number, T>();
     for (const partition of held) {
@@ -87,19 +94,22 @@ export class PartitionObjects<T extends Part> {
     return ours;
   }
 
-  /** Object of each partition; only those that changed are read. @throws BadPrivate while a damaged one is not replaced */
+  /**
+   * Returns the object of each partition. Only objects that changed are read.
+   * @throws BadPrivate if an object is damaged
+   */
   async readAll(): Promise<Map<number, T>> {
     const all = new Map<number, T>();
     for (let partition = 0; partition < this.log.partitions; partition++) {
       const key = this.#keyOf(partition);
-      // Read by key, since a listing may lack an object that was written a moment ago.
+      // The object is read by key, since a listing may lack an object that was written a moment ago.
       const head = await this.store.head(key);
       if (!head) continue;
-      const known = this.#known.get(key);
+      const known = this.#lastRead.get(key);
       const object = known?.etag === head.etag ? null : await this.store.get(key);
       const part = object ? this.#read(key, object.bytes) : known?.part;
       if (!part) continue;
-      if (object) this.#known.set(key, { etag: object.etag, part });
+      if (object) this.#lastRead.set(key, { etag: object.etag, part });
       all.set(partition, part);
     }
     return all;
@@ -112,11 +122,11 @@ export class PartitionObjects<T extends Part> {
   #checkNotOlder(key: string, part: T, theirs: T): void {
     for (const [topic, next] of Object.entries(theirs.positions)) {
       const ours = part.positions[topic] ?? 0;
-      if (ours < next) throw new Outrun(key, `has read ${topic} up to ${next}, this one up to ${ours}`);
+      if (ours < next) throw new OvertakenByOwner(key, `has read ${topic} up to ${next}, this one up to ${ours}`);
     }
   }
 
-  /** A damaged object counts as missing: its owner writes all of it again. */
+  /** Reads an object. A damaged object counts as missing, and its owner writes it again. */
   #readOrNull(key: string, bytes: Uint8Array): T | null {
     try {
       return this.#read(key, bytes);

@@ -10,7 +10,7 @@ import { openArchiveParts } from "./archive-parts.ts";
 import { openEvidenceParts, publishEvidence } from "./evidence.ts";
 import { type FileArchiveParts, fileArchive } from "./file-archive.ts";
 import { writeRefusal } from "./refusals.ts";
-import { filesInUse, nameTables, PartitionTables } from "./tables.ts";
+import { listFilesInUse, nameTables, PartitionTables } from "./tables.ts";
 
 export interface PublishingParts {
   log: { id: string; partitions: number };
@@ -20,20 +20,21 @@ export interface PublishingParts {
   logger: Logger;
 }
 
-/** What filing needs besides the publisher: stores, keys and the engine that prints the lines. */
+/** The dependencies of archiving besides the publisher: stores, keys and the engine that prints the lines. */
 export type Filing = Omit<FileArchiveParts, "publisher" | "privateStore" | "log" | "logger">;
 
 export interface TurnReport {
   runs: number;
   cards: number;
-  /** Number of the newest run that was looked at, null for none. */
+  /** Number of the newest run that was read, null for none. */
   run: number | null;
   tree_size: number;
 }
 
 /**
- * The publisher's half of the pipeline: it has no lake. Owners write runs, tables and evidence files; it takes the runs
- * into the tree and names the files. Several may do this at once: the generation decides.
+ * The publisher's part of the pipeline, which needs no lake. Owners write runs, tables and evidence files; the
+ * publisher takes the runs into the tree and names the files. Several publishers may do this at once, since each
+ * generation has one winner.
  */
 export class Publishing {
   readonly #tables: PartitionTables;
@@ -46,16 +47,17 @@ export class Publishing {
     this.#archive = openArchiveParts(parts.privateStore, parts.log);
   }
 
-  /** Recovers, and publishes the keys document where the log has none yet, as its first leaf. */
+  /** Recovers the publisher. If the log has no keys document yet, it publishes that as the first leaf. */
   async start(ring: Keys["ring"]): Promise<void> {
     await this.parts.publisher.start();
     await this.parts.publisher.publishKeys(keysDocument(ring));
   }
 
   /** Takes every run that waits into the tree, with its corrections and listings. */
-  async runs(): Promise<TurnReport> {
+  async takeRuns(): Promise<TurnReport> {
     const { publisher, privateStore, clock, log } = this.parts;
-    // A refusal is written before a later run is taken; if this process dies in between, the next publisher writes it.
+    // A refusal is written before a later run is taken. If this process dies before that, the next publisher writes the
+    // refusal.
     const taken = await publisher.takeNewRuns(({ n, reason }) =>
       writeRefusal(privateStore, { v: 1, log: log.id, run: n, reason: reason ?? "", at: rfc3339(clock.now()) }),
     );
@@ -67,30 +69,42 @@ export class Publishing {
     };
   }
 
-  /** Names the newest tables of all owners in the view that serving follows. @returns number of partitions with a table */
-  tables(): Promise<number> {
+  /**
+   * Names the newest tables of all owners in the view that serving follows.
+   * @returns number of partitions with a table
+   */
+  nameTables(): Promise<number> {
     return nameTables(this.parts.publisher, this.#tables);
   }
 
-  /** Deletes public objects that no view or leaf names any more. @returns how many */
+  /**
+   * Deletes objects that nothing names any more.
+   * @returns number of deleted objects
+   */
   async collectGarbage(): Promise<number> {
-    return this.parts.publisher.collectGarbage(await filesInUse(this.#tables));
+    return this.parts.publisher.collectGarbage(await listFilesInUse(this.#tables));
   }
 
-  /** Publishes the evidence of each day that all owners have closed, and of records that arrived later. */
+  /** Publishes the evidence of each day that all owners have closed, and of records that arrived late. */
   evidence(): Promise<EvidenceReport> {
     const { publisher, privateStore, logger, log } = this.parts;
     return publishEvidence({ publisher, privateStore, logger, partitions: log.partitions }, this.#evidence);
   }
 
-  /** Files and publishes the archive of each day that all owners have reported, and of records that arrived later. */
+  /**
+   * Writes and publishes the archive files of each day that all owners have written down, and of records that arrived
+   * late.
+   */
   archive(filing: Filing): ReturnType<typeof fileArchive> {
     const { publisher, privateStore, logger, log } = this.parts;
     return fileArchive({ ...filing, publisher, privateStore, logger, log }, this.#archive);
   }
 
-  /** Publishes the commitments to the plans of today and tomorrow that observers have drawn. @returns their number */
-  async plans(): Promise<number> {
+  /**
+   * Publishes the commitments to the plans of today and tomorrow that observers have drawn.
+   * @returns number of these plans
+   */
+  async publishPlans(): Promise<number> {
     const { privateStore, publisher, clock } = this.parts;
     const now = clock.now();
     let published = 0;
@@ -103,7 +117,7 @@ export class Publishing {
     return published;
   }
 
-  index(): Promise<void> {
+  buildIndex(): Promise<void> {
     return this.parts.publisher.buildIndex();
   }
 }

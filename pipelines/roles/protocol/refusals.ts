@@ -3,7 +3,7 @@ import { numberedKey } from "../../../infra/store/numbered.ts";
 import type { Store } from "../../../infra/store/store.ts";
 
 /**
- * The private object that tells an owner why its run was not taken (`refused/<20-digit n>`, beside `runs/<20-digit
+ * The private object with the reason why an owner's run was not taken (`refused/<20-digit n>`, beside `runs/<20-digit
  * n>`).
  */
 const Refusal = z.object({
@@ -15,7 +15,7 @@ const Refusal = z.object({
 });
 export type Refusal = z.infer<typeof Refusal>;
 
-/** Most refusals that one call reads; the next call reads on. */
+/** Most refusals that one call reads. The next call reads further ones. */
 const MAX_REFUSALS_READ = 100;
 
 const refusalKey = (n: number): string => numberedKey("refused", n);
@@ -25,7 +25,10 @@ export async function writeRefusal(store: Store, refusal: Refusal): Promise<void
   await store.create(refusalKey(refusal.run), Buffer.from(JSON.stringify(Refusal.parse(refusal))));
 }
 
-/** Reads the refusals of runs after this number, ascending. An unreadable refusal is returned with that as its reason. */
+/**
+ * Reads the refusals of runs after this number, ascending. For a refusal that cannot be parsed, the reason is the parse
+ * error.
+ */
 export async function readRefusalsAfter(store: Store, after: number): Promise<Pick<Refusal, "run" | "reason">[]> {
   const startAfter = after < 0 ? undefined : refusalKey(after);
   const found = await store.list("refused/", { limit: MAX_REFUSALS_READ, ...(startAfter ? { startAfter } : {}) });
@@ -42,22 +45,25 @@ export async function readRefusalsAfter(store: Store, after: number): Promise<Pi
   );
 }
 
-/** Runs of ours that are remembered because they may still be refused; a publisher takes far fewer than these in hours. */
+/**
+ * Most runs of this owner that are remembered because they may still be refused. A publisher takes far fewer runs
+ * within hours.
+ */
 const MAX_RUNS = 1_000;
 const HOUR_MS = 3_600_000;
 const MINUTE_MS = 60_000;
 
 /**
- * Which runs of an owner were refused. The content of a refused run is in no other, so everything is graded again: at once
- * after the first refusal. Each further one within an hour doubles the wait, up to an hour, since the next run may be
- * refused for the same reason.
+ * Remembers an owner's runs and reads which of them were refused. No other run has the content of a refused run, so
+ * everything is graded again: at once after the first refusal. Each further refusal within an hour doubles the wait, up
+ * to an hour, since the next run may be refused for an equal reason.
  */
 export class Refusals {
-  readonly #runs = new Set<number>();
+  readonly #ownRuns = new Set<number>();
   /** Number of the newest refusal that was read. */
-  #read = -1;
+  #newestRead = -1;
   /** Moments of refusals within the last hour, ms. */
-  #recent: number[] = [];
+  #recentRefusals: number[] = [];
   #gradeAllAt: number | null = null;
 
   constructor(private readonly store: Store) {}
@@ -65,26 +71,29 @@ export class Refusals {
   /** Remembers a run that this owner wrote. */
   addRun(run: number): void {
     // Refusals of runs before our first run belong to other owners.
-    if (this.#runs.size === 0 && this.#read < 0) this.#read = run - 1;
-    this.#runs.add(run);
-    for (const [first] of this.#runs.entries()) {
-      if (this.#runs.size <= MAX_RUNS) break;
-      this.#runs.delete(first);
+    if (this.#ownRuns.size === 0 && this.#newestRead < 0) this.#newestRead = run - 1;
+    this.#ownRuns.add(run);
+    for (const [first] of this.#ownRuns.entries()) {
+      if (this.#ownRuns.size <= MAX_RUNS) break;
+      this.#ownRuns.delete(first);
     }
   }
 
-  /** Reads the refusals of our runs since the last call. @throws what the store throws */
+  /**
+   * Reads the refusals of this owner's runs since the last call.
+   * @throws errors of the store
+   */
   async readNew(now: Date): Promise<Pick<Refusal, "run" | "reason">[]> {
-    if (this.#runs.size === 0) return [];
-    const found = await readRefusalsAfter(this.store, this.#read);
-    this.#read = found.at(-1)?.run ?? this.#read;
-    const ours = found.filter(({ run }) => this.#runs.delete(run));
-    if (ours.length === 0) return ours;
+    if (this.#ownRuns.size === 0) return [];
+    const found = await readRefusalsAfter(this.store, this.#newestRead);
+    this.#newestRead = found.at(-1)?.run ?? this.#newestRead;
+    const ownRefusals = found.filter(({ run }) => this.#ownRuns.delete(run));
+    if (ownRefusals.length === 0) return ownRefusals;
     const ms = now.getTime();
-    this.#recent = [...this.#recent.filter((moment) => moment > ms - HOUR_MS), ms];
-    const again = this.#recent.length - 1;
-    this.#gradeAllAt = ms + (again === 0 ? 0 : Math.min(2 ** (again - 1) * MINUTE_MS, HOUR_MS));
-    return ours;
+    this.#recentRefusals = [...this.#recentRefusals.filter((moment) => moment > ms - HOUR_MS), ms];
+    const repeated = this.#recentRefusals.length - 1;
+    this.#gradeAllAt = ms + (repeated === 0 ? 0 : Math.min(2 ** (repeated - 1) * MINUTE_MS, HOUR_MS));
+    return ownRefusals;
   }
 
   /** Must everything be graded again now? Returns true once for each refusal. */

@@ -20,14 +20,14 @@ import { PartitionObjects } from "./partition-objects.ts";
  * The private object that names a partition's current files, which are unproven (`owners/volatile/..`,
  * `owners/history/..`).
  */
-const LivePart = z.object({
+const LiveTableObject = z.object({
   v: z.literal(2),
   log: z.string(),
   positions: z.record(z.string(), z.int()),
-  /** Oldest first: the last file that has a row of an endpoint counts. */
+  /** Keys of the files, oldest first. If several files have a row of an endpoint, the row in the last file counts. */
   keys: z.array(z.string()),
 });
-const HistoryPart = z.object({
+const HistoryTableObject = z.object({
   v: z.literal(1),
   log: z.string(),
   positions: z.record(z.string(), z.int()),
@@ -35,16 +35,16 @@ const HistoryPart = z.object({
 });
 
 export class PartitionTables {
-  readonly live: PartitionObjects<z.infer<typeof LivePart>>;
-  readonly history: PartitionObjects<z.infer<typeof HistoryPart>>;
+  readonly live: PartitionObjects<z.infer<typeof LiveTableObject>>;
+  readonly history: PartitionObjects<z.infer<typeof HistoryTableObject>>;
 
   constructor(store: Store, log: { id: string; partitions: number }) {
-    this.live = new PartitionObjects(store, "volatile", LivePart, log);
-    this.history = new PartitionObjects(store, "history", HistoryPart, log);
+    this.live = new PartitionObjects(store, "volatile", LiveTableObject, log);
+    this.history = new PartitionObjects(store, "history", HistoryTableObject, log);
   }
 }
 
-export interface OwnTables {
+export interface OwnTablesParts {
   lake: Lake;
   ingest: Ingest;
   publicStore: Store;
@@ -55,40 +55,41 @@ export interface OwnTables {
 }
 
 /**
- * The owner's half: writes rows of touched endpoints into the volatile table of each of its partitions. The table of a
- * previous owner stays in force until all rows of the partition are written.
+ * Writes the rows of changed endpoints into the volatile table of each of the owner's partitions. The table of a
+ * previous owner stays valid until all rows of the partition are written.
  * @param refuseRevoked throws when a partition was revoked since the call: its rows may have left the lake while they
  * were read
- * @returns partitions whose table changed
+ * @returns number of partitions whose table changed
  */
 export async function writeOwnVolatile(
-  parts: OwnTables,
+  parts: OwnTablesParts,
   live: LiveTables,
   held: readonly number[],
   refuseRevoked: () => void,
 ): Promise<number> {
   const { ingest, followed, tables, log } = parts;
-  // Read before the rows: a table may hold more than its positions cover, never less.
+  // The positions are read before the rows, so that a table may have more rows than its positions cover, but never
+  // fewer.
   const positions = await ingest.positions();
-  await live.turn(await followed.current(), held);
+  await live.writeChanges(await followed.current(), held);
   let written = 0;
   const known = await tables.live.readOwn(held);
   for (const partition of held) {
     const own = positionsOf(positions, partition);
     const keys = live.keysOf(partition);
     const theirs = known.get(partition);
-    const same = theirs !== undefined && JSON.stringify(theirs.keys) === JSON.stringify(keys);
-    if (same && JSON.stringify(theirs.positions) === JSON.stringify(own)) continue;
+    const isUnchanged = theirs !== undefined && JSON.stringify(theirs.keys) === JSON.stringify(keys);
+    if (isUnchanged && JSON.stringify(theirs.positions) === JSON.stringify(own)) continue;
     refuseRevoked();
     await tables.live.put(partition, { v: 2, log: log.id, positions: own, keys }, () => true);
-    if (!same) written++;
+    if (!isUnchanged) written++;
   }
   live.markNamed();
   return written;
 }
 
-/** The tables of an owner's partitions as files of the public store. */
-export const openOwnLive = ({ lake, publicStore, clock, log }: OwnTables): LiveTables =>
+/** Opens the writer of the volatile tables of an owner's partitions, as files of the public store. */
+export const openOwnLive = ({ lake, publicStore, clock, log }: OwnTablesParts): LiveTables =>
   new LiveTables({
     lake,
     now: () => clock.now(),
@@ -97,12 +98,12 @@ export const openOwnLive = ({ lake, publicStore, clock, log }: OwnTables): LiveT
   });
 
 /**
- * The owner's half: writes the chart files of its buckets that changed.
- * @param refuseRevoked as for {@link writeOwnVolatile}
- * @returns number of files written
+ * Writes the charts' files of the owner's buckets that changed.
+ * @param refuseRevoked as in {@link writeOwnVolatile}
+ * @returns number of files that were written
  */
 export async function writeOwnHistory(
-  parts: OwnTables,
+  parts: OwnTablesParts,
   held: readonly number[],
   now: Date,
   refuseRevoked: () => void,
@@ -147,7 +148,10 @@ function mergeParts(
   return { files, positions };
 }
 
-/** The publisher's half: names the newest volatile tables and charts of all partitions in the view that serving follows. */
+/**
+ * Names the newest volatile tables and charts of all partitions in the view that serving follows. The publisher calls
+ * it.
+ */
 export async function nameTables(publisher: Publisher, tables: PartitionTables): Promise<number> {
   const live = [...(await tables.live.readAll())].sort(([a], [b]) => a - b);
   const history = [...(await tables.history.readAll())];
@@ -156,8 +160,8 @@ export async function nameTables(publisher: Publisher, tables: PartitionTables):
   return live.length;
 }
 
-/** Files of the owners' tables, also those that no view names yet. */
-export async function filesInUse(tables: PartitionTables): Promise<string[]> {
+/** Returns the keys of the owners' files, also of those that no view names yet. */
+export async function listFilesInUse(tables: PartitionTables): Promise<string[]> {
   const live = [...(await tables.live.readAll()).values()].flatMap(({ keys }) => keys);
   return [...live, ...[...(await tables.history.readAll()).values()].flatMap(({ files }) => Object.values(files))];
 }

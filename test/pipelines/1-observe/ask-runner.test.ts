@@ -1,6 +1,6 @@
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
 import { createLogger, createMetrics } from "../../../infra/telemetry.ts";
-import { AskRunner, type AskRunnerParts, openAsks } from "../../../pipelines/1-observe/ask-runner.ts";
+import { AskRunner, type AskRunnerParts, readOpenAsks } from "../../../pipelines/1-observe/ask-runner.ts";
 import { type AskReport, ObserverStopped } from "../../../pipelines/1-observe/observer.ts";
 import type { CurrentListing } from "../../../pipelines/1-observe/probe/unplanned.ts";
 import type { BodyOf } from "../../../pipelines/record/bodies.ts";
@@ -43,11 +43,11 @@ function line(more: Partial<AskRunnerParts> = {}): AskRunner {
     lake: world.lake,
     log: world.log,
     observer: {
-      ask: (ask, said) => {
+      probeAsk: (ask, said) => {
         asked.push(ask.normalised_url);
         return answer(ask, said);
       },
-      plans: (_day, cap) => planned?.has(cap) ?? null,
+      isPlanned: (_day, cap) => planned?.has(cap) ?? null,
     },
     now: () => new Date(now),
     logger: createLogger("silent"),
@@ -199,7 +199,7 @@ describe("the line of asks", () => {
       ["https://late.example/1", T0 - 30 * 24 * HOUR - 1],
       ["https://still.example/1", T0 - 30 * 24 * HOUR + 1],
     );
-    expect((await openAsks(world.lake, new Date(now))).map(({ body }) => JSON.parse(body).host)).toEqual([
+    expect((await readOpenAsks(world.lake, new Date(now))).map(({ body }) => JSON.parse(body).host)).toEqual([
       "still.example",
     ]);
   });

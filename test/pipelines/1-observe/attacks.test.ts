@@ -5,7 +5,7 @@ import type { EgressResult } from "../../../infra/egress/egress.ts";
 import { createMetrics } from "../../../infra/telemetry.ts";
 import { Intake } from "../../../pipelines/1-observe/listings/intake.ts";
 import { ListingWriter } from "../../../pipelines/1-observe/listings/writer.ts";
-import { ownReader, type Reader } from "../../../pipelines/1-observe/reading/reader.ts";
+import { processReader, type Reader } from "../../../pipelines/1-observe/reading/reader.ts";
 import { Recorder } from "../../../pipelines/1-observe/recorder.ts";
 import type { BodyOf } from "../../../pipelines/record/bodies.ts";
 import { capId } from "../../../pipelines/record/ids.ts";
@@ -56,7 +56,7 @@ async function stallOf(work: () => Promise<unknown>): Promise<number> {
 }
 
 const ask = (world: FakeWorld, url: string) =>
-  world.observer.ask({ url, normalised_url: url, method: null, host: new URL(url).host, cap: capId("GET", url) });
+  world.observer.probeAsk({ url, normalised_url: url, method: null, host: new URL(url).host, cap: capId("GET", url) });
 
 const handshakesOf = (world: FakeWorld, url: string): BodyOf<"handshake">[] =>
   world.log
@@ -311,7 +311,7 @@ describe("one bad row stops only itself", () => {
     /** Our reader, and a row that uses up all the time that it gets. */
     const reader: Reader = {
       ask: (name, of) => {
-        if (name !== "rows" || bad === null || !JSON.stringify(of).includes(bad)) return ownReader.ask(name, of);
+        if (name !== "rows" || bad === null || !JSON.stringify(of).includes(bad)) return processReader.ask(name, of);
         asked.push((of as unknown as { rows: unknown[] }).rows.length);
         return Promise.resolve({ ok: false, says: "not done after 2000 ms of a processor" });
       },
@@ -345,7 +345,7 @@ describe("one bad row stops only itself", () => {
     // Longer than a record holds, and of a form that can be written in one way.
     rows[1]!.claim.body.claims.output_mime = "x".repeat(500);
     const written = await writer.write(rows, source, false, new FixedClock(`${DAY}T00:00:00.000Z`));
-    expect(written).toMatchObject({ appended: 2, unkept: [{ reason: "unkeepable", row: "/b" }] });
+    expect(written).toMatchObject({ appended: 2, rejected: [{ reason: "unkeepable", row: "/b" }] });
     expect(log.bodies("listing").map((one) => one.normalised_url)).toEqual([`${SELLER}/a`, `${SELLER}/c`]);
   });
 

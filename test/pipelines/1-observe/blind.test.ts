@@ -278,7 +278,7 @@ describe.each(["/sessions", "/without"])("a tool of the protocol's own server, %
     const egress = egressHere();
     const ask = { url, tool: { name: "add", arguments: { a: 1, b: 2 }, blind: false }, totalMs: 20_000, stock: "a" };
     const unpaid = await callTool(egress, { ...ask, profile: "handshake" });
-    expect(unpaid).toMatchObject({ payable: true, result: { status: 402 } });
+    expect(unpaid).toMatchObject({ isPayable: true, result: { status: 402 } });
     const payment = Buffer.from(JSON.stringify(PAYMENT)).toString("base64");
     const paid = await callTool(egress, { ...ask, profile: "paid", payment });
     expect(Buffer.from(paid.result.body!).toString()).toBe('{"sum":3}');

@@ -44,7 +44,7 @@ test("a host is ours only once the log was read up to the taking over, however o
   await until(() => reads >= 3);
   expect([owned(share), ownership.held()]).toEqual([[1], [1, 2]]);
   down = false;
-  await share.caughtUp();
+  await share.waitUntilCaughtUp();
   expect(owned(share)).toEqual([1, 2]);
   await share.close();
   expect(owned(share)).toEqual([]);
@@ -115,7 +115,7 @@ test("a work that fails ends the others, and is what the caller hears", async ()
   expect(seen).toEqual(["begins 0", "ends 0"]);
   // Nothing more is begun for it.
   await ownership.change([2], []);
-  await share.caughtUp();
+  await share.waitUntilCaughtUp();
   expect(seen).toHaveLength(2);
   await share.close();
 });

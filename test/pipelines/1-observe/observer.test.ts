@@ -371,7 +371,7 @@ describe("asks", () => {
   ])("%s", async (_name, asked, listed, answers, probed, listings) => {
     const world = fakeWorld();
     world.egress.sellers.set(SELLER, shop(listed, answers));
-    const report = await world.observer.ask(asked);
+    const report = await world.observer.probeAsk(asked);
     expect(report.probed).toEqual(
       probed.map(([target, state]) => {
         const [method, path] = target.split(" ") as [string, string];
@@ -397,7 +397,7 @@ describe("asks", () => {
     const blank = { description: null, class: "any", offers: [], fixed_price: false, output_mime: null };
     const claims = { ...blank, url, method: "POST" as const, tool: null, example: { body: { q: "own" } } };
     const said = { cap, url, method: "POST", tool: null, claims, own: true };
-    const report = await world.observer.ask({ ...ask("/late", "POST"), cap }, said);
+    const report = await world.observer.probeAsk({ ...ask("/late", "POST"), cap }, said);
     expect([report.probed, bodies]).toEqual([[{ cap, state: "asked" }], ['{"q":"own"}']]);
     expect(world.log.bodies("handshake")).toMatchObject([{ planned: "asked", url, method: "POST" }]);
     expect(world.log.bodies("listing")).toEqual([]);
@@ -415,7 +415,7 @@ describe("asks", () => {
         },
       }),
     );
-    const report = await world.observer.ask(ask("/t/7"));
+    const report = await world.observer.probeAsk(ask("/t/7"));
     expect(report.probed).toEqual([{ cap: capId("GET", `${SELLER}/t/:id`), state: "asked" }]);
     expect((await world.memory.listed()).map((one) => one.url)).toEqual([`${SELLER}/t/:id`]);
     expect(paths).toHaveLength(1);

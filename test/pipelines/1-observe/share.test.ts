@@ -102,7 +102,7 @@ describe("several observers", () => {
     await until(() => world.egress.paid().length === AT_ONCE);
     // Not heard any more: the group hands out what it had, and nothing of it settles.
     await next.ownership.change(ALL, []);
-    await next.hosts.caughtUp();
+    await next.hosts.waitUntilCaughtUp();
     const deadlines = world.log.bodies("paid.intent").map(({ deadline }) => Date.parse(deadline));
     next.clock.set(new Date(Math.max(...deadlines) + 299_000));
     await next.observer.awaitSettlements();

@@ -48,7 +48,7 @@ describe("tarpits that somebody asked for", () => {
     const tarpit = keep(await stranger(() => {}));
     let ended = 0;
     const asks = Array.from({ length: 100 }, (_, i) =>
-      world.observer.ask(askOf(`http://t${i}.test:${tarpit.port}/x`)).finally(() => ended++),
+      world.observer.probeAsk(askOf(`http://t${i}.test:${tarpit.port}/x`)).finally(() => ended++),
     );
     await expect.poll(() => tarpit.connections()).toBeGreaterThanOrEqual(Math.min(hostsAtOnce, ASKS_AT_ONCE));
     const report = await world.observer.observeSpan(firstPaidOnly(plan), START, END);
@@ -69,7 +69,7 @@ describe("tarpits that somebody asked for", () => {
     const plan = planDay({ day: DAY, salt, listed: await world.memory.listed(), caps: CAPS, now: START });
     const tarpit = keep(await stranger(() => {}));
     const urls = Array.from({ length: 50 }, (_, i) => `http://t${i}.test:${tarpit.port}/x`);
-    const asks = [...urls, `${origin}/other`].map((url) => world.observer.ask(askOf(url)));
+    const asks = [...urls, `${origin}/other`].map((url) => world.observer.probeAsk(askOf(url)));
     await expect.poll(() => tarpit.connections()).toBe(ASKS_AT_ONCE);
     expect(await world.observer.observeSpan(firstPaidOnly(plan), START, END)).toMatchObject({ paid: 1 });
     expect(tarpit.connections()).toBe(ASKS_AT_ONCE);

@@ -4,7 +4,7 @@ import { createEgress } from "../../../infra/egress/create.ts";
 import { createMetrics } from "../../../infra/telemetry.ts";
 import { parseBase64Json } from "../../../pipelines/1-observe/json.ts";
 import { countReasons, REASONS, type Reason } from "../../../pipelines/1-observe/listings/claims.ts";
-import { type Listed, readListed, readText } from "../../../pipelines/1-observe/listings/documents.ts";
+import { type ParsedListing, parseListing, readText } from "../../../pipelines/1-observe/listings/documents.ts";
 import { Intake, type IntakeReport } from "../../../pipelines/1-observe/listings/intake.ts";
 import { Recorder } from "../../../pipelines/1-observe/recorder.ts";
 
@@ -93,13 +93,13 @@ function counts(words: readonly string[]): Record<string, number> {
 }
 
 /** The document of a case that is a listing; null for a 402. */
-function documentOf({ kind, raw }: Case): Listed | null {
+function documentOf({ kind, raw }: Case): ParsedListing | null {
   if (raw.openapi) {
     const { server, path, method, ...operation } = raw.openapi;
     const servers = server === null ? {} : { servers: [{ url: server }] };
-    return readListed({ openapi: "3.1.0", ...servers, paths: { [path]: { [method]: operation } } });
+    return parseListing({ openapi: "3.1.0", ...servers, paths: { [path]: { [method]: operation } } });
   }
-  if (raw.openapi_operation) return readListed({ openapi: "3.1.0", paths: { "/x": { get: raw.openapi_operation } } });
+  if (raw.openapi_operation) return parseListing({ openapi: "3.1.0", paths: { "/x": { get: raw.openapi_operation } } });
   return /^(?:bazaar-row|well-known|agent-card)/.test(kind) ? readText(raw.body ?? "") : null;
 }
 

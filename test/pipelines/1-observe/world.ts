@@ -29,7 +29,7 @@ import { type Envelope, readRecord } from "../../../pipelines/record/envelope.ts
 import type {
   AwaitedIntent,
   ClassCall,
-  DebtsKnown,
+  Debts,
   FailedClass,
   ListedCap,
   Memory,
@@ -155,7 +155,7 @@ export class LogMemory implements Memory {
     return rows;
   }
 
-  async doneOn(day: string): Promise<Set<string>> {
+  async recordedIdsOn(day: string): Promise<Set<string>> {
     const done = new Set<string>();
     for (const { type, body, event_id } of this.log.envelopes()) {
       if (type !== "handshake" && type !== "mcp.probe" && type !== "paid.intent") continue;
@@ -214,11 +214,11 @@ export class LogMemory implements Memory {
     return this.#intents().flatMap(({ intent }) => (intent.quote.pay_to === payTo ? [intent.wallet] : []));
   }
   verdictsFound: Verdict[] = [];
-  async verdicts(): Promise<Verdict[]> {
+  async findVerdicts(): Promise<Verdict[]> {
     return this.verdictsFound;
   }
 
-  async debts(): Promise<DebtsKnown> {
+  async readDebts(): Promise<Debts> {
     const results = new Map(this.log.bodies("paid.result").map((one) => [one.intent, one]));
     const seen = new Map(this.log.bodies("settlement").map((one) => [one.intent, one]));
     const later = this.log.bodies("paid.followup");

@@ -1,6 +1,6 @@
 import { afterAll, beforeAll, expect, test } from "vitest";
 import type { NewRecord } from "../../../infra/log/log.ts";
-import { openAsks, readDemandBefore } from "../../../pipelines/1-observe/ask-runner.ts";
+import { readDemandBefore, readOpenAsks } from "../../../pipelines/1-observe/ask-runner.ts";
 import { createMemory } from "../../../pipelines/2-ingest/memory.ts";
 import type { BodyOf } from "../../../pipelines/record/bodies.ts";
 import { sealEnvelope } from "../../../pipelines/record/envelope.ts";
@@ -72,7 +72,7 @@ test("a seller's re-test is open though it was just looked at, until a look afte
     return sealEnvelope({ ...envelope, body: { ...body, ...more } }, PARTITIONS);
   };
   const open = async () =>
-    (await openAsks(world.lake, new Date(at("12:10:00", DAY)))).filter(({ cap }) => cap === capOf("seller"));
+    (await readOpenAsks(world.lake, new Date(at("12:10:00", DAY)))).filter(({ cap }) => cap === capOf("seller"));
   await world.append(handshake("seller", at("11:59:00", DAY)), asked("ask", at("12:00:00", DAY), {}));
   await world.ingest.pass();
   expect(await open()).toEqual([]);

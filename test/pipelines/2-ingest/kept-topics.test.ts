@@ -5,13 +5,13 @@ import { systemClock } from "../../../infra/clock.ts";
 import { INGESTED } from "../../../pipelines/2-ingest/load.ts";
 import { OrderLog } from "../../../pipelines/orders/order-log.ts";
 import { type Envelope, sealEnvelope } from "../../../pipelines/record/envelope.ts";
-import { KEPT_TOPICS, OWNERS, TOPICS } from "../../../pipelines/record/topics.ts";
+import { OWNERS, PERMANENT_TOPICS, TOPICS } from "../../../pipelines/record/topics.ts";
 import { at, handshake, listing } from "./records.ts";
 import { openTestWorld, PARTITIONS } from "./world.ts";
 
 test("a topic is in segments, or kept whole in the log: none is both, none is neither", () => {
-  expect([...INGESTED, ...KEPT_TOPICS].sort()).toEqual([...TOPICS].sort());
-  expect(OWNERS.topics.filter((topic) => (KEPT_TOPICS as readonly string[]).includes(topic))).toEqual([]);
+  expect([...INGESTED, ...PERMANENT_TOPICS].sort()).toEqual([...TOPICS].sort());
+  expect(OWNERS.topics.filter((topic) => (PERMANENT_TOPICS as readonly string[]).includes(topic))).toEqual([]);
 });
 
 test("a log that is truncated behind the ingester keeps every order and every watcher", async () => {
@@ -29,7 +29,7 @@ test("a log that is truncated behind the ingester keeps every order and every wa
     await world.ingest.pass();
     const probes = await endsOf("observations.free");
     expect(probes.some(({ start, end }) => end > 0 && start === end)).toBe(true);
-    for (const topic of KEPT_TOPICS) {
+    for (const topic of PERMANENT_TOPICS) {
       const bounds = await endsOf(topic);
       expect(bounds.every(({ start }) => start === 0)).toBe(true);
       expect(bounds.reduce((sum, { end }) => sum + end, 0)).toBeGreaterThan(0);

@@ -140,9 +140,9 @@ describe("what was done, and what is open", () => {
     const paid = intent("done", at("12:00:00", "2026-10-01"));
     await world.append(probed, paid, handshake("done", at("00:00:00", "2026-10-02")));
     await world.ingest.pass();
-    expect(await memory.doneOn("2026-10-01")).toEqual(new Set([probed.eventId, paid.eventId]));
-    expect((await memory.doneOn("2026-10-02")).size).toBe(1);
-    expect((await memory.doneOn("2026-10-03")).size).toBe(0);
+    expect(await memory.recordedIdsOn("2026-10-01")).toEqual(new Set([probed.eventId, paid.eventId]));
+    expect((await memory.recordedIdsOn("2026-10-02")).size).toBe(1);
+    expect((await memory.recordedIdsOn("2026-10-03")).size).toBe(0);
   });
 
   test("open until a result, awaited until a Transfer, a last look or the end of the signature", async () => {

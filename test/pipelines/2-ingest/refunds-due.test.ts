@@ -49,7 +49,7 @@ test("owed is what settled for nothing and was not paid back; what was paid back
   };
   const old = await call("old", { day: "2026-06-20" });
   await world.ingest.pass();
-  const debts = await memory.debts();
+  const debts = await memory.readDebts();
   expect(debts.owed.map((one) => one.eventId).sort()).toEqual([owed, made.late].sort());
   expect(debts.owed.map((one) => one.eventId)).not.toContain(old);
   expect(debts.owed.find((one) => one.eventId === owed)).toMatchObject({

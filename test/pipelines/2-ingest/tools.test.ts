@@ -52,7 +52,7 @@ test("a probe of a tool is a sample like a handshake, once, and its slot is take
   expect(await samples(CAP)).toHaveLength(4);
   expect(await samples(CAP)).toEqual(await samples(twin));
   expect(await seen(CAP)).toEqual(await seen(twin));
-  const done = await createMemory(world.lake).doneOn("2026-11-10");
+  const done = await createMemory(world.lake).recordedIdsOn("2026-11-10");
   expect(pairs.map(({ probe }) => done.has(probe.eventId))).toEqual([true, true, true, true]);
 });
 

@@ -7,7 +7,7 @@ import { sha256 } from "../../../infra/canonical.ts";
 import { FixedClock } from "../../../infra/clock.ts";
 import { openEmbeddedLog } from "../../../infra/log/embedded.ts";
 import type { NewRecord } from "../../../infra/log/log.ts";
-import { commitmentHash, commitmentRecord, hourOf } from "../../../pipelines/record/commitment.ts";
+import { commitmentHash, createCommitmentRecord, utcHourOf } from "../../../pipelines/record/commitment.ts";
 import { sealEnvelope } from "../../../pipelines/record/envelope.ts";
 import { capId } from "../../../pipelines/record/ids.ts";
 import type { CommitmentLeaf, Leaf } from "../../../pipelines/record/leaf.ts";
@@ -30,7 +30,7 @@ const committed = (what: string): string => commitmentHash(saltOf(what), Buffer.
 
 /** What the order machine would append: an answer bought of `name`, told to nobody. */
 const bought = (name: string, what: string, at: string, partitions = PARTITIONS): NewRecord =>
-  sealEnvelope(commitmentRecord(capOf(name), committed(what), new Date(at), "test/1"), partitions);
+  sealEnvelope(createCommitmentRecord(capOf(name), committed(what), new Date(at), "test/1"), partitions);
 
 const commitmentsIn = (leaves: readonly Leaf[]): CommitmentLeaf[] =>
   leaves.filter((leaf): leaf is CommitmentLeaf => leaf.kind === "commitment");
@@ -153,7 +153,7 @@ test("owners of a cluster say them in their runs; each is taken once, also when 
   const turn = async (time: string, take: boolean): Promise<void> => {
     clock.set(time);
     await Promise.all(owners.map((owner) => owner.grade(new Date(time))));
-    if (take) await publishing.runs();
+    if (take) await publishing.takeRuns();
   };
   await turn("2026-11-20T08:59:00.000Z", true);
   expect(commitmentsIn(await at.leaves())).toEqual([]);
@@ -170,7 +170,7 @@ test("a publisher whose clock is behind leaves it out, and takes it when it is s
   const world = await World.open();
   closing.push(() => world.close());
   const publisher = world.publisher();
-  const moment = hourOf(new Date("2026-11-21T04:10:00.000Z"));
+  const moment = utcHourOf(new Date("2026-11-21T04:10:00.000Z"));
   const drafts = [{ kind: "commitment" as const, capability_id: capOf("a"), moment, sha256: committed("one") }];
   const saidAt = async (now: string, n: number) => {
     world.clock.set(now);
@@ -201,7 +201,7 @@ test("a leaf with one member more than its kind has is never published", async (
 test("one commitment is one record, whoever tells it", () => {
   const cap = "cap_VX6982BRZAY968W0VZZF5DNEEQ";
   const sha256 = commitmentHash(Buffer.alloc(32), Buffer.from("golden"));
-  const record = commitmentRecord(cap, sha256, new Date("2026-11-15T12:34:56.789Z"), "golden/1");
+  const record = createCommitmentRecord(cap, sha256, new Date("2026-11-15T12:34:56.789Z"), "golden/1");
   expect(GOLDEN).toContainEqual(record);
 });
 

@@ -6,7 +6,7 @@ import { sha256hex } from "../../../infra/canonical.ts";
 import { FixedClock } from "../../../infra/clock.ts";
 import { openEmbeddedLog } from "../../../infra/log/embedded.ts";
 import type { NewRecord } from "../../../infra/log/log.ts";
-import { receiptRecord } from "../../../pipelines/record/commitment.ts";
+import { createReceiptRecord } from "../../../pipelines/record/commitment.ts";
 import { sealEnvelope } from "../../../pipelines/record/envelope.ts";
 import type { Leaf, ReceiptLeaf } from "../../../pipelines/record/leaf.ts";
 import { TOPICS } from "../../../pipelines/record/topics.ts";
@@ -18,7 +18,7 @@ import { PARTITIONS as SHARED } from "../roles/records.ts";
 
 const hashOf = (what: string): string => sha256hex(`receipt ${what}`);
 const given = (what: string, at: string, partitions = PARTITIONS): NewRecord =>
-  sealEnvelope(receiptRecord(hashOf(what), new Date(at), "test/1"), partitions);
+  sealEnvelope(createReceiptRecord(hashOf(what), new Date(at), "test/1"), partitions);
 const receiptsIn = (leaves: readonly Leaf[]): ReceiptLeaf[] =>
   leaves.filter((leaf): leaf is ReceiptLeaf => leaf.kind === "receipt");
 
@@ -91,7 +91,7 @@ test("owners of a cluster say them in their runs; what was said by two, or again
   const turn = async (time: string, take: boolean): Promise<void> => {
     clock.set(time);
     await Promise.all(owners.map((owner) => owner.grade(new Date(time))));
-    if (take) await publishing.runs();
+    if (take) await publishing.takeRuns();
   };
   // Two runs each before the publisher has its turn: a publisher that was away, or was killed before it took them.
   await turn("2026-11-20T09:00:00.000Z", false);

@@ -137,7 +137,7 @@ async function archive(upto: number, dies: Step | null, rowsAFile: number): Prom
     if (step === dies) throw new FaultInjected(step);
   };
   try {
-    await world.archive(naive.now, { onStep, rowsAFile, ...(dies ? { publisher } : {}) });
+    await world.archive(naive.now, { onStep, rowsPerFile: rowsAFile, ...(dies ? { publisher } : {}) });
     naive.filedUntil = addDays(naive.now.slice(0, 10), -110);
     await settled();
   } catch (error) {

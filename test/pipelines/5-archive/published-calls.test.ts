@@ -201,12 +201,12 @@ test.each<[string, readonly object[], string[]]>([
     }
     await ingest.pass();
     const memory = createMemory(lake);
-    expect(await memory.verdicts()).toEqual(says.map((kind) => ({ of: failed!.eventId, cap: capOf("a"), kind })));
+    expect(await memory.findVerdicts()).toEqual(says.map((kind) => ({ of: failed!.eventId, cap: capOf("a"), kind })));
     await world.ingest.append(
       ...says.map((kind) => followup("a", failed!.eventId, block(39), { kind: kind as "reproduced" })),
     );
     await ingest.pass();
-    expect(await memory.verdicts()).toEqual([]);
+    expect(await memory.findVerdicts()).toEqual([]);
   },
   30_000,
 );

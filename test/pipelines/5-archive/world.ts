@@ -38,7 +38,7 @@ export { fileKeyOf };
 
 /** Boundaries of the owner's half and of the publisher's, in their order. */
 export type Step = OwnArchiveStep | ArchiveStep;
-export interface ArchiveParts extends Omit<SupersedeParts, "onStep">, Pick<FileArchiveParts, "rowsAFile" | "logger"> {
+export interface ArchiveParts extends Omit<SupersedeParts, "onStep">, Pick<FileArchiveParts, "rowsPerFile" | "logger"> {
   /** In front of the lake (default: the world's). */
   ingest?: Ingest;
   onStep?: (step: Step, subject?: ArchiveSubject | null, day?: string | null) => void | Promise<void>;

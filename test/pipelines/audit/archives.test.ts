@@ -10,7 +10,12 @@ import { openDirectoryStore } from "../../../infra/store/directory.ts";
 import type { Store } from "../../../infra/store/store.ts";
 import type { AuditReport } from "../../../pipelines/audit/audit.ts";
 import { DirectorySource } from "../../../pipelines/published/source.ts";
-import { archiveFileKey, archiveManifestKey, dayOfManifest, reproduceOf } from "../../../pipelines/record/archive.ts";
+import {
+  archiveFileKey,
+  archiveManifestKey,
+  dayOfManifest,
+  reproduceCommand,
+} from "../../../pipelines/record/archive.ts";
 import { archiveId } from "../../../pipelines/record/ids.ts";
 import type { ArchiveLeaf } from "../../../pipelines/record/leaf.ts";
 import { proveRecord, RecordBroken } from "../../helpers/prove-record.ts";
@@ -143,7 +148,7 @@ describe("a publisher who lies", () => {
   const DAYS = "archive, every subject and day";
   /** The same rows with another word in them. */
   const misread = (state: string): string => probes.replaceAll('"state":"asked"', `"state":"${state}"`);
-  const elsewhere = { file: "https://record.example/it", reproduce: reproduceOf("https://record.example/it") };
+  const elsewhere = { file: "https://record.example/it", reproduce: reproduceCommand("https://record.example/it") };
   /** The first day, the files of two subjects under each other's name. */
   const swapped = (a: string, b: string): Lie[] =>
     firstDay((text) => text).map((lie) => {

@@ -14,7 +14,7 @@ import { ScheduleAudit } from "../../../pipelines/audit/schedules.ts";
 import { PublishedFold } from "../../../pipelines/published/fold.ts";
 import { DirectorySource, type Source } from "../../../pipelines/published/source.ts";
 import { openSourceTreeHead } from "../../../pipelines/published/trust.ts";
-import { commitmentHash, commitmentRecord } from "../../../pipelines/record/commitment.ts";
+import { commitmentHash, createCommitmentRecord } from "../../../pipelines/record/commitment.ts";
 import { sealEnvelope } from "../../../pipelines/record/envelope.ts";
 import type { SampleLine } from "../../../pipelines/record/evidence.ts";
 import { blockOf, dayStart } from "../../../pipelines/record/time.ts";
@@ -35,7 +35,12 @@ let world: ArchiveWorld;
 /** What the order machine would append of an answer that its buyer does not publish. */
 const committed = (name: string, answer: string, at: string) =>
   sealEnvelope(
-    commitmentRecord(capOf(name), commitmentHash(Buffer.alloc(32, 5), Buffer.from(answer)), new Date(at), "test/1"),
+    createCommitmentRecord(
+      capOf(name),
+      commitmentHash(Buffer.alloc(32, 5), Buffer.from(answer)),
+      new Date(at),
+      "test/1",
+    ),
     PARTITIONS,
   );
 

@@ -1,7 +1,7 @@
 import { expect, test } from "vitest";
 import { checkPlan, type PublishedPlan } from "../../../commands/plan.ts";
 import { sha256hex } from "../../../infra/canonical.ts";
-import { coveredRoot, dayBytes, drawCalls } from "../../../pipelines/1-observe/plan/plan.ts";
+import { computeCoveredRoot, deriveDayBytes, drawCalls } from "../../../pipelines/1-observe/plan/plan.ts";
 import type { DayPlan } from "../../../pipelines/record/plan.ts";
 import { blockOf, dayStart } from "../../../pipelines/record/time.ts";
 import { capOf } from "../2-ingest/records.ts";
@@ -16,11 +16,11 @@ const line = (name: string, base: number, covered: boolean): DayPlan["lines"][nu
     host: `${name}.example`,
     base_per_day: base,
     covered,
-    calls: drawCalls(dayBytes(salt, cap), first, base, covered),
+    calls: drawCalls(deriveDayBytes(salt, cap), first, base, covered),
   };
 };
 const lines = [line("a", 4, true), line("b", 1, true), line("c", 4, false)];
-const covered_root = coveredRoot([capOf("a"), capOf("b")]);
+const covered_root = computeCoveredRoot([capOf("a"), capOf("b")]);
 const plan: DayPlan = { v: 1, day: DAY, salt_hash: sha256hex(salt), covered_root, lines };
 const committed: PublishedPlan = { salt_hash: plan.salt_hash, covered_root, covered: 2, salt: salt.toString("hex") };
 const changed = (change: (lines: DayPlan["lines"]) => unknown): DayPlan => {

@@ -97,7 +97,7 @@ test("observers that are started with lower caps than the plan was drawn with st
           const micro = own.price + dearer;
           const payTo = other ?? own.payee ?? "p";
           const payment = { cap: `cap ${which}`, ...payeeOf(own.host, payTo), micro, block };
-          if (!ledger.take(DAY, payment).ok) continue;
+          if (!ledger.spend(DAY, payment).ok) continue;
           expect(dearer).toBe(0n);
           record.push({ cap: payment.cap, host: own.host, payTo, micro });
           made[which] = block + 1;
@@ -125,7 +125,7 @@ test("a payee that the plan did not name: all may pay it in a light plan, once e
   const may = async (perPayeeDay: bigint, block: number, payTo = "new") => {
     const ledger = new Ledger({ ...CAPS, perPayeeDay }, 0n, BigInt(CALLS));
     await ledger.open(DAY, { spentOn: async () => [] }, reserved);
-    return ledger.take(DAY, { cap: "cap 1", ...payeeOf("1.example", payTo), micro: 100n, block });
+    return ledger.spend(DAY, { cap: "cap 1", ...payeeOf("1.example", payTo), micro: 100n, block });
   };
   // Everything that is set aside is 3,200; one call of everybody is 800.
   expect([await may(3_200n, 7), await may(3_200n, 8)]).toEqual([{ ok: true }, { ok: true }]);
@@ -144,7 +144,7 @@ test("a plan that fits is paid whole, whichever observer is asked", async () => 
     const ledger = new Ledger(fits, 0n, BigInt(CALLS));
     await ledger.open(DAY, { spentOn: async () => [] }, reserved);
     const payment = { cap, ...payeeOf(host, "p"), micro: 50n, block: 0 };
-    for (let n = 0; n < CALLS; n++) expect(ledger.take(DAY, payment)).toEqual({ ok: true });
+    for (let n = 0; n < CALLS; n++) expect(ledger.spend(DAY, payment)).toEqual({ ok: true });
   }
 });
 

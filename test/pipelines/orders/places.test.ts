@@ -8,9 +8,9 @@ import { createEgress } from "../../../infra/egress/create.ts";
 import type { Egress } from "../../../infra/egress/egress.ts";
 import { ownLoop } from "../../../infra/loop-watch.ts";
 import { configuredNetworks, railOn } from "../../../infra/rails/networks.ts";
-import { Control } from "../../../pipelines/1-observe/probe/exchange.ts";
+import { ControlCalls } from "../../../pipelines/1-observe/probe/exchange.ts";
 import { egressLimits, VIA_AT_ONCE } from "../../../pipelines/1-observe/queue.ts";
-import { ownReader } from "../../../pipelines/1-observe/reading/reader.ts";
+import { processReader } from "../../../pipelines/1-observe/reading/reader.ts";
 import { askForQuote, sendLeg } from "../../../pipelines/orders/seller.ts";
 
 /** A seller that names its price at once, and keeps whoever pays waiting. */
@@ -45,7 +45,7 @@ afterAll(async () => {
 
 test("a price is told at once while every place for calls is held by a slow seller", async () => {
   const rail = railOn(configuredNetworks(loadConfig(undefined, {})));
-  const tools = { egress, reader: ownReader, loop: ownLoop, rail, control: new Control(egress, []) };
+  const tools = { egress, reader: processReader, loop: ownLoop, rail, control: new ControlCalls(egress, []) };
   const url = `http://127.0.0.1:${(seller.address() as AddressInfo).port}/`;
   const request = { url, method: "GET" as const, headers: {}, body: null, sha256: "0".repeat(64) };
   const intent = { header_name: "PAYMENT-SIGNATURE", signed_bytes: "e30=", deadline_ms: 60_000 };

@@ -4,7 +4,7 @@ import { describe, expect, test } from "vitest";
 import { offsetMinutes } from "../../../pipelines/record/classes/calendar.ts";
 import type { Question, Sources, Variant } from "../../../pipelines/record/classes/checker.ts";
 import { numberInWords } from "../../../pipelines/record/classes/llm-echo.ts";
-import { any, CHECKERS, checkerOf, classOf, variantOf } from "../../../pipelines/record/classes.ts";
+import { anyClass, CHECKERS, checkerOf, classOf, variantOf } from "../../../pipelines/record/classes.ts";
 import { fc } from "../../helpers/histories.ts";
 
 const seedOf = (text: string): Uint8Array => createHash("sha256").update(text).digest();
@@ -222,12 +222,13 @@ test("a known row: a number within what its rows allow, a text by its letters an
 test("an unknown name is `any`, and what every object has is no class and no question", () => {
   expect(classOf({ named: "constructor" })).toBe("any");
   expect(classOf({})).toBe("any");
-  expect(checkerOf("nothing")).toBe(any);
+  expect(checkerOf("nothing")).toBe(anyClass);
   expect(variantOf({ class: "any", variant: "sum" })).toBeNull();
   expect(variantOf({ class: "arithmetic", variant: "constructor" })).toBeNull();
 });
 
 test("every class has its section in the documentation", () => {
   const text = readFileSync("docs/classes.md", "utf8");
-  for (const { name } of CHECKERS.filter((one) => one !== any)) expect(text).toMatch(new RegExp(`^## ${name}$`, "m"));
+  for (const { name } of CHECKERS.filter((one) => one !== anyClass))
+    expect(text).toMatch(new RegExp(`^## ${name}$`, "m"));
 });

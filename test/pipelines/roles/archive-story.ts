@@ -67,7 +67,7 @@ export function archiveStory(open: (dir: string, clock: FixedClock) => Promise<A
     await shared.publishing().evidence();
     for (let files = 1; files > 0; ) {
       for (const owner of by) await owner.archive(clock.now());
-      files = (await shared.publishing().archive(shared.filing({ rowsAFile: ROWS_A_FILE }))).files;
+      files = (await shared.publishing().archive(shared.filing({ rowsPerFile: ROWS_A_FILE }))).files;
     }
   }
 
@@ -85,7 +85,7 @@ export function archiveStory(open: (dir: string, clock: FixedClock) => Promise<A
     engine = await open(dir, clock);
     shared = await Deployment.over(join(dir, "shared"), engine.log, clock, engine.stores);
     alone = await Deployment.open(join(dir, "alone"), engine.log, clock);
-    start = await alone.pipeline({ rowsAFile: ROWS_A_FILE });
+    start = await alone.pipeline({ rowsPerFile: ROWS_A_FILE });
     observer = await alone.pipeline();
     for (let day = 0; day < DAYS; day++) await append(dayOf(START, day));
     shares = await engine.join(count);
@@ -94,7 +94,7 @@ export function archiveStory(open: (dir: string, clock: FixedClock) => Promise<A
     clock.set(at(DAYS, -1));
     await start.grade(clock.now());
     await gradeAll(owners, clock.now());
-    await shared.publishing().runs();
+    await shared.publishing().takeRuns();
   }, LONG_MS);
   afterAll(async () => {
     await shared.close();

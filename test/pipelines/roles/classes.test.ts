@@ -9,7 +9,7 @@ import type { Egress } from "../../../infra/egress/egress.ts";
 import { configuredNetworks } from "../../../infra/rails/networks.ts";
 import { importRegister, registerPath } from "../../../pipelines/register/import.ts";
 import { faultOfLei } from "../../../pipelines/register/score.ts";
-import { classesOf } from "../../../pipelines/roles/classes.ts";
+import { openClasses } from "../../../pipelines/roles/classes.ts";
 import { answer } from "../1-observe/world.ts";
 
 const seed = (n: number) => Buffer.alloc(32, n);
@@ -30,7 +30,7 @@ function sourcesOf(settings: Record<string, string>, egress: Partial<Egress> = {
   const config = loadConfig(undefined, {}, { TOUCHSTONE_DATA_DIR: dir, ...settings });
   const out = { validate: () => ({ ok: true }), fetch: async () => answer(500, {}), ...egress } as unknown as Egress;
   const [network] = configuredNetworks({ networks: [], chain: { ...config.chain, rpc_url: chain.rpcUrl } });
-  return classesOf({ config, egress: out, pages }, clock, { network: network! });
+  return openClasses({ config, egress: out, pages }, clock, { network: network! });
 }
 const closed = (text: string) => ({ ok: false as const, reason: "host" as const, says: text });
 

@@ -107,7 +107,7 @@ export class Deployment {
   }
 
   /** All roles in one process over one lake, as `touchstone start` has them; only the observer is left out. */
-  async pipeline(more: { rowsAFile?: number } = {}): Promise<Pipeline> {
+  async pipeline(more: { rowsPerFile?: number } = {}): Promise<Pipeline> {
     const { log, clock, privateStore, publicStore, publisher } = this;
     const lake = await this.#lake();
     const common = { log, privateStore, lake, clock, logger, metrics: createMetrics() };

@@ -8,7 +8,7 @@ import { sha256hex } from "../../../infra/canonical.ts";
 import { openEmbeddedLog } from "../../../infra/log/embedded.ts";
 import { LOG_FORMAT, logFileIn, migrateLogFile } from "../../../infra/log/log-file.ts";
 import { LAKE_FORM } from "../../../pipelines/2-ingest/load.ts";
-import { FORMS } from "../../../pipelines/roles/forms.ts";
+import { PRIVATE_FORMATS } from "../../../pipelines/roles/forms.ts";
 
 let dir: string;
 beforeEach(async () => {
@@ -31,7 +31,7 @@ test("what makes or fills the lake does not change without its number: raise LAK
 });
 
 test("every private form has a number and a way forward", () => {
-  for (const { what, number, older, newer } of FORMS)
+  for (const { what, number, older, newer } of PRIVATE_FORMATS)
     expect([what, Boolean(number.now), older.length > 5, newer.length > 5]).toEqual([what, true, true, true]);
 });
 

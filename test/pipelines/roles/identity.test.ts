@@ -35,16 +35,16 @@ const deployments: Deployment[] = [];
 async function round(at: Deployment, owners: readonly Owner[], now: Date): Promise<void> {
   const publishing = at.publishing();
   await Promise.all(owners.map((owner) => owner.grade(now)));
-  await publishing.runs();
+  await publishing.takeRuns();
   // A turn makes seven days at most, so that a long pause is caught up with in steps.
   for (let turn = 0; turn < 2; turn++) {
     for (const owner of owners) await owner.evidence(now);
     await publishing.evidence();
   }
   for (const owner of owners) await owner.volatile();
-  await publishing.tables();
+  await publishing.nameTables();
   for (const owner of owners) await owner.history(now);
-  await publishing.tables();
+  await publishing.nameTables();
 }
 
 beforeAll(async () => {

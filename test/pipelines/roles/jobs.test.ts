@@ -22,7 +22,7 @@ test("jobs of one queue never run together, others do; one that fails is counted
   const running = new Set<string>();
   const together = new Set<string>();
   const took = (name: string, queue: string, fails = false): Job<unknown> => ({
-    ...{ name, queue, cadence: "* * * * * *" },
+    ...{ name, queue, cronTimes: "* * * * * *" },
     run: async () => {
       running.add(name);
       for (const other of running) if (other !== name) together.add([name, other].sort().join());

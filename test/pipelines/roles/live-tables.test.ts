@@ -197,7 +197,7 @@ class History {
     const { fold } = record.committer;
     this.#failAfter = fails ?? Number.POSITIVE_INFINITY;
     try {
-      await this.#live.turn(fold, this.#held);
+      await this.#live.writeChanges(fold, this.#held);
     } catch (error) {
       expect(String(error)).toContain("disk full");
       return;

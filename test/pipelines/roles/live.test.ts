@@ -72,9 +72,9 @@ const probe = (n: number) =>
 async function turn(): Promise<void> {
   clock.set(new Date(clock.now().getTime() + 10_000));
   await gradeAll(owners, clock.now());
-  await at.publishing().runs();
+  await at.publishing().takeRuns();
   for (const owner of owners) await owner.volatile();
-  await at.publishing().tables();
+  await at.publishing().nameTables();
 }
 
 const named = async (): Promise<string[]> => (await readView(at.publicStore))!.live;
@@ -109,14 +109,14 @@ test("a probe is one row in one further file; a correction shows, and so does it
   const before = await named();
   await probe(0);
   for (const owner of owners) await owner.volatile();
-  await at.publishing().tables();
+  await at.publishing().nameTables();
   const after = await named();
   expect(after.slice(0, of(after, 0).length - 1)).toEqual(of(before, 0));
   expect(after.filter((key) => !before.includes(key))).toHaveLength(1);
   await reads();
   await log.append([corrected(SELLERS[0]!.name, later(START, 2 * DAY))]);
   for (const owner of owners) await owner.volatile();
-  await at.publishing().tables();
+  await at.publishing().nameTables();
   await reads();
   expect(followed.rows.get(capOf(SELLERS[0]!.name))?.corrected).toContain("our fault");
   await turn();
@@ -130,7 +130,7 @@ test("files of the owner before stand until all rows of the one after are there"
   for (let n = 0; n < SELLERS.length; n++) await probe(n);
   [given[0], given[1]] = [[0], [1, 2, 3]];
   await owners[0]!.volatile();
-  await at.publishing().tables();
+  await at.publishing().nameTables();
   expect(of(await named(), 1)).toEqual(of(before, 1));
   await turn();
   expect(of(await named(), 1).some((key) => before.includes(key))).toBe(false);
@@ -144,7 +144,7 @@ test("a partition that is taken away during a turn is not told as it is then", a
   const before = await named();
   await probe(1);
   await expect(owners[0].volatile()).rejects.toThrow(PartitionsRevoked);
-  await at.publishing().tables();
+  await at.publishing().nameTables();
   expect(await named()).toEqual(before);
   await begin(0);
   await turn();
@@ -163,7 +163,7 @@ test("nothing that is in use is deleted, however old; what nobody names is", asy
   }
   clock.set(new Date(clock.now().getTime() + 7_200_000));
   expect(await at.publishing().collectGarbage()).toBeGreaterThan(0);
-  await at.publishing().tables();
+  await at.publishing().nameTables();
   await reads();
   await at.publishing().collectGarbage();
   const left = (await at.publicStore.list("live/")).map(({ key }) => key).filter((key) => /^live\/\d/.test(key));

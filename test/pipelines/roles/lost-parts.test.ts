@@ -10,7 +10,7 @@ import { FixedClock } from "../../../infra/clock.ts";
 import { type Config, loadConfig } from "../../../infra/config.ts";
 import { keysDocument, loadKeys } from "../../../infra/keys/keys.ts";
 import { createPublisher } from "../../../pipelines/4-publish/publisher.ts";
-import { dataFolders } from "../../../pipelines/roles/data-folder.ts";
+import { foldersOf } from "../../../pipelines/roles/data-folder.ts";
 import {
   openObserverParts,
   openOrdersStore,
@@ -46,7 +46,7 @@ async function opened(data: string): Promise<string> {
 async function makeRecord(name: string): Promise<string> {
   const config = configOf(join(dir, name));
   await makeKeysFor(config, clock.now());
-  const signers = loadKeys(dataFolders(config.data_dir).keys);
+  const signers = loadKeys(foldersOf(config.data_dir).keys);
   const parts = await openOwnerParts(config, clock);
   const { log, privateStore, publicStore, logger, metrics } = parts;
   const record = {

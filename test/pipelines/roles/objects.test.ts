@@ -9,7 +9,7 @@ import type { Store } from "../../../infra/store/store.ts";
 import { createMetrics } from "../../../infra/telemetry.ts";
 import { BadPrivate } from "../../../pipelines/4-publish/generation.ts";
 import { createPublisher, type Publisher } from "../../../pipelines/4-publish/publisher.ts";
-import { Outrun, PartitionObjects } from "../../../pipelines/roles/protocol/partition-objects.ts";
+import { OvertakenByOwner, PartitionObjects } from "../../../pipelines/roles/protocol/partition-objects.ts";
 import { Standby } from "../../../pipelines/roles/protocol/standby.ts";
 import { JWKS, ORIGIN, SIGNERS } from "../4-publish/world.ts";
 import { logger } from "./deployment.ts";
@@ -47,7 +47,7 @@ describe("an object of a partition", () => {
     const [slept, other] = [partsOf(), partsOf()];
     await put(slept, 5, "old");
     await put(other, 6, "new");
-    await expect(put(slept, 5, "old")).rejects.toThrow(Outrun);
+    await expect(put(slept, 5, "old")).rejects.toThrow(OvertakenByOwner);
     expect(await saidOf(slept)).toBe("new");
   });
 
@@ -93,7 +93,7 @@ describe("publishers that wait", () => {
     const stores = { privateStore: store, publicStore };
     return {
       publisher: createPublisher({ ...common, ...stores, writer }),
-      standby: new Standby({ ...stores, monotonic: () => now, writer, patienceMs: PATIENCE }),
+      standby: new Standby({ ...stores, monotonic: () => now, writer, takeoverMs: PATIENCE }),
     };
   }
   const leaf = (day: string) =>

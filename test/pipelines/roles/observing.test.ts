@@ -1,7 +1,7 @@
 import { expect, test } from "vitest";
 import { createLogger } from "../../../infra/telemetry.ts";
 import type { DayPlan } from "../../../pipelines/record/plan.ts";
-import { committedPlan, OBSERVER_JOBS, type ObservingParts } from "../../../pipelines/roles/observing.ts";
+import { OBSERVER_JOBS, type ObservingParts, waitForCommittedPlan } from "../../../pipelines/roles/observing.ts";
 
 const DAY = "2026-11-02";
 const plan: DayPlan = { v: 1, day: DAY, salt_hash: "ab".repeat(32), covered_root: "cd".repeat(32), lines: [] };
@@ -30,14 +30,14 @@ test("nobody is called before the commitment to this very plan is published", as
     if (n === 2) schedules.set(DAY, { salt_hash: "00".repeat(32), salt: null });
     if (n === 4) schedules.set(DAY, { salt_hash: plan.salt_hash, salt: null });
   });
-  expect(await committedPlan(given, DAY, new AbortController().signal)).toBe(plan);
+  expect(await waitForCommittedPlan(given, DAY, new AbortController().signal)).toBe(plan);
   expect(slept()).toBe(4);
 });
 
 test("a stop ends the waiting", async () => {
   const stop = new AbortController();
   const { parts: given } = parts(new Map(), (n) => void (n === 3 && stop.abort(new Error("stopped"))));
-  await expect(committedPlan(given, DAY, stop.signal)).rejects.toThrow("stopped");
+  await expect(waitForCommittedPlan(given, DAY, stop.signal)).rejects.toThrow("stopped");
 });
 
 test("one of several observers grades and publishes nothing", () => {

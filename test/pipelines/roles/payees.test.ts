@@ -88,13 +88,13 @@ test("who shares a payee with a thief of another partition is flagged by the nex
   const [its, others] = [await at.owner(ITS), await at.owner(OTHERS)];
   expect((await others.grade(NOW)).lines).toBeGreaterThan(0);
   expect((await its.grade(NOW)).lines).toBeGreaterThan(0);
-  await at.publishing().runs();
+  await at.publishing().takeRuns();
   expect(await published()).toEqual([TAKEN]);
   expect(await flagged()).toEqual([false, false]);
   const next = minutesLater(1);
   expect(await others.grade(next)).toMatchObject({ caps: 2, lines: 2 });
   expect(await its.grade(next)).toMatchObject({ caps: 0, run: null });
-  await at.publishing().runs();
+  await at.publishing().takeRuns();
   expect(await flagged()).toEqual([true, true]);
   expect(await others.grade(minutesLater(2))).toMatchObject({ caps: 0, run: null });
 });
@@ -103,17 +103,17 @@ test("one process that holds every partition looks once a turn, and flags on the
   await days(0, 4, 5);
   const all = await at.owner([...ITS, ...OTHERS].sort());
   await all.grade(NOW);
-  await at.publishing().runs();
+  await at.publishing().takeRuns();
   expect(await flagged()).toEqual([false, false]);
   expect(await all.grade(minutesLater(1))).toMatchObject({ caps: 2, lines: 2 });
-  await at.publishing().runs();
+  await at.publishing().takeRuns();
   expect(await flagged()).toEqual([true, true]);
 });
 
 test("an owner that grades nothing holds nobody up", async () => {
   await days(0, 4, 5);
   expect((await (await at.owner(OTHERS)).grade(NOW)).lines).toBeGreaterThan(0);
-  expect(await at.publishing().runs()).toMatchObject({ runs: 1 });
+  expect(await at.publishing().takeRuns()).toMatchObject({ runs: 1 });
 });
 
 test("a theft that left the window leaves the table, and then the flags", async () => {
@@ -121,7 +121,7 @@ test("a theft that left the window leaves the table, and then the flags", async 
   const owners = [await at.owner(ITS), await at.owner(OTHERS)];
   const turn = async (n: number): Promise<void> => {
     for (const owner of owners) await owner.grade(minutesLater(n));
-    await at.publishing().runs();
+    await at.publishing().takeRuns();
   };
   for (const n of [0, 1]) await turn(n);
   expect(await flagged()).toEqual([true, true]);
@@ -133,11 +133,11 @@ test("a theft that left the window leaves the table, and then the flags", async 
 test("an owner that takes a partition over with an empty lake takes no row away", async () => {
   await days(0, 4, 5);
   await (await at.owner(ITS)).grade(NOW);
-  await at.publishing().runs();
+  await at.publishing().takeRuns();
   expect(await published()).toEqual([TAKEN]);
   const next = await at.owner(ITS);
   await next.grade(minutesLater(1));
-  await at.publishing().runs();
+  await at.publishing().takeRuns();
   expect(await published()).toEqual([TAKEN]);
   expect((await at.leaves()).filter(({ kind }) => kind === "kin")).toHaveLength(1);
 });
@@ -150,13 +150,13 @@ test("an owner that follows an older head is taken with its table, and grades ag
   const get: Store["get"] = async (key) => (stale && key === "checkpoint" ? old : publicStore.get(key));
   const [its, others] = [await at.owner(ITS), await at.owner(OTHERS, { followed: new Followed({ get }, () => TRUST) })];
   await its.grade(NOW);
-  await at.publishing().runs();
+  await at.publishing().takeRuns();
   await others.grade(minutesLater(1));
-  expect(await at.publishing().runs()).toMatchObject({ runs: 1, cards: expect.any(Number) });
+  expect(await at.publishing().takeRuns()).toMatchObject({ runs: 1, cards: expect.any(Number) });
   expect(await flagged()).toEqual([false, false]);
   stale = false;
   await others.grade(minutesLater(2));
-  await at.publishing().runs();
+  await at.publishing().takeRuns();
   expect(await flagged()).toEqual([true, true]);
 });
 
@@ -167,7 +167,7 @@ test("a run that names a table which no leaf names is not taken, and its owner g
   const { header, lines } = (await readRun(at.privateStore, 0))!;
   const { n: _, ...rest } = header;
   await writeRun(at.privateStore, { ...rest, now: minutesLater(1).toISOString(), kin_sha256: "ab".repeat(32) }, lines);
-  await at.publishing().runs();
+  await at.publishing().takeRuns();
   expect(await readRefusalsAfter(at.privateStore, -1)).toMatchObject([
     { run: 1, reason: `the tree names no table of related parties ${"ab".repeat(32)}` },
   ]);
@@ -176,15 +176,15 @@ test("a run that names a table which no leaf names is not taken, and its owner g
 test("a run that was paused since an earlier moment takes no row away that a later one found in as many records", async () => {
   await days(0, 4, 5);
   await (await at.owner(ITS)).grade(NOW);
-  await at.publishing().runs();
+  await at.publishing().takeRuns();
   const { header } = (await readRun(at.privateStore, 0))!;
   const { n: _, ...rest } = header;
   const before = new Date(NOW.getTime() - 60_000).toISOString();
   await writeRun(at.privateStore, { ...rest, now: before, thieves: [] }, []);
-  await at.publishing().runs();
+  await at.publishing().takeRuns();
   expect(await published()).toEqual([TAKEN]);
   await writeRun(at.privateStore, { ...rest, now: minutesLater(1).toISOString(), thieves: [] }, []);
-  await at.publishing().runs();
+  await at.publishing().takeRuns();
   expect(await published()).toEqual([]);
 });
 

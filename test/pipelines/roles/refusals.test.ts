@@ -58,7 +58,7 @@ test("one that was paused and overtaken in a partition says the others' cards on
     await log.append(dayOf(START, 1).slice(0, 20));
     pass(1_000);
     await other.grade(now());
-    expect((await publishing.runs()).runs).toBe(1);
+    expect((await publishing.takeRuns()).runs).toBe(1);
   };
   const { privateStore } = at;
   const create: Store["create"] = async (key, ...of) => {
@@ -68,7 +68,7 @@ test("one that was paused and overtaken in a partition says the others' cards on
   const owner = await at.owner(ALL, { privateStore: boundTo(privateStore, { create }), metrics });
   const moment = now();
   expect((await owner.grade(moment)).run).toBe(1);
-  expect(await publishing.runs()).toMatchObject({ runs: 1, cards: 0 });
+  expect(await publishing.takeRuns()).toMatchObject({ runs: 1, cards: 0 });
   expect(await readRefusalsAfter(at.privateStore, -1)).toMatchObject([
     { run: 1, reason: expect.stringMatching(/^behind in .*\/0: /) },
   ]);
@@ -76,7 +76,7 @@ test("one that was paused and overtaken in a partition says the others' cards on
   pass(1_000);
   // The partition is not the other's after all: what is new in it is read on this turn.
   expect(await owner.grade(now())).toMatchObject({ caps: EVERYBODY.length });
-  await publishing.runs();
+  await publishing.takeRuns();
   expect(await graded()).toEqual(EVERYBODY);
   expect(await metrics.text()).toContain("touchstone_owner_runs_refused_total 1");
   pass(1_000);
@@ -89,14 +89,14 @@ test("a run that cannot be read is said anew as well, and told about once", asyn
   expect((await owner.grade(now())).run).toBe(0);
   const { etag } = (await at.privateStore.get(runKey(0)))!;
   await at.privateStore.swap(runKey(0), Buffer.from("no run"), etag);
-  expect((await publishing.runs()).cards).toBe(0);
+  expect((await publishing.takeRuns()).cards).toBe(0);
   // As a publisher that was killed meanwhile would: the same run is refused once more.
   const again = at.publishing(Deployment.publisherOver(log, clock, at.privateStore, at.publicStore));
-  expect((await again.runs()).cards).toBe(0);
+  expect((await again.takeRuns()).cards).toBe(0);
   expect(await readRefusalsAfter(at.privateStore, -1)).toHaveLength(1);
   pass(1_000);
   expect(await owner.grade(now())).toMatchObject({ caps: EVERYBODY.length, run: 1 });
-  await publishing.runs();
+  await publishing.takeRuns();
   expect(await graded()).toEqual(EVERYBODY);
   pass(1_000);
   expect(await owner.grade(now())).toMatchObject({ caps: 0, run: null });

@@ -72,11 +72,11 @@ test.each([
   const [before, after] = [await at.owner(ALL), await at.owner(ALL)];
   const publishing = at.publishing();
   await before.grade(END);
-  await publishing.runs();
+  await publishing.takeRuns();
   await correct();
   const moment = new Date(END.getTime() + ms);
   expect((await after.grade(moment)).run).toBe(1);
-  await publishing.runs();
+  await publishing.takeRuns();
   // Cards of one endpoint are told apart by their moment, which rises: what the correction comes to is not said of a past one.
   expect(await leavesNow()).toEqual([...ofAll(END), "correction"]);
   expect(await readRefusalsAfter(at.privateStore, -1)).toMatchObject([
@@ -85,7 +85,7 @@ test.each([
   const next = new Date(moment.getTime() + 10_000);
   clock.set(next);
   await after.grade(next);
-  await publishing.runs();
+  await publishing.takeRuns();
   expect(await leavesNow()).toEqual([...ofAll(END), "correction", `${next.toISOString()} LIVENESS 0`]);
   await before.ingest();
   await prove();
@@ -117,7 +117,7 @@ test("partitions revoked and given back right behind the look: no run goes past 
   const next = new Date(END.getTime() + 10_000);
   clock.set(next);
   await owner.grade(next);
-  await at.publishing().runs();
+  await at.publishing().takeRuns();
   expect(await leavesNow()).toEqual(["correction", `${next.toISOString()} LIVENESS 0`]);
   await prove();
 });

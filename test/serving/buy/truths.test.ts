@@ -10,7 +10,7 @@ import { createEvmRail } from "../../../infra/rails/evm.ts";
 import type { Rail } from "../../../infra/rails/rails.ts";
 import { plantedHtml, plantedPage } from "../../../pipelines/record/classes/planted.ts";
 import { importRegister, registerPath } from "../../../pipelines/register/import.ts";
-import { pageSource } from "../../../pipelines/roles/classes.ts";
+import { createPageSource } from "../../../pipelines/roles/classes.ts";
 import type { OrderShown } from "../../../serving/schemas/orders.ts";
 import { marketBeside, officialBuyer, type Replica, type SoldSpec, sellingOver } from "../../helpers/buying.ts";
 import { type ClassSeller, classSellers } from "../../helpers/class-sellers.ts";
@@ -154,7 +154,7 @@ beforeAll(async () => {
   dir = await mkdtemp(join(tmpdir(), "truths-"));
   await new Promise<void>((done) => ours.listen(0, "127.0.0.1", done));
   const at = `http://127.0.0.1:${(ours.address() as AddressInfo).port}`;
-  page = pageSource(at, PAGES, systemClock)(Buffer.alloc(32, 1));
+  page = createPageSource(at, PAGES, systemClock)(Buffer.alloc(32, 1));
   await importRegister({
     ...{ source: resolve("fixtures/register/golden-copy.csv"), to: registerPath(dir), clock: systemClock },
   });

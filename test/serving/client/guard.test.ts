@@ -1,5 +1,5 @@
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { DOLLARS, NETWORK_NAMES, USDC } from "../../../pipelines/record/networks.ts";
+import { NETWORK_NAMES, OTHER_DOLLAR_TOKENS, USDC } from "../../../pipelines/record/networks.ts";
 import type { Offer } from "../../../pipelines/record/terms/offers.ts";
 import type { Defect, DefectCode } from "../../../pipelines/record/vocabulary.ts";
 import { DEFECTS, defect, FLAGS } from "../../../pipelines/record/vocabulary.ts";
@@ -203,7 +203,7 @@ test("the dollars that are known are those that the official client pays in as i
   expect(all.length).toBeGreaterThan(20);
   const unknown = all.filter(([network, asset]) => {
     const key = asset.toLowerCase();
-    return USDC[network] !== key && !DOLLARS[network]?.includes(key);
+    return USDC[network] !== key && !OTHER_DOLLAR_TOKENS[network]?.includes(key);
   });
   expect(unknown).toEqual([]);
 });

@@ -4,8 +4,8 @@ import { expect, test } from "vitest";
 import { canonicalText } from "../../../infra/canonical-text.ts";
 import { type PublicJwk, toBase64url } from "../../../infra/keys/jwk.ts";
 import { thumbprint } from "../../../infra/keys/portable.ts";
-import { DOLLARS, NETWORK_NAMES, USDC } from "../../../pipelines/record/networks.ts";
-import { type Offer, offerOf } from "../../../pipelines/record/terms/offers.ts";
+import { NETWORK_NAMES, OTHER_DOLLAR_TOKENS, USDC } from "../../../pipelines/record/networks.ts";
+import { type Offer, readOffer } from "../../../pipelines/record/terms/offers.ts";
 import { DEFECTS, FLAGS } from "../../../pipelines/record/vocabulary.ts";
 import type { CheckAnswer, Policy } from "../../../serving/client/index.ts";
 import { DEFAULT_POLICY, decide, verifyCard, verifyCheck } from "../../../serving/client/index.ts";
@@ -29,7 +29,7 @@ const print = (value: unknown): string =>
   `${JSON.stringify(value, (_, one) => (typeof one === "bigint" ? String(one) : one), 1)}\n`;
 
 test("networks, tokens and the default policy of both clients come from one source", async () => {
-  const tables = { network_names: NETWORK_NAMES, usdc: USDC, dollars: DOLLARS, policy: DEFAULT_POLICY };
+  const tables = { network_names: NETWORK_NAMES, usdc: USDC, dollars: OTHER_DOLLAR_TOKENS, policy: DEFAULT_POLICY };
   await expect(print(tables)).toMatchFileSnapshot(TABLES);
 });
 
@@ -77,7 +77,7 @@ function* casesOf(): Generator<Case> {
       asset,
     })),
     { network: SOLANA, asset: USDC[SOLANA]! },
-    { network: "eip155:14", asset: DOLLARS["eip155:14"]![0]! },
+    { network: "eip155:14", asset: OTHER_DOLLAR_TOKENS["eip155:14"]![0]! },
     ...["upto", "batch-settlement", "auth-capture", "mpp:evm", "mpp:tempo/session", null].map((scheme) => ({ scheme })),
     ...[600, 601, 31_536_000, null].map((validFor_s) => ({ validFor_s })),
     ...[599.5, 600, 600.5, 601, -5].map((s) => ({ validFor_s: null, validUntil_s: NOW_S + s })),
@@ -144,7 +144,7 @@ test("what is read of an entry, and what is decided, is what the other client re
         { ...BASE, maxTimeoutSeconds: 60 },
         Object.getOwnPropertyDescriptors(change),
       );
-      return { entry, form, offer: offerOf(entry, form) };
+      return { entry, form, offer: readOffer(entry, form) };
     }),
   );
   const ids = [];

@@ -9,7 +9,7 @@ import {
   topicOf,
 } from "../../../../infra/log/kafka/topics.ts";
 import { LogRefused } from "../../../../infra/log/log.ts";
-import { KEPT_TOPICS, LOG_TOPICS, TOPICS } from "../../../../pipelines/record/topics.ts";
+import { LOG_TOPICS, PERMANENT_TOPICS, TOPICS } from "../../../../pipelines/record/topics.ts";
 
 const NAMES = [identityTopic("log"), ...TOPICS.map((topic) => topicOf("log", topic))];
 
@@ -47,13 +47,13 @@ describe("topics of a log", () => {
   });
 
   test("that are the only copy of what they hold are refused where it would expire, and no others", async () => {
-    for (const topic of [...KEPT_TOPICS, "log"]) {
+    for (const topic of [...PERMANENT_TOPICS, "log"]) {
       const { admin } = brokers(0, [`log.${topic}`]);
       await expect(checkTopics(admin, "log", LOG_TOPICS)).rejects.toThrow(
         `log.${topic} has retention.ms=604800000, not -1`,
       );
     }
-    const others = TOPICS.filter((topic) => !(KEPT_TOPICS as readonly string[]).includes(topic)).map(
+    const others = TOPICS.filter((topic) => !(PERMANENT_TOPICS as readonly string[]).includes(topic)).map(
       (topic) => `log.${topic}`,
     );
     expect(await checkTopics(brokers(0, others).admin, "log", LOG_TOPICS)).toBe(4);
@@ -69,7 +69,7 @@ describe("topics of a log", () => {
     await createTopics(admin, "log", LOG_TOPICS, { partitions: 4, replicas: 3, minInSync: 2 });
     const endless = made.filter(({ configEntries }) => configEntries.some(({ name }) => name === "retention.ms"));
     expect(endless.map(({ topic }) => topic).sort()).toEqual(
-      [...KEPT_TOPICS, "log"].map((topic) => `log.${topic}`).sort(),
+      [...PERMANENT_TOPICS, "log"].map((topic) => `log.${topic}`).sort(),
     );
     for (const { configEntries } of endless) {
       for (const [name, value] of Object.entries(KEPT_CONFIG)) expect(configEntries).toContainEqual({ name, value });

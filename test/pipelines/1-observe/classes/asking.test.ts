@@ -8,7 +8,7 @@ import type { Recorder } from "../../../../pipelines/1-observe/recorder.ts";
 import type { BodyOf } from "../../../../pipelines/record/bodies.ts";
 import { plantedHtml, plantedPage } from "../../../../pipelines/record/classes/planted.ts";
 import { variantOf } from "../../../../pipelines/record/classes.ts";
-import { pageSource } from "../../../../pipelines/roles/classes.ts";
+import { createPageSource } from "../../../../pipelines/roles/classes.ts";
 import { END, listAndPlan, START } from "../day.ts";
 import { answer, DAY, type FakeWorld, fakeWorld, type Handler, item, SELLER, terms402, wellKnown } from "../world.ts";
 
@@ -122,7 +122,7 @@ describe("a seller whose schema fits one question of one class", () => {
       const mapped = { id: mapping!.id, ...trials };
       const asked = await asking.ask({ ...one!, mapped }, null, Buffer.alloc(32, 1));
       await asking.recordMapping({ ...one!, mapped }, asked, world.clock);
-      return [asked.known !== null, asked.control, asked.dropped, appended.length];
+      return [asked.known !== null, asked.isControl, asked.dropped, appended.length];
     };
     expect(await ask({ dropped: false, controls: 1, passed: false })).toEqual([true, true, false, 0]);
     expect(await ask({ dropped: false, controls: 2, passed: true })).toEqual([true, false, false, 0]);
@@ -208,7 +208,7 @@ describe("an operator's mapping", () => {
 describe("a planted page", () => {
   const secret = Buffer.alloc(32, 9);
   const clock = new FixedClock(`${DAY}T12:00:00.000Z`);
-  const source = pageSource("https://t.example", secret, clock);
+  const source = createPageSource("https://t.example", secret, clock);
   const page = (url: string, now = clock.now()) => plantedPage(secret, new URL(url).pathname.slice(3), now);
 
   test("holds what it is looked through for, another one for another question", async () => {

@@ -4,7 +4,7 @@ import { FixedClock } from "../../../../infra/clock.ts";
 import { createMetrics } from "../../../../infra/telemetry.ts";
 import { Catalogues } from "../../../../pipelines/1-observe/listings/catalogues.ts";
 import { Intake } from "../../../../pipelines/1-observe/listings/intake.ts";
-import { ownReader } from "../../../../pipelines/1-observe/reading/reader.ts";
+import { processReader } from "../../../../pipelines/1-observe/reading/reader.ts";
 import { Recorder } from "../../../../pipelines/1-observe/recorder.ts";
 import { type Asked, answer, DAY, FakeEgress, FakeLog, FakeRail, type Handler, transport } from "../world.ts";
 
@@ -36,7 +36,7 @@ function world(handler: Handler) {
   const egress = new FakeEgress();
   egress.sellers.set(C, handler);
   const clock = new WaitingClock(`${DAY}T00:00:00.000Z`);
-  return { egress, clock, catalogues: new Catalogues(egress, ownReader) };
+  return { egress, clock, catalogues: new Catalogues(egress, processReader) };
 }
 
 describe("how a catalogue is read", () => {
@@ -75,14 +75,14 @@ describe("how a catalogue is read", () => {
     expect(egress.asked).toHaveLength(3);
     busy = false;
     clock.ahead += 3_500_000;
-    expect(catalogues.isDue(C, clock)).toBe(false);
+    expect(catalogues.mayContinue(C, clock)).toBe(false);
     expect(await catalogues.read(C, clock)).toMatchObject({ stable: false, rows: [] });
     expect(egress.asked).toHaveLength(3);
     clock.ahead += 101_000;
-    expect(catalogues.isDue(C, clock)).toBe(true);
+    expect(catalogues.mayContinue(C, clock)).toBe(true);
     expect(await catalogues.read(C, clock)).toMatchObject({ stable: true, rows: { length: 350 } });
     expect(egress.asked.slice(3).map(offsetOf)).toEqual([200, 300, 0, 100, 200, 300]);
-    expect(catalogues.isDue(C, clock)).toBe(false);
+    expect(catalogues.mayContinue(C, clock)).toBe(false);
   });
 
   test("one that breaks off is tried again, then come back to: sooner at first, then less and less often", async () => {
@@ -94,7 +94,7 @@ describe("how a catalogue is read", () => {
     for (let n = 0; n < 3; n++) {
       expect(await catalogues.read(C, clock)).toMatchObject({ says: "page at 100: transport: connection reset" });
       const began = clock.ahead;
-      while (!catalogues.isDue(C, clock)) clock.ahead += 60_000;
+      while (!catalogues.mayContinue(C, clock)) clock.ahead += 60_000;
       dueAfter.push((clock.ahead - began) / 60_000);
     }
     expect(dueAfter).toEqual([5, 10, 20]);
@@ -114,7 +114,7 @@ describe("how a catalogue is read", () => {
     const first = egress.asked.length;
     expect(first).toBeLessThan(50);
     clock.ahead += 300_000;
-    expect(catalogues.isDue(C, clock)).toBe(true);
+    expect(catalogues.mayContinue(C, clock)).toBe(true);
     await catalogues.read(C, clock);
     expect(offsetOf(egress.asked[first]!)).toBe(first);
   });

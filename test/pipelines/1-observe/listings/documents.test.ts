@@ -2,7 +2,12 @@ import { describe, expect, test } from "vitest";
 import { importFile, importUrl } from "../../../../commands/listings.ts";
 import { FixedClock } from "../../../../infra/clock.ts";
 import { createMetrics } from "../../../../infra/telemetry.ts";
-import { type Listed, readBytes, readText, readYaml } from "../../../../pipelines/1-observe/listings/documents.ts";
+import {
+  type ParsedListing,
+  readBytes,
+  readText,
+  readYaml,
+} from "../../../../pipelines/1-observe/listings/documents.ts";
 import { Intake, splitMethods } from "../../../../pipelines/1-observe/listings/intake.ts";
 import { readSellerDocuments } from "../../../../pipelines/1-observe/listings/sources.ts";
 import { Recorder } from "../../../../pipelines/1-observe/recorder.ts";
@@ -35,7 +40,7 @@ function world() {
 }
 
 /** As an operator's own file is read: YAML too. */
-function readFile(text: string): Listed {
+function readFile(text: string): ParsedListing {
   const listed = readText(text, Number.POSITIVE_INFINITY);
   return listed.form === "none" ? (readYaml(text) ?? listed) : listed;
 }

@@ -3,10 +3,10 @@ import { FixedClock } from "../../../../infra/clock.ts";
 import { createMetrics } from "../../../../infra/telemetry.ts";
 import { Catalogues } from "../../../../pipelines/1-observe/listings/catalogues.ts";
 import { type ListedClaim, REASONS } from "../../../../pipelines/1-observe/listings/claims.ts";
-import { readListed } from "../../../../pipelines/1-observe/listings/documents.ts";
+import { parseListing } from "../../../../pipelines/1-observe/listings/documents.ts";
 import { Intake, MAX_PER_DOMAIN } from "../../../../pipelines/1-observe/listings/intake.ts";
 import { readItems } from "../../../../pipelines/1-observe/listings/wellknown.ts";
-import { ownReader } from "../../../../pipelines/1-observe/reading/reader.ts";
+import { processReader } from "../../../../pipelines/1-observe/reading/reader.ts";
 import { Recorder } from "../../../../pipelines/1-observe/recorder.ts";
 import { BODIES } from "../../../../pipelines/record/bodies.ts";
 import { capId } from "../../../../pipelines/record/ids.ts";
@@ -65,7 +65,7 @@ describe("a seller's own file", () => {
   });
 
   test("one is bounded, and the rest is named", () => {
-    const read = readListed(Array.from({ length: 5_000 }, () => "/a"));
+    const read = parseListing(Array.from({ length: 5_000 }, () => "/a"));
     expect(read).toMatchObject({ form: "list", whole: false, rejected: { length: 3_000 } });
     expect(read.items).toHaveLength(2_000);
   });
@@ -212,7 +212,7 @@ describe("a catalogue", () => {
   const read = (handler: Parameters<FakeEgress["sellers"]["set"]>[1]) => {
     const egress = new FakeEgress();
     egress.sellers.set("https://c.example", handler);
-    const result = new Catalogues(egress, ownReader).read("https://c.example/x402/", new FixedClock(DAY));
+    const result = new Catalogues(egress, processReader).read("https://c.example/x402/", new FixedClock(DAY));
     return { egress, result };
   };
 

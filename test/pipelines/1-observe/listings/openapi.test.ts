@@ -1,7 +1,7 @@
 import { describe, expect, test } from "vitest";
 import { readClaim } from "../../../../pipelines/1-observe/listings/claims.ts";
-import { readListed } from "../../../../pipelines/1-observe/listings/documents.ts";
-import { requestOf } from "../../../../pipelines/1-observe/probe/request.ts";
+import { parseListing } from "../../../../pipelines/1-observe/listings/documents.ts";
+import { buildRequest } from "../../../../pipelines/1-observe/probe/request.ts";
 import { createListedCap } from "../../../../pipelines/1-observe/probe/unplanned.ts";
 import { NETWORK } from "../world.ts";
 
@@ -39,13 +39,13 @@ const components = {
 /** The request that a free probe of the document's only listing would send. */
 function requestFor(pathName: string, pathItem: object): string {
   const document = { openapi: "3.1.0", servers: [{ url: BASE }], components, paths: { [pathName]: pathItem } };
-  const { items } = readListed(document);
+  const { items } = parseListing(document);
   expect(items).toHaveLength(1);
   const read = readClaim(items[0], { name: `${BASE}/openapi.json`, ownOrigin: BASE }, NETWORK);
   if ("rejected" in read) throw new Error(read.rejected.says);
   const { cap, body } = read.claim;
   const one = createListedCap(cap, body.normalised_url, body.claims.method!, body.claims, true);
-  const { request } = requestOf(one, null, null);
+  const { request } = buildRequest(one, null, null);
   return `${request.method} ${request.url.replace(BASE, "")} ${Buffer.from(request.body ?? []).toString()}`.trim();
 }
 
@@ -144,7 +144,7 @@ describe("the request that an OpenAPI document describes", () => {
 
   test("the schema of an answer by reference is the listing's", () => {
     const get = { ...pay, responses: { 200: { $ref: "#/components/responses/Ok" } } };
-    const [item] = readListed({ openapi: "3.1.0", components, paths: { "/a": { get } } }).items;
+    const [item] = parseListing({ openapi: "3.1.0", components, paths: { "/a": { get } } }).items;
     expect(item).toMatchObject({ outputSchema: { required: ["n"] }, mimeType: "application/json" });
   });
 
@@ -152,7 +152,7 @@ describe("the request that an OpenAPI document describes", () => {
     const own = { components: { parameters: { A: { $ref: "#/components/parameters/A" } } } };
     for (const $ref of ["#/components/parameters/A", "#/nowhere", "https://other.example/p.json", "#"]) {
       const get = { ...pay, parameters: [{ $ref }], requestBody: { $ref }, responses: { 200: { $ref } } };
-      const { items } = readListed({ openapi: "3.1.0", ...own, paths: { "/a": { get }, "/b": { $ref } } });
+      const { items } = parseListing({ openapi: "3.1.0", ...own, paths: { "/a": { get }, "/b": { $ref } } });
       expect(items).toHaveLength(1);
       expect(items[0]).not.toHaveProperty("example");
     }

@@ -1,7 +1,7 @@
 import { describe, expect, test } from "vitest";
 import { createEgress } from "../../../../infra/egress/create.ts";
 import type { ListedClaim, Source } from "../../../../pipelines/1-observe/listings/claims.ts";
-import { readListed, updatedAt } from "../../../../pipelines/1-observe/listings/documents.ts";
+import { parseListing, updatedAt } from "../../../../pipelines/1-observe/listings/documents.ts";
 import { splitMethods } from "../../../../pipelines/1-observe/listings/intake.ts";
 import { compareWithListing } from "../../../../pipelines/1-observe/probe/probe.ts";
 import { capId } from "../../../../pipelines/record/ids.ts";
@@ -397,7 +397,7 @@ function taken(item: Record<string, unknown>, source: Partial<Source> = {}): Lis
 describe("discovery", () => {
   const own = { ownOrigin: "https://s.example" };
   const urls = (document: unknown, source: Partial<Source> = own): unknown[] => {
-    const read = readListed(document);
+    const read = parseListing(document);
     const from = read.base ? { base: read.base, ...source } : source;
     return read.items.flatMap(splitMethods).map((item) => {
       const got = take(item as Record<string, unknown>, from);
@@ -488,7 +488,7 @@ describe("discovery", () => {
       servers: [{ url: "https://s.example/v1" }],
       paths: { "/a": { get: operation } },
     };
-    const [item] = readListed(document).items;
+    const [item] = parseListing(document).items;
     return taken(item!).body;
   };
   test.each<[string, unknown, string[]]>([
@@ -517,8 +517,8 @@ describe("discovery", () => {
   ])("an operation that says that it is free is no listing: %s", (_name, said) => {
     const document = { openapi: "3.1.0", paths: { "/a": { "x-payment-info": { price: "1" }, get: { ...said } } } };
     const own = { openapi: "3.1.0", paths: { "/a": { get: said } } };
-    expect(readListed(own).items).toEqual([]);
-    if ("x-payment-info" in said) expect(readListed(document).items).toEqual([]);
+    expect(parseListing(own).items).toEqual([]);
+    if ("x-payment-info" in said) expect(parseListing(document).items).toEqual([]);
   });
   test("x-payment-info without any price", () => expect(price({ protocols: ["x402"] }).claims.offers).toEqual([]));
 

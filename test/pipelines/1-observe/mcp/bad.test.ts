@@ -5,10 +5,10 @@ import { FixedClock } from "../../../../infra/clock.ts";
 import { createEgress } from "../../../../infra/egress/create.ts";
 import type { Egress } from "../../../../infra/egress/egress.ts";
 import { callTool } from "../../../../pipelines/1-observe/mcp/session.ts";
-import { Control } from "../../../../pipelines/1-observe/probe/exchange.ts";
+import { ControlCalls } from "../../../../pipelines/1-observe/probe/exchange.ts";
 import { probe } from "../../../../pipelines/1-observe/probe/probe.ts";
 import { makeToolRequest } from "../../../../pipelines/1-observe/probe/request.ts";
-import { ownReader } from "../../../../pipelines/1-observe/reading/reader.ts";
+import { processReader } from "../../../../pipelines/1-observe/reading/reader.ts";
 import { BODIES } from "../../../../pipelines/record/bodies.ts";
 import { STEADY_LOOP } from "../../../helpers/steady-loop.ts";
 import { toolTerms } from "../other-protocols.ts";
@@ -95,10 +95,10 @@ async function probeWith(change: Record<string, Say>, asked = request()) {
   says = { ...good, ...change };
   const tools = {
     egress,
-    reader: ownReader,
+    reader: processReader,
     loop: STEADY_LOOP,
     rail: new FakeRail(),
-    control: new Control(egress, []),
+    control: new ControlCalls(egress, []),
   };
   const seen = await probe(tools, asked, null, new FixedClock("2026-11-02T00:00:00Z"));
   const body = { slot: { block: 1, minute: 0 }, planned: "free" as const, ...seen.body, ...seen.mcp };
@@ -364,7 +364,7 @@ describe("the paid call", () => {
   };
 
   test("carries the payment in its call and nowhere else, and asks for no list", async () => {
-    const { result, seen } = await paid({
+    const { result, recordMembers: seen } = await paid({
       "tools/call": json({
         structuredContent: { sum: 3 },
         content: [],

@@ -7,7 +7,7 @@ import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { z } from "zod";
 import { createEgress } from "../../../../infra/egress/create.ts";
 import type { Egress } from "../../../../infra/egress/egress.ts";
-import { headersOf } from "../../../../pipelines/1-observe/mcp/rpc.ts";
+import { sessionlessHeaders } from "../../../../pipelines/1-observe/mcp/rpc.ts";
 import { callTool } from "../../../../pipelines/1-observe/mcp/session.ts";
 import { toolTerms } from "../other-protocols.ts";
 
@@ -59,7 +59,7 @@ test.each([
   ["=?base64?YQ==?=", `=?base64?${Buffer.from("=?base64?YQ==?=").toString("base64")}?=`],
   ["a\r\nb: c", `=?base64?${Buffer.from("a\r\nb: c").toString("base64")}?=`],
 ])("the header of a call names the tool %j as %j", (name, header) => {
-  expect(headersOf("tools/call", { name })).toEqual({ "mcp-method": "tools/call", "mcp-name": header });
+  expect(sessionlessHeaders("tools/call", { name })).toEqual({ "mcp-method": "tools/call", "mcp-name": header });
 });
 
 let http: Server;
@@ -85,7 +85,7 @@ describe.each(Object.keys(WAYS))("%s", (way) => {
   const ask = (payment?: string, name = TOOL) =>
     callTool(egress, {
       url: `${origin}/${encodeURIComponent(way)}`,
-      tool: { name, arguments: { a: 2, b: 3 }, blind: false },
+      tool: { name, arguments: { a: 2, b: 3 }, isInputUnknown: false },
       profile: payment ? "paid" : "handshake",
       totalMs: 10_000,
       payment,
@@ -94,9 +94,9 @@ describe.each(Object.keys(WAYS))("%s", (way) => {
   test("an unpaid call is asked to pay, a paid one is answered, and sessions are given back", async () => {
     const before = closed;
     const unpaid = await ask();
-    expect(unpaid).toMatchObject({ payable: true, result: { status: 402 }, seen: { tool: TOOL, tool_present: true } });
-    expect(unpaid.listed!.inputSchema).toMatchObject({ required: ["a", "b"] });
-    expect(unpaid.seen.initialize_ms).not.toBeNull();
+    expect(unpaid).toMatchObject({ isPayable: true, result: { status: 402 }, recordMembers: { tool: TOOL, tool_present: true } });
+    expect(unpaid.listedTool!.inputSchema).toMatchObject({ required: ["a", "b"] });
+    expect(unpaid.recordMembers.initialize_ms).not.toBeNull();
     const payment = { x402Version: 2, payload: { nonce: randomUUID() } };
     const paid = await ask(Buffer.from(JSON.stringify(payment)).toString("base64"));
     expect(Buffer.from(paid.result.body!).toString()).toBe('{"sum":5}');
@@ -105,7 +105,7 @@ describe.each(Object.keys(WAYS))("%s", (way) => {
   });
 
   test("a tool that it does not have is not called", async () => {
-    expect(await ask(undefined, "other")).toMatchObject({ result: { status: 404 }, seen: { tool_present: false } });
+    expect(await ask(undefined, "other")).toMatchObject({ result: { status: 404 }, recordMembers: { tool_present: false } });
   });
 
   test("input that its schema refuses is an error of the tool, not a price", async () => {

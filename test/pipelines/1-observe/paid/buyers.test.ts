@@ -14,7 +14,7 @@ const TODAY_S = 20_833 * DAY_S;
 
 const capOf = (n: number): string => `cap_${String(n).padStart(26, "0")}`;
 const payee = (n: number, over: Partial<PaidPayee> = {}): PaidPayee => ({
-  ...{ cap: capOf(n), url: `${SELLER}/${n}`, network: NETWORK, asset: ASSET, payTo: PAY_TO, read: null },
+  ...{ cap: capOf(n), url: `${SELLER}/${n}`, network: NETWORK, asset: ASSET, payTo: PAY_TO, lastReadAt: null },
   ...over,
 });
 const paidBy = (...amounts: [string, number, bigint][]): Payers => ({
@@ -24,7 +24,7 @@ const paidBy = (...amounts: [string, number, bigint][]): Payers => ({
 
 /** A world whose chain notes what it is asked. */
 function asking(answer: (query: PayersQuery) => Payers | null, payeesPerLook = 5) {
-  const world = fakeWorld({ payeesPerLook });
+  const world = fakeWorld({ payeesPerRead: payeesPerLook });
   const asked: PayersQuery[] = [];
   world.rail.time = TODAY_S + 30_000;
   world.rail.payersOf = async (query) => {
@@ -65,13 +65,14 @@ test("our own wallets are counted apart, and the days are over for long enough",
 test("never read goes first, then read longest ago, and nobody within a week; so many a look", async () => {
   const { world, asked } = asking(() => paidBy(), 2);
   const before = (days: number, ms = 0) => new Date(world.clock.now().getTime() - days * 86_400_000 - ms).toISOString();
-  const at = (n: number, read: string | null, over = {}) => payee(n, { payTo: `${OTHER}${n}`, read, ...over });
+  const at = (n: number, read: string | null, over = {}) =>
+    payee(n, { payTo: `${OTHER}${n}`, lastReadAt: read, ...over });
   world.memory.payeesFound = [at(1, before(6)), at(2, before(7)), at(3, before(9)), at(4, null)];
   // Two endpoints of one payee: it was read for one of them yesterday.
   world.memory.payeesFound.push(at(5, null), at(6, before(1), { payTo: `${OTHER}5` }));
   expect(await world.observer.readBuyers()).toBe(2);
   expect(asked.map(({ to }) => to)).toEqual([`${OTHER}4`, `${OTHER}3`]);
-  expect(await world.restart({ payeesPerLook: 0 }).readBuyers()).toBe(0);
+  expect(await world.restart({ payeesPerRead: 0 }).readBuyers()).toBe(0);
   world.observer.stop();
   expect(await world.observer.readBuyers()).toBe(0);
   expect(asked).toHaveLength(2);

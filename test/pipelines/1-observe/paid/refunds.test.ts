@@ -84,11 +84,11 @@ test("a log that refuses the refund loses nothing either", async () => {
 test("one Transfer pays one debt back, the very amount before a larger one, whoever booked the first", async () => {
   const world = await robbed();
   const { memory } = world;
-  const { owed } = await memory.debts();
+  const { owed } = await memory.readDebts();
   const [first] = owed;
   const second = { ...first!, eventId: "rec_second", seen: { ...first!.seen, amount_atomic: "4000" } };
-  const known = memory.debts.bind(memory);
-  memory.debts = async () => {
+  const known = memory.readDebts.bind(memory);
+  memory.readDebts = async () => {
     const { owed: open, refunds } = await known();
     return { owed: [...open, ...(refunds.some((one) => one.intent === second.eventId) ? [] : [second])], refunds };
   };
@@ -109,7 +109,7 @@ test("a Transfer that an earlier process booked pays no second debt", async () =
   back(world, "0xback", 10_000n);
   expect(await refundsFound(world.restart())).toBe(1);
   const { memory } = world;
-  const known = memory.debts.bind(memory);
+  const known = memory.readDebts.bind(memory);
   const [intent] = world.log.envelopes().filter((one) => one.type === "paid.intent");
   const seen = world.log.bodies("settlement")[0]!;
   const other = {
@@ -119,7 +119,7 @@ test("a Transfer that an earlier process booked pays no second debt", async () =
     intent: intent!.body as never,
     seen,
   };
-  memory.debts = async () => ({ ...(await known()), owed: [other] });
+  memory.readDebts = async () => ({ ...(await known()), owed: [other] });
   expect(await refundsFound(world.restart())).toBe(0);
   // One transaction may hold two Transfers: then it pays two debts.
   back(world, "0xback", 10_000n);
@@ -131,7 +131,7 @@ test("one transaction that pays two wallets back pays two debts", async () => {
   back(world, "0xboth", 10_000n);
   expect(await refundsFound(world.restart())).toBe(1);
   const { memory } = world;
-  const known = memory.debts.bind(memory);
+  const known = memory.readDebts.bind(memory);
   const [intent] = world.log.envelopes().filter((one) => one.type === "paid.intent");
   const seen = { ...world.log.bodies("settlement")[0]!, from: "0x2222222222222222222222222222222222222222" };
   const other = {
@@ -141,7 +141,7 @@ test("one transaction that pays two wallets back pays two debts", async () => {
     intent: intent!.body as never,
     seen,
   };
-  memory.debts = async () => ({ ...(await known()), owed: [other] });
+  memory.readDebts = async () => ({ ...(await known()), owed: [other] });
   world.rail.transfersBack.push({ ...world.rail.transfersBack[0]!, to: seen.from });
   expect(await refundsFound(world.restart())).toBe(1);
 });

@@ -1,7 +1,7 @@
 import { createHash, createHmac } from "node:crypto";
 import { describe, expect, test } from "vitest";
 import { handshakeId, intentId } from "../../../../pipelines/1-observe/call.ts";
-import { coveredRoot, drawCalls, drawPlanYielding } from "../../../../pipelines/1-observe/plan/plan.ts";
+import { computeCoveredRoot, drawCalls, drawPlanYielding } from "../../../../pipelines/1-observe/plan/plan.ts";
 import { type Caps, Ledger, type Payment, payeeOf, Reservation } from "../../../../pipelines/1-observe/plan/spend.ts";
 import {
   callsInBlock,
@@ -9,7 +9,7 @@ import {
   nextRetestState,
   orderSteps,
   type RetestState,
-  retest,
+  retestWeight,
 } from "../../../../pipelines/1-observe/plan/steps.ts";
 import { capId } from "../../../../pipelines/record/ids.ts";
 import type { ListedCap, Spent } from "../../../../pipelines/record/memory.ts";
@@ -123,10 +123,10 @@ describe("the plan of a day", () => {
       createHash("sha256")
         .update(Buffer.concat([Buffer.of(1), a, b]))
         .digest();
-    expect(coveredRoot(["c", "a", "b"])).toBe(node(node(leaf("a"), leaf("b")), leaf("c")).toString("hex"));
-    expect(coveredRoot([])).toBe(createHash("sha256").digest("hex"));
+    expect(computeCoveredRoot(["c", "a", "b"])).toBe(node(node(leaf("a"), leaf("b")), leaf("c")).toString("hex"));
+    expect(computeCoveredRoot([])).toBe(createHash("sha256").digest("hex"));
     const made = plan([listed("https://a.example"), listed("https://b.example", { lastPrice: "9.000000" })]);
-    expect(made.covered_root).toBe(coveredRoot([capId("GET", "https://a.example/sum")]));
+    expect(made.covered_root).toBe(computeCoveredRoot([capId("GET", "https://a.example/sum")]));
   });
 
   test.each<[string, Partial<ListedCap>, Record<string, unknown>, boolean]>([
@@ -338,23 +338,23 @@ describe("who is covered first", () => {
 });
 
 describe("re-tests", () => {
-  const good: RetestState = { failing: false, passes: 0, since: null };
+  const good: RetestState = { failing: false, passes: 0, lastPaidBlock: null };
   test("after a failure every later block until three pass in a row", () => {
     let state = nextRetestState(good, 10, false);
-    expect(retest(state, 10, 1)).toBeNull();
-    expect(retest(state, 11, 1)).toEqual({ w: 0.25 });
+    expect(retestWeight(state, 10, 1)).toBeNull();
+    expect(retestWeight(state, 11, 1)).toEqual({ w: 0.25 });
     state = nextRetestState(nextRetestState(state, 11, true), 12, true);
-    expect(retest(state, 13, 1)).toEqual({ w: 0.25 });
+    expect(retestWeight(state, 13, 1)).toEqual({ w: 0.25 });
     state = nextRetestState(state, 13, false);
     state = nextRetestState(nextRetestState(nextRetestState(state, 14, true), 15, true), 16, true);
-    expect(state).toEqual({ failing: false, passes: 0, since: 16 });
-    expect(retest(state, 17, 1)).toBeNull();
+    expect(state).toEqual({ failing: false, passes: 0, lastPaidBlock: 16 });
+    expect(retestWeight(state, 17, 1)).toBeNull();
   });
 
   test("nothing to add where every block is called anyway, or nothing failed", () => {
-    expect(retest({ failing: true, passes: 0, since: 1 }, 2, 4)).toBeNull();
-    expect(retest(good, 2, 1)).toBeNull();
-    expect(retest({ failing: true, passes: 0, since: 2 }, 3, 2)).toEqual({ w: 0.5 });
+    expect(retestWeight({ failing: true, passes: 0, lastPaidBlock: 1 }, 2, 4)).toBeNull();
+    expect(retestWeight(good, 2, 1)).toBeNull();
+    expect(retestWeight({ failing: true, passes: 0, lastPaidBlock: 2 }, 3, 2)).toEqual({ w: 0.5 });
   });
 
   test("at most four paid calls a day, never two in a block, whatever fails", () => {
@@ -371,7 +371,7 @@ describe("re-tests", () => {
             base_per_day: 1,
             covered: true,
           };
-          let state: RetestState = { failing, passes: 0, since: null };
+          let state: RetestState = { failing, passes: 0, lastPaidBlock: null };
           let weight = 0;
           for (let b = 0; b < 4; b++) {
             const paid = callsInBlock(line, first + b, state).filter((call) => call.kind === "paid");
@@ -460,17 +460,17 @@ describe("money", () => {
     ["over the day, as the record tells it", [0n, 35n, 0n], 6n, /of a day/],
     ["over all time", [55n, 0n, 0n], 6n, /of all time/],
   ])("%s", async (_name, [before, total, host], amount, says) => {
-    const taken = (await opened(before, total, host)).take(DAY, pay("x", amount));
+    const taken = (await opened(before, total, host)).spend(DAY, pay("x", amount));
     expect(taken.ok).toBe(says === null);
     if (!taken.ok) expect(taken.says).toMatch(says!);
   });
 
   test("a day that was not looked up is not paid on; what is not signed is given back", async () => {
     const ledger = await opened();
-    const take = () => ledger.take(DAY, pay("x", 10n)).ok;
-    expect(ledger.take("2026-11-03", pay("x", 1n)).ok).toBe(false);
+    const take = () => ledger.spend(DAY, pay("x", 10n)).ok;
+    expect(ledger.spend("2026-11-03", pay("x", 1n)).ok).toBe(false);
     expect([take(), take(), take()]).toEqual([true, true, false]);
-    ledger.giveBack(DAY, pay("x", 10n));
+    ledger.refund(DAY, pay("x", 10n));
     expect(take()).toBe(true);
     expect(ledger.total).toBe(20n);
     await ledger.open(DAY, memory(0n));
@@ -489,9 +489,9 @@ describe("money", () => {
       return ledger;
     };
     const take = (ledger: Ledger, cap: string, amount: bigint, host = "a") =>
-      ledger.take(DAY, pay(cap, amount, host)).ok;
+      ledger.spend(DAY, pay(cap, amount, host)).ok;
     const giveBack = (ledger: Ledger, cap: string, amount: bigint, host = "a") =>
-      ledger.giveBack(DAY, pay(cap, amount, host));
+      ledger.refund(DAY, pay(cap, amount, host));
 
     test("a seller whose price rose gets no more than was set aside, and drops no call of another's", async () => {
       const ledger = await day([
@@ -534,7 +534,7 @@ describe("money", () => {
             const reservation = new Reservation(caps, 0n);
             const hosts = { u: "a", v: "a", w: "b" } as const;
             const kept = (["u", "v", "w"] as const).flatMap((name, i): [string, string, bigint][] =>
-              reservation.take(payeeOf(hosts[name], "p"), prices[i]!, 4n) === null
+              reservation.reserve(payeeOf(hosts[name], "p"), prices[i]!, 4n) === null
                 ? [[name, hosts[name], prices[i]! * 4n]]
                 : [],
             );
@@ -565,10 +565,10 @@ describe("money", () => {
   test("a refused reservation takes nothing", () => {
     const reservation = new Reservation(caps, 0n);
     const at = (host: string) => payeeOf(host, null);
-    expect(reservation.take(at("a"), 6n, 4n)).toBeNull();
-    expect(reservation.take(at("a"), 1n, 4n)).toBe("per_host_day");
-    expect(reservation.take(at("b"), 4n, 4n)).toBeNull();
-    expect(reservation.take(at("c"), 1n, 4n)).toBe("per_day");
+    expect(reservation.reserve(at("a"), 6n, 4n)).toBeNull();
+    expect(reservation.reserve(at("a"), 1n, 4n)).toBe("per_host_day");
+    expect(reservation.reserve(at("b"), 4n, 4n)).toBeNull();
+    expect(reservation.reserve(at("c"), 1n, 4n)).toBe("per_day");
   });
 });
 

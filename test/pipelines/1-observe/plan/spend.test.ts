@@ -64,7 +64,7 @@ function drain(
   for (let n = 0; n < 4; n++) {
     for (const one of listed) {
       const payment = { cap: one.cap, ...payeeOf(new URL(one.url).host, payTo(one, n)), micro, block: n };
-      if (ledger.take(DAY, payment).ok) taken += micro;
+      if (ledger.spend(DAY, payment).ok) taken += micro;
     }
   }
   return taken;
@@ -164,7 +164,7 @@ describe("who could take the day's money", () => {
   test("the sentence of a refusal names the cap", async () => {
     const ledger = await opened(planOf([], CAPS), { ...CAPS, perDomainDay: 1n, perPayeeDay: 2n });
     const take = (host: string, micro: bigint) =>
-      ledger.take(DAY, { cap: host, ...payeeOf(host, "p"), micro, block: 0 });
+      ledger.spend(DAY, { cap: host, ...payeeOf(host, "p"), micro, block: 0 });
     expect(take("a.evil.example", 2n)).toEqual({ ok: false, says: "over the cap of a domain and day of 0.000001" });
     expect([take("a.example", 1n), take("b.example", 1n)]).toEqual([{ ok: true }, { ok: true }]);
     expect(take("c.example", 1n)).toEqual({ ok: false, says: "over the cap of a payee and day of 0.000002" });
@@ -201,9 +201,9 @@ test("what is given back is free again: for the host, the domain, the payee and 
   for (const [cap, host, payTo] of others) {
     const ledger = await opened(planOf([], CAPS), { ...CAPS, [cap]: 10n });
     const other = { cap: "y", ...payeeOf(host, payTo), micro: 10n, block: 0 };
-    expect([ledger.take(DAY, payment).ok, ledger.take(DAY, other).ok], cap).toEqual([true, false]);
-    ledger.giveBack(DAY, payment);
-    expect([ledger.take(DAY, other).ok, ledger.take(DAY, payment).ok], cap).toEqual([true, false]);
+    expect([ledger.spend(DAY, payment).ok, ledger.spend(DAY, other).ok], cap).toEqual([true, false]);
+    ledger.refund(DAY, payment);
+    expect([ledger.spend(DAY, other).ok, ledger.spend(DAY, payment).ok], cap).toEqual([true, false]);
   }
 });
 
@@ -317,7 +317,7 @@ async function live(
       ledgers[which] ??= await opened(plan, caps, spent, calls);
       const payTo = one.turns && block !== 2 ? address(100 + (one.payee % 2)) : line.payee!;
       const payment = { cap: line.cap, ...payeeOf(line.host, payTo), micro: one.micro, block: call.block };
-      const taken = ledgers[which].take(plan.day, payment);
+      const taken = ledgers[which].spend(plan.day, payment);
       if (taken.ok) spent.push({ cap: line.cap, host: line.host, payTo, micro: one.micro });
       else refused.push({ line, payment, says: taken.says });
     }

@@ -1,10 +1,10 @@
 import { describe, expect, test } from "vitest";
 import { FixedClock } from "../../../../infra/clock.ts";
 import type { LoopStall } from "../../../../infra/loop-watch.ts";
-import { Control } from "../../../../pipelines/1-observe/probe/exchange.ts";
+import { ControlCalls } from "../../../../pipelines/1-observe/probe/exchange.ts";
 import { compareWithListing, probe } from "../../../../pipelines/1-observe/probe/probe.ts";
 import type { Request } from "../../../../pipelines/1-observe/probe/request.ts";
-import { ownReader, type Reader } from "../../../../pipelines/1-observe/reading/reader.ts";
+import { processReader, type Reader } from "../../../../pipelines/1-observe/reading/reader.ts";
 import { BODIES, type Claims } from "../../../../pipelines/record/bodies.ts";
 import { STEADY_LOOP } from "../../../helpers/steady-loop.ts";
 import { claimOf, readTerms } from "../readings.ts";
@@ -52,10 +52,10 @@ async function probeAt(handler: Handler, options: Options = {}) {
   const loop = options.loop && options.asked?.tool ? { begin: () => () => options.loop! } : STEADY_LOOP;
   const tools = {
     egress,
-    reader: options.reader ?? ownReader,
+    reader: options.reader ?? processReader,
     loop,
     rail,
-    control: new Control(egress, [`${CONTROL}/ok`]),
+    control: new ControlCalls(egress, [`${CONTROL}/ok`]),
   };
   const { body } = await probe(
     tools,
@@ -115,7 +115,7 @@ describe("what an answer is", () => {
     expect((await probeAt(down)).body).toMatchObject({ fault: null, control: { ok: true } });
     expect((await probeAt(() => terms402(), { control: down })).body.control).toBeUndefined();
     const egress = new FakeEgress();
-    const none = new Control(egress, []);
+    const none = new ControlCalls(egress, []);
     expect(await none.call(new FixedClock(0 as never))).toBeNull();
   });
 
@@ -139,7 +139,7 @@ describe("what an answer is", () => {
     const egress = new FakeEgress();
     const origins = handlers.map((_one, i) => `https://control-${i}.example`);
     for (const [i, handler] of handlers.entries()) egress.sellers.set(origins[i]!, handler);
-    const control = new Control(egress, origins);
+    const control = new ControlCalls(egress, origins);
     const seen = await control.call(new FixedClock("2026-11-02T00:00:00Z"));
     expect(seen).toMatchObject({ ok, url: origins[decided] });
   });
@@ -147,7 +147,7 @@ describe("what an answer is", () => {
   test("failures of one moment share one control call", async () => {
     const egress = new FakeEgress();
     egress.sellers.set(CONTROL, () => answer(200, {}));
-    const control = new Control(egress, [`${CONTROL}/ok`]);
+    const control = new ControlCalls(egress, [`${CONTROL}/ok`]);
     const clock = new FixedClock("2026-11-02T00:00:00Z");
     await Promise.all(Array.from({ length: 20 }, () => control.call(clock)));
     expect(egress.asked).toHaveLength(1);
