@@ -1,6 +1,6 @@
 import type { Config } from "../infra/config.ts";
 import type { Ingest } from "../pipelines/2-ingest/ingest.ts";
-import { deleteLakeOfOtherForm } from "../pipelines/roles/ingesting.ts";
+import { deleteLakeOfOtherForm } from "../pipelines/roles/open-ingest.ts";
 import { withIngest } from "./opening.ts";
 import { ProgressLine } from "./printer.ts";
 import { type RoleOptions, repeat, report } from "./report.ts";

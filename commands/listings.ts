@@ -84,7 +84,7 @@ const factsOf = (imported: Imported, file: string | null) => ({
  * @throws Failure `unreadable`, `unreachable`
  */
 async function importListings(tools: UnplannedDeps, config: Config, source: string, options: ListingsOptions) {
-  const handed = isUrl(source)
+  const imported = isUrl(source)
     ? await importUrl(tools.intake, tools.egress, source, systemClock)
     : await importFile(tools.intake, basename(source), await readNamed(source), systemClock);
   const { claims, rejected } = imported;

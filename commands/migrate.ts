@@ -5,7 +5,7 @@ import { originOf, trustOf } from "../infra/tree/checkpoint.ts";
 import { readArchiveFold } from "../pipelines/5-archive/place.ts";
 import { foldersOf } from "../pipelines/roles/data-folder.ts";
 import { PRIVATE_FORMATS } from "../pipelines/roles/forms.ts";
-import { deleteLakeOfOtherForm, openIngestOf } from "../pipelines/roles/ingesting.ts";
+import { deleteLakeOfOtherForm, openIngestOf } from "../pipelines/roles/open-ingest.ts";
 import { openOwnerParts } from "../pipelines/roles/parts.ts";
 import { requireDataFolder, withOpen } from "./files.ts";
 import { rebuildLake } from "./ingest.ts";

@@ -71,7 +71,7 @@ export interface ServingParts extends Pick<Parts, "config" | "egress" | "logger"
 }
 
 /** Tools for checking a seller's listing: they pay nothing, and have their own share of outgoing connections. */
-function looksWith(config: Config, egress: Egress): ProbeDeps {
+function createListingTools(config: Config, egress: Egress): ProbeDeps {
   const out = withRequestFields(egress, { pool: LIVE_PROBES });
   const rail: RailCapabilities = railOn(configuredNetworks(config));
   return {

@@ -75,7 +75,7 @@ async function follow(
     const ending = await Exchange.run(socket, question, limits, usedMs, signal);
     course.startedAt ??= ending.sentAt;
     const location = hop < limits.hops ? redirectTarget(ending, method, target.url) : null;
-    const { status = 0, headers: said = {} } = ending.answer ?? {};
+    const { status = 0, headers: received = {} } = ending.answer ?? {};
     const isRedirect = status >= 300 && status < 400;
     trace.push({
       url: target.url.href,

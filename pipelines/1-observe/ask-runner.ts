@@ -91,7 +91,7 @@ export async function readDemandBefore(lake: Pick<Lake, "all">, day: string): Pr
 
 export interface AskRunnerParts {
   lake: Pick<Lake, "all">;
-  observer: Pick<Observer, "ask" | "plans">;
+  observer: Pick<Observer, "probeAsk" | "isPlanned">;
   log: Pick<Log, "append" | "partitions">;
   now: () => Date;
   logger: Pick<Logger, "error">;

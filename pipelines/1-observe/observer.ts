@@ -74,7 +74,7 @@ export interface ObserverParts {
    * Set when several observers share the work: this observer's share of the hosts, and {@link FirstIntents}, which
    * decides when two observers call one host.
    */
-  shared?: { hosts: HostShare; firsts: FirstIntents };
+  shared?: { hosts: HostShare; firstIntents: FirstIntents };
   /**
    * An operator's mappings of endpoints to classes (kinds of questions with known answers), and the sources that some
    * questions need; default: none.
@@ -164,7 +164,7 @@ export class ObserverStopped extends Failure {
  * Records verdicts on failures that buyers published. Every observer finds all verdicts; two records of one verdict
  * have one id, so the second is dropped.
  */
-async function recordVerdicts(recorder: Recorder, memory: Pick<Memory, "verdicts">, clock: Pick<Clock, "now">) {
+async function recordVerdicts(recorder: Recorder, memory: Pick<Memory, "findVerdicts">, clock: Pick<Clock, "now">) {
   const verdicts = await memory.findVerdicts();
   if (verdicts.length === 0) return;
   const at = clock.now();
@@ -198,7 +198,7 @@ export function createObserver(parts: ObserverParts): Observer {
     createControl: (stock) => new ControlCalls(withRequestFields(egress, { stock }), config.controlUrls),
     ledger: new Ledger(config.caps, config.spentBefore, shared ? BigInt(BLOCKS_PER_DAY) : null),
     hosts,
-    firstIntents: shared?.firsts ?? null,
+    firstIntents: shared?.firstIntents ?? null,
     secret: config.secret,
     settlePollMs: config.settlePollMs ?? SETTLE_POLL_MS,
     retries: new Retries(memory),

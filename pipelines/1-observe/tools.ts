@@ -36,7 +36,7 @@ export interface Tools extends ExchangeDeps {
    */
   settlePollMs: readonly number[];
   /** `take` returns true if a repeated request to this endpoint is due (paid/retry.ts), and then marks it as made. */
-  retries: { take(cap: string, now: Date): Promise<boolean> };
+  retries: { takeDue(cap: string, now: Date): Promise<boolean> };
   /** Event ids of intents whose call is running in this process. */
   inFlight: Set<string>;
   /** Requests that passed before, as `<cap> <sha256>`. If such a request fails later, its input is not to blame. */

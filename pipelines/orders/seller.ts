@@ -186,7 +186,7 @@ async function answerIfKnown(
   declared: Declared,
 ): Promise<KnownAnswer | null | "unknown"> {
   const endpoint = { cap, url: url ?? request.url, method: method ?? request.method, tool };
-  const call = { endpoint, listedClass, scored, declared, url: request.url, body: request.body };
+  const call = { endpoint, listedClass, hasPassedQuestion: scored, declared, url: request.url, body: request.body };
   return findKnownAnswer(call, truths).catch(() => "unknown" as const);
 }
 

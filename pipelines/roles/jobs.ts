@@ -73,8 +73,8 @@ export function jobsOf<R extends Role, Parts>(
   works: Readonly<Record<JobName<R>, (parts: Parts) => Promise<unknown>>>,
 ): readonly Job<Parts>[] {
   const rows: readonly JobRow[] = JOB_TABLE;
-  return rows.flatMap(({ job, queue, [role]: cadence }) =>
-    cadence === undefined ? [] : [{ name: job, queue, cadence, run: works[job as JobName<R>] }],
+  return rows.flatMap(({ job, queue, [role]: cronTimes }) =>
+    cronTimes === undefined ? [] : [{ name: job, queue, cronTimes, run: works[job as JobName<R>] }],
   );
 }
 

@@ -71,7 +71,7 @@ export async function openIngestOf(
   }: Pick<Parts, "config" | "log" | "privateStore" | "clock" | "logger" | "metrics">,
   archived: () => Promise<ArchiveFold>,
   partitions?: readonly number[],
-): Promise<Ingesting> {
+): Promise<OpenIngest> {
   const lake = await openLake(foldersOf(config.data_dir).lake, lakeSettingsOf(config.lake));
   const ownHosts = [new URL(config.base_url).host];
   const given = { ownHosts, moved: archivedMarker(archived), ...(partitions && { partitions }) };

@@ -59,7 +59,7 @@ export function guardedFetch(
     const offers = demanded.offers.filter((offer) => isUnreadableOffer(offer) || isPayable(offer));
     const tool = isTool ? toolIn(init?.body) : null;
     const at = tool === null ? { url, method } : { url: toolUrl(url, tool) };
-    const decision = await judge(guard, at, { ...demanded, offers });
+    const decision = await judged(guard, at, { ...demanded, offers });
     onDecision?.(decision, at.url);
     if (decision.allow) return response;
     response.body?.cancel().catch(() => {});
@@ -203,7 +203,7 @@ export function guardTools<C extends ToolCaller>(client: C, guard: Guard, server
   const refusal = async (tool: string, places: ToolDemands): Promise<object | null> => {
     const demanded = readToolDemand(places);
     if (demanded.offers.length === 0 && demanded.unread === null) return null;
-    const decision = await judge(guard, { url: toolUrl(server, tool) }, demanded);
+    const decision = await judged(guard, { url: toolUrl(server, tool) }, demanded);
     if (decision.allow) return null;
     return { isError: true, content: [{ type: "text", text: `Payment refused: ${decision.says}` }] };
   };

@@ -424,7 +424,7 @@ function purchaseOf(payment: FakePayment, key: string, shop = "https://seller.ex
         headers: {},
         body: body ?? null,
         sha256: SHA,
-        ...(tool ? { tool: { name: "add", arguments: {}, blind: false } } : {}),
+        ...(tool ? { tool: { name: "add", arguments: {}, isInputUnknown: false } } : {}),
       },
       entry: {
         ...{ x402Version: 2 as const, scheme: "exact", network: NETWORK, asset: ASSET, payTo },

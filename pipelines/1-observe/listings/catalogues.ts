@@ -195,7 +195,7 @@ export class Catalogues {
   ): Promise<EarlyEnd | "more" | "last"> {
     const at = `page at ${state.offset}`;
     const result = await this.#fetch(catalogue, state.offset, clock, signal);
-    if ("cut" in result) return { ...result, detail: `${at}: ${result.detail}` };
+    if ("isContinuable" in result) return { ...result, detail: `${at}: ${result.detail}` };
     if (result.outcome !== "answered" || result.status !== 200)
       return { isContinuable: false, detail: `${at}: ${describeResult(result)}` };
     state.bytes += result.body.length;

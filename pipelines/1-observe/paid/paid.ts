@@ -239,6 +239,6 @@ async function recordLost(tools: Tools, payment: Payment, clock: Clock, error: u
   tools.logger.error({ err: error, intent: payment.eventId }, "a paid call could not be watched to its end");
   tools.metrics.count("touchstone_observe_paid_total", { fault: "ours" });
   await tools.recorder.append([createLostRow(payment, clock.now(), clean(`our own fault: ${String(error)}`, 2000))]);
-  const open = { payment, chain: { seen: null, down: null }, delivered: false, excused: true };
+  const open = { payment, chain: { settlement: null, chainError: null }, delivered: false, excused: true };
   return { isPaid: true, counts: false, isPassing: false, openPayment: open };
 }

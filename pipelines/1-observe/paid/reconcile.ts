@@ -56,7 +56,7 @@ export class Reconciler {
 
   constructor(
     private readonly tools: Tools,
-    private readonly memory: Pick<Memory, "openIntents" | "awaitingSettlement" | "debts">,
+    private readonly memory: Pick<Memory, "openIntents" | "awaitingSettlement" | "readDebts">,
   ) {
     this.#refunds = new Refunds(tools, memory);
   }
@@ -125,7 +125,7 @@ export class Reconciler {
     for (const one of [...this.#open.values()].slice(0, MAX_PER_RUN)) {
       const { network } = one.intentRecord.intent.quote;
       const isUp = (await heads.getHead(network)) !== null;
-      const view = isUp ? await findSettlement(rail, one.intentRecord.intent) : { seen: null, down: heads.firstError };
+      const view = isUp ? await findSettlement(rail, one.intentRecord.intent) : { settlement: null, chainError: heads.firstError };
       const { settlement: seen, asOf } = view;
       if (!asOf) {
         heads.markDown(network, view.chainError ?? "");

@@ -90,7 +90,7 @@ export class Refunds {
 
   constructor(
     private readonly tools: Pick<Tools, "rail" | "recorder" | "logger" | "hosts">,
-    private readonly memory: Pick<Memory, "debts">,
+    private readonly memory: Pick<Memory, "readDebts">,
   ) {}
 
   /**
@@ -115,7 +115,7 @@ export class Refunds {
    * @throws NotRecorded when the log refuses a refund's record; the next search finds the refund again
    */
   async search(clock: Clock, heads: ChainHeads): Promise<number> {
-    const { owed, refunds } = await this.memory.debreadDebts;
+    const { owed, refunds } = await this.memory.readDebts();
     for (const { seen, ...of } of owed) this.add(of, settlementOf(seen));
     const recorded = refunds.map(
       ({ intent, tx, payee, wallet }) => [intent, { tx, pair: pairKey(payee, wallet) }] as const,

@@ -53,9 +53,9 @@ export async function measureRetry(
   const { intent, cap } = payment;
   if (!chain.settlement || intent.blind || !isPassing(evaluation) || tools.signal?.aborted) return;
   try {
-    if (!(await tools.retries.take(cap, clock.now()))) return;
+    if (!(await tools.retries.takeDue(cap, clock.now()))) return;
     if ((await tools.rail.head({ network: intent.quote.network })).time >= intent.valid_before) return;
-    const { evaluation: came, watched } = await sendProofOnce(tools, payment, clock);
+    const { evaluation: repeated, watched } = await sendProofOnce(tools, payment, clock);
     tools.metrics.count("touchstone_observe_retries_total", { watched: `${watched}` });
     if (!watched) return;
     const retried = classifyRetry(repeated, evaluation.response_sha256);

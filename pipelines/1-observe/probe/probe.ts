@@ -105,13 +105,13 @@ async function readTerms(
 }
 
 async function evaluate(tools: ProbeDeps, { result, mcp }: ExchangeResult, request: Request): Promise<Outcome> {
-  const failed = { live: false, late: false, wall: false, read: null };
+  const failed = { live: false, isLate: false, wall: false, read: null };
   if (result.outcome === "refused") return { ...failed, state: "unfetchable", says: result.says };
   if (result.outcome !== "answered") return { ...failed, state: "silent", says: `${result.outcome}: ${result.says}` };
   const inTime = result.totalMs + (mcp?.recordMembers.initialize_ms ?? 0) <= MAX_LIVE_MS;
   if (result.status === 402) {
     const { read, says } = await readTerms(tools, result, request, mcp);
-    const timed = { live: read.readable && inTime, late: read.readable && !inTime };
+    const timed = { live: read.readable && inTime, isLate: read.readable && !inTime };
     return { state: read.readable ? "asked" : "malformed", ...timed, wall: false, read, ...(says ? { says } : {}) };
   }
   if (isWall(result.status, result.headers, result.body)) return { ...failed, state: "wall", wall: true };

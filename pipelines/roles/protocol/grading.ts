@@ -26,7 +26,7 @@ export interface GradeLakeOptions {
   /** Called with every line, also with lines that are left out of the run. */
   onLine: (line: Pick<RunLine, "cap" | "due_at">) => void;
   /** The published table of payees and domains from which the flags of related parties are made. */
-  related: readonly Thief[];
+  related: readonly NonDeliveringSeller[];
 }
 
 /**

@@ -75,10 +75,10 @@ export class PartitionsRevoked extends Failure {
   }
 }
 
-const rowKey = ({ cap, pay_to, domain }: Thief): string => JSON.stringify([cap, pay_to, domain]);
+const rowKey = ({ cap, pay_to, domain }: NonDeliveringSeller): string => JSON.stringify([cap, pay_to, domain]);
 
 /** Returns the rows in which two tables of related parties differ. */
-function changedRows(before: readonly Thief[], after: readonly Thief[]): Thief[] {
+function changedRows(before: readonly NonDeliveringSeller[], after: readonly NonDeliveringSeller[]): NonDeliveringSeller[] {
   const [had, has] = [new Set(before.map(rowKey)), new Set(after.map(rowKey))];
   return [...before.filter((thief) => !has.has(rowKey(thief))), ...after.filter((thief) => !had.has(rowKey(thief)))];
 }
@@ -91,7 +91,7 @@ export class Owner {
   /** Times at which cards change without new records, from the runs of this process; null before the first run. */
   #dueAt: MomentIndex | null = null;
   /** The published table of related parties with which the last run was graded. */
-  #gradedTable: readonly Thief[] = [];
+  #gradedTable: readonly NonDeliveringSeller[] = [];
   /** UTC day and time of each endpoint's newest line in a run, until the endpoint is graded again. */
   readonly #newestLines = new Map<string, { day: string; at: string }>();
 
@@ -275,7 +275,7 @@ export class Owner {
   }
 
   /** Returns the endpoints that are due by time or by a change of the table of related parties; null if all are due. */
-  async #dueEndpoints(now: Date, held: ReadonlySet<number>, table: readonly Thief[]): Promise<string[] | null> {
+  async #dueEndpoints(now: Date, held: ReadonlySet<number>, table: readonly NonDeliveringSeller[]): Promise<string[] | null> {
     const { followed, log, lake } = this.parts;
     const today = dayOf(now);
     const unpublishedCaps = this.#takeUnpublished(today);

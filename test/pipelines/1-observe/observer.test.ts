@@ -277,7 +277,7 @@ describe("re-tests", () => {
           ? [{ ...(one.body as BodyOf<"paid.intent">), pass: results.get(one.event_id)!.delivery === 1 }]
           : [],
       );
-    let state = { failing: false, passes: 0, since: null as number | null };
+    let state = { failing: false, passes: 0, lastPaidBlock: null as number | null };
     const first = blockOf(START);
     for (let block = first; block < first + 8 * 4; block++) {
       const row = rows.find((one) => one.slot.block === block);

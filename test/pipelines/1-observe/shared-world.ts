@@ -158,7 +158,7 @@ export class SharedWorld {
         metrics: createMetrics(),
         loop: STEADY_LOOP,
       },
-      shared: { hosts, firsts },
+      shared: { hosts, firstIntents },
       config: {
         ...{ producer: "test", controlUrls: [`${CONTROL}/ok`], caps: this.caps, spentBefore: 0n, hostsAtOnce: AT_ONCE },
         ...{ secret: Buffer.alloc(32, 7), settlePollMs: [] },

@@ -84,8 +84,8 @@ describe("a role's pulse", () => {
   it("watches a table of jobs: what each gives and throws stays as it was", async () => {
     const { pulse } = pulseOf("a");
     const table = [
-      { name: "a", cadence: "* * * * * *", queue: "x", run: async (n: number) => n + 1 },
-      { name: "b", cadence: "* * * * * *", queue: "x", run: () => Promise.reject(new Error("no")) },
+      { name: "a", cronTimes: "* * * * * *", queue: "x", run: async (n: number) => n + 1 },
+      { name: "b", cronTimes: "* * * * * *", queue: "x", run: () => Promise.reject(new Error("no")) },
     ];
     pulse.setRequired("b");
     const [a, b] = pulse.watch(table);

@@ -109,7 +109,7 @@ describe.each(Object.keys(WAYS))("%s", (way) => {
   });
 
   test("input that its schema refuses is an error of the tool, not a price", async () => {
-    const blind = { name: TOOL, arguments: { a: "x" }, blind: false };
+    const blind = { name: TOOL, arguments: { a: "x" }, isInputUnknown: false };
     const url = `${origin}/${encodeURIComponent(way)}`;
     const said = await callTool(egress, { url, tool: blind, profile: "handshake", totalMs: 10_000 });
     expect(said.result).toMatchObject({ outcome: "answered", status: 500 });

@@ -413,7 +413,7 @@ describe("steps of a host", () => {
     });
     const lines = [line("cap_b", 100), line("cap_a", 200), line("cap_c", 7)];
     const span = { from: now, to: new Date(now.getTime() + 200 * 60_000) };
-    const good = () => ({ failing: false, passes: 0, since: null });
+    const good = () => ({ failing: false, passes: 0, lastPaidBlock: null });
     const show = (done: string[]) =>
       orderSteps(lines, first, span, good, new Set(done)).map(
         ({ line: { cap }, call }) => `${call.minute} ${cap} ${call.kind}`,

@@ -181,7 +181,7 @@ describe("an exchange in which our own event loop stood still", () => {
   });
 
   test("of a tool: the loop that leads its session may have kept it waiting too", async () => {
-    const tool = { name: "sum", arguments: {}, blind: false };
+    const tool = { name: "sum", arguments: {}, isInputUnknown: false };
     const asked = { ...request, method: "POST" as const, tool };
     const { body } = await probeAt(() => timeout(), { loop: atEnd, asked });
     expect(body).toMatchObject({ state: "silent", fault: "ours", latency_ms: null });

@@ -271,13 +271,13 @@ describe("an answer to a question of ours", () => {
 });
 
 describe("inputs", () => {
-  const own = (change: object) => ({ own: [{ example: null, ...change }], others: [] });
+  const own = (change: object) => ({ sellerOwn: [{ example: null, ...change }], others: [] });
 
   test("a known answer, then the seller's example, then made ones; a catalogue's example is a made one", () => {
     const example = { query: { a: "1", b: "2" } };
     expect(chooseInput(own({ example }), false, known)).toEqual({ kind: "known_answer", example: known.input, known });
     expect(chooseInput(own({ example }), false, null)).toMatchObject({ kind: "example", example });
-    const lent = { own: [], others: [{ example }] };
+    const lent = { sellerOwn: [], others: [{ example }] };
     expect(chooseInput(lent, false, null)).toMatchObject({ kind: "synthetic", example, known: null });
     expect(chooseInput(own({}), false, null)).toMatchObject({ kind: "synthetic", example: { query: {} } });
     const schema = {
