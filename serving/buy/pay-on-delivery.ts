@@ -185,7 +185,7 @@ export class PayOnDelivery {
     throw new Problem("method_not_allowed", `this endpoint is called with ${allow}`, { headers: { allow } });
   }
 
-  /** Asks the seller for its price of a request. @throws Problem too_many_requests, unavailable, no_price */
+  /** Asks the seller for its price of a request. @throws Problem too_many_requests, unavailable, not_sold, no_price */
   async quote(
     sold: SellableEndpoint,
     request: CallRequest,
@@ -206,7 +206,7 @@ export class PayOnDelivery {
     const quote = await asked.finally(() => place.leave());
     if (!("says" in quote)) return quote;
     if (quote.ours) throw new Problem("unavailable", `${quote.says} Nothing was bought.`, AGAIN);
-    throw new Problem("no_price", `${quote.says} Nothing was bought.`);
+    throw new Problem(quote.unsold ? "not_sold" : "no_price", `${quote.says} Nothing was bought.`);
   }
 
   #saleOf({ cap }: SellableEndpoint, { query, expect }: ViaCall, quote?: SellerQuote): Sale {
