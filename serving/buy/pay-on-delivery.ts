@@ -154,18 +154,21 @@ export class PayOnDelivery {
     const { payment } = wanted;
     const { cashier, policy } = this.sales;
     const quote = await this.quote(sold, request, wanted);
-    const sale = { ...this.#saleOf(sold, wanted, quote), described: await this.#described(sold, wanted, quote) };
+    const sale = this.#saleOf(sold, wanted, quote);
+    // Only a 402 describes the call. The description asks the reader's thread, so a payment that is taken does not wait for it.
+    const refuse = async (terms: Parameters<typeof paymentRequired>[2]) =>
+      paymentRequired(cashier, { ...sale, described: await this.#described(sold, wanted, quote) }, terms);
     const unfit = saleRefusal(this.deps.view(), quote.cap, quote.priceMicro, policy);
-    if (unfit) return paymentRequired(cashier, sale, { error: unfit, sold: false });
+    if (unfit) return refuse({ error: unfit, sold: false });
     // The caps are checked here, by `Buying.buy`, at the intent, and once the intent is in the log. No result can be handed
     // on: between these checks other orders begin and end.
     const refused = this.sales.buying.refusal(sellerOf(quote), null);
-    if (refused) return paymentRequired(cashier, sale, refusalOffer(refused.says, refused));
-    if (!payment) return paymentRequired(cashier, sale, { error: "Payment required: you are charged if it passes." });
+    if (refused) return refuse(refusalOffer(refused.says, refused));
+    if (!payment) return refuse({ error: "Payment required: you are charged if it passes." });
     const wrong = await this.checkout.paymentFault(payment, sale, requiredValidityS(quote));
-    if (wrong) return paymentRequired(cashier, sale, refusedFor(wrong));
+    if (wrong) return refuse(refusedFor(wrong));
     const weaker = weakerThanPromised(payment, quote);
-    if (weaker) return paymentRequired(cashier, sale, refusedFor(weaker));
+    if (weaker) return refuse(refusedFor(weaker));
     return this.#buy(wanted, payment, sale, quote);
   }
 

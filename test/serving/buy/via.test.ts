@@ -4,7 +4,7 @@ import { createServer, type Server } from "node:http";
 import type { AddressInfo } from "node:net";
 import { decodePaymentResponseHeader, encodePaymentRequiredHeader } from "@x402/core/http";
 import { validateDiscoveryExtension } from "@x402/extensions/bazaar";
-import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { afterAll, beforeAll, describe, expect, test, vi } from "vitest";
 import { createEvmRail } from "../../../infra/rails/evm.ts";
 import type { Rail } from "../../../infra/rails/rails.ts";
 import type { OrderShown } from "../../../serving/schemas/orders.ts";
@@ -98,7 +98,12 @@ test.each([
 test("the official client buys from the honest seller, and is charged on the chain after the answer", async () => {
   const buyer = await officialBuyer(world);
   const before = (await rail.balance(buyer.address)).value;
+  const { reader } = service.sales.seller;
+  const asked = vi.spyOn(reader, "ask");
   const answer = await buyer.fetch(viaOf("honest-v2"));
+  // The description of the call, which is tried against the seller's schema, is made for the 402 alone.
+  expect(asked.mock.calls.filter(([what]) => what === "expected")).toHaveLength(1);
+  asked.mockRestore();
   expect(answer.status).toBe(200);
   expect(await answer.json()).toMatchObject({ sum: 42 });
   const settled = decodePaymentResponseHeader(answer.headers.get("payment-response")!);
