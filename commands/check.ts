@@ -1,5 +1,6 @@
 import type { Config } from "../infra/config.ts";
 import { Failure, type FailureCode } from "../infra/errors.ts";
+import { networkName, symbolOf } from "../pipelines/record/networks.ts";
 import {
   type CheckAnswer,
   type Concern,
@@ -61,7 +62,7 @@ export function whyNotSold(answer: CheckAnswer): string | null {
 }
 
 const asText = ({ amount, asset, networks }: { amount: string; asset: string; networks: string[] }): string =>
-  `${amount} ${asset} on ${networks.join(", ")}`;
+  `${amount} ${symbolOf(asset)} on ${networks.map(networkName).join(", ")}`;
 
 /**
  * Formats the check for people: the letter and its reason, the newest 402, the reasons against a payment, and how to

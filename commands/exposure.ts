@@ -2,6 +2,7 @@ import type { Config } from "../infra/config.ts";
 import { Failure } from "../infra/errors.ts";
 import type { Jwks } from "../infra/keys/jwk.ts";
 import { verifyObject } from "../infra/keys/verify.ts";
+import { symbolOf } from "../pipelines/record/networks.ts";
 import { ProblemDocument } from "../serving/schemas/common.ts";
 import { type ExposureLine, ExposureReport, MAX_DEPENDENCIES } from "../serving/schemas/exposure.ts";
 import { parseNamed, readNamed, readNamedJson } from "./files.ts";
@@ -114,7 +115,7 @@ export function linesOf({ lines, payees, totals, answered_at, signing_key_id }: 
   const spend = (line: ExposureLine): string =>
     line.monthly_spend === null
       ? "-"
-      : `${line.monthly_spend}${line.unit === "USD" || line.price === null ? "" : ` ${line.asset}`}`;
+      : `${line.monthly_spend}${line.unit === "USD" || line.price === null ? "" : ` ${line.asset === null ? "an unnamed asset" : symbolOf(line.asset)}`}`;
   const dependencies = columns([
     ["letter", "standing", "price", "a month", "pays to", "dependency"],
     ...lines.map((line) => [
@@ -136,7 +137,7 @@ export function linesOf({ lines, payees, totals, answered_at, signing_key_id }: 
       one.monthly_spend_not_yet_measured,
     ]),
   ]);
-  const others = totals.other_assets.map(({ asset, dependencies: n }) => `${asset} (${n})`);
+  const others = totals.other_assets.map(({ asset, dependencies: n }) => `${symbolOf(asset)} (${n})`);
   const marks = lines.map(payeeMarks).join("");
   const { related } = totals;
   return [

@@ -5,6 +5,7 @@ import {
   CannotSign,
   NotSigned,
   NoWallet,
+  networksOf,
   type PayableEntry,
   type PaymentNeed,
   type Rail,
@@ -60,6 +61,8 @@ export interface NoQuote {
   says: string;
   /** True: the cause is on our side, and the buyer may try again. */
   ours?: true;
+  /** True: the seller named its terms, and they are none that we pay. Asking again brings the same. */
+  unsold?: true;
 }
 
 /** What a seller sent after it was paid, evaluated. */
@@ -127,7 +130,6 @@ async function usableSchemaOf({ reader }: Pick<ProbeDeps, "reader">, schema: unk
 }
 
 const STATE_WORDS = {
-  asked: "asks for payment in a way that our rail cannot pay",
   free: "answered without asking for payment",
   malformed: "answered 402 with terms that cannot be read",
   wall: "answered with a wall against robots",
@@ -135,6 +137,10 @@ const STATE_WORDS = {
   silent: "gave no whole answer",
   unfetchable: "is never fetched",
 } as const;
+
+/** Why nothing is bought from a seller whose 402 has no offer that can be paid. @param network CAIP-2 */
+export const noOfferOn = (network: string): string =>
+  `Sellers are paid on ${network} here, and its newest 402 has no offer there that we can pay.`;
 
 /**
  * Asks the seller for its price of this request by one handshake, which is not recorded. Does not throw, whatever the
@@ -148,14 +154,15 @@ export async function askForQuote(
 ): Promise<SellerQuote | NoQuote> {
   const asking = { ...tools, egress: withRequestFields(tools.egress, { pool: PRICES }) };
   const { read, body } = await probe(asking, toProbeRequest(request), null, clock);
-  if (!read?.payable || body.state !== "asked") {
+  if (body.state !== "asked") {
     // For an MCP tool the status is made up by us, so the server's own message is passed on.
     const status = request.tool ? (body.says ?? "") : body.status === null ? "" : `status ${body.status}`;
     const seen = body.state === "status" && status !== "" ? ` (${status.slice(0, MAX_SAYS)})` : "";
     return { says: `The seller ${STATE_WORDS[body.state]}${seen}.` };
   }
+  if (!read?.payable) return { says: noOfferOn(networksOf(tools.rail).join(", ")), unsold: true };
   const priceMicro = atomicToMicro(read.payable.amountAtomic, 6);
-  if (priceMicro === null) return { says: "The seller's price is past what can be bought here." };
+  if (priceMicro === null) return { says: "The seller's price is past what can be bought here.", unsold: true };
   const { declared } = read;
   const { cap, lettered } = endpoint;
   const known = await answerIfKnown(tools, endpoint, request, declared);

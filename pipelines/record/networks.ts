@@ -85,5 +85,23 @@ export const OTHER_DOLLAR_TOKENS: Readonly<Record<string, readonly string[]>> = 
   "eip155:11142220": ["0x01c5c0122039549ad1493b8220cabedd739bc44e"],
 };
 
+/** Symbols of the most used tokens, by contract, hex in lower case. */
+const SYMBOLS: Readonly<Record<string, string>> = {
+  "0x036cbd53842c5426634e7929541ec2318f3dcf7e": "USDC",
+  "0x833589fcd6edb6e08f4c7c32d4f71b54bda02913": "USDC",
+  "0x20c000000000000000000000b9537d11c60e8b50": "USDC.e",
+  "0x20c0000000000000000000000000000000000000": "pathUSD",
+};
+
+/** Returns the symbol of a token's contract, for people; the contract itself where its symbol is not known here. */
+export const symbolOf = (asset: string): string => {
+  const key = asset.toLowerCase();
+  return Object.hasOwn(SYMBOLS, key) ? SYMBOLS[key]! : asset;
+};
+
+/** Returns the first name of a network (CAIP-2), for people; its id where it has no name here. */
+export const networkName = (id: string): string =>
+  Object.entries(NETWORK_NAMES).find(([, known]) => known === id)?.[0] ?? id;
+
 /** Returns an address in the form in which addresses are compared: hex in lower case, base58 unchanged. */
 export const addressKey = (address: string): string => (/^0x/i.test(address) ? address.toLowerCase() : address);

@@ -1,6 +1,6 @@
 import { FastResponse } from "srvx";
 import { sha256hex } from "../../infra/canonical.ts";
-import { BadKey, type ObjectInfo, type Store, StoreDown } from "../../infra/store/store.ts";
+import { BadKey, type ObjectInfo, type Store, StoreDown, type StoredObject } from "../../infra/store/store.ts";
 import { SourceDown } from "../../pipelines/published/errors.ts";
 import { kindOfKey, OBJECTS, type ObjectHeaders, type ObjectKind } from "../../pipelines/published/objects.ts";
 import { OPEN_HEADERS } from "../http/open.ts";
@@ -49,6 +49,9 @@ export interface ObjectRequest {
 
 /** Serves the objects of the public store under their keys, as paths of the service. */
 export class PublicObjects {
+  /** The bytes last read of each small object that is replaced under its key: at most the four keys of these kinds. */
+  readonly #replaced = new Map<string, StoredObject>();
+
   constructor(
     private readonly store: Pick<Store, "head" | "get" | "getRange">,
     private readonly streams: Streams,
@@ -93,7 +96,7 @@ export class PublicObjects {
     if (immutable) headers["last-modified"] = info.modifiedAt.toUTCString();
     if (matchesEtag(request, etag) || (immutable && notModifiedSince(request, info.modifiedAt)))
       return new FastResponse(null, { status: 304, headers });
-    if (REPLACED_KINDS.has(kind)) return this.#whole(key, request, headers);
+    if (REPLACED_KINDS.has(kind)) return this.#whole(info, request, headers);
     // Range is defined for GET alone (RFC 9110 section 14.2).
     const ranged = immutable && request.method !== "HEAD";
     const range = ranged ? parseRange(request.headers, info.size, etag) : null;
@@ -109,11 +112,22 @@ export class PublicObjects {
     return new FastResponse(body, { status: range ? 206 : 200, headers });
   }
 
-  /** Answers with an object that may be replaced. It is read in one piece, so that the etag belongs to the bytes. */
-  async #whole(key: string, { client, method }: ObjectRequest, headers: Record<string, string>): Promise<Response> {
+  /**
+   * Answers with an object that may be replaced. It is read in one piece, so that the etag belongs to the bytes, and only
+   * if the store's etag is not that of the bytes in memory. The store is asked for its etag each time: a replica that
+   * answered with an older checkpoint than another replica would look like a log that was rolled back.
+   */
+  async #whole(
+    { key, etag }: ObjectInfo,
+    { client, method }: ObjectRequest,
+    headers: Record<string, string>,
+  ): Promise<Response> {
     this.streams.admit(client);
-    const object = await this.store.get(key, { maxBytes: 64 * STEP_BYTES });
+    const kept = this.#replaced.get(key);
+    const object = kept?.etag === etag ? kept : await this.store.get(key, { maxBytes: 64 * STEP_BYTES });
     if (!object) throw new Problem("not_found", "there is no such object");
+    if (object.size <= MAX_WHOLE_BYTES) this.#replaced.set(key, object);
+    else this.#replaced.delete(key);
     if (method !== "HEAD") this.streams.charge(client, object.size);
     return new FastResponse(object.bytes, { status: 200, headers: { ...headers, etag: etagOf(object) } });
   }

@@ -1,4 +1,5 @@
 import type { OrderTable } from "../../pipelines/orders/order-table.ts";
+import { noOfferOn } from "../../pipelines/orders/seller.ts";
 import { capId } from "../../pipelines/record/ids.ts";
 import { formatMoney, parseMoney } from "../../pipelines/record/money.ts";
 import { pathValues, variablesOf } from "../../pipelines/record/template.ts";
@@ -139,9 +140,7 @@ export function buyTerms(
   // The rail can pay if it finds a payee in the newest 402; the price is known if the asset is a dollar.
   if (row.unit !== "USD") return { says: "Its price is in an asset of which we do not know what a unit is worth." };
   if (row.pay_to == null || !row.networks.includes(cashier.network)) {
-    return {
-      says: `Sellers are paid on ${cashier.network} here, and its newest 402 has no offer there that we can pay.`,
-    };
+    return { says: noOfferOn(cashier.network) };
   }
   const price = parseMoney(row.price);
   const refused = saleRefusal(view, cap, price, policy);

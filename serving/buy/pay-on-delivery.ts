@@ -156,18 +156,21 @@ export class PayOnDelivery {
     const { payment } = wanted;
     const { cashier, policy } = this.sales;
     const quote = await this.quote(sold, request, wanted);
-    const sale = { ...this.#saleOf(sold, wanted, quote), described: await this.#described(sold, wanted, quote) };
+    const sale = this.#saleOf(sold, wanted, quote);
+    // Only a 402 describes the call. The description asks the reader's thread, so a payment that is taken does not wait for it.
+    const refuse = async (terms: Parameters<typeof paymentRequired>[2]) =>
+      paymentRequired(cashier, { ...sale, described: await this.#described(sold, wanted, quote) }, terms);
     const unfit = saleRefusal(this.deps.view(), quote.cap, quote.priceMicro, policy);
-    if (unfit) return paymentRequired(cashier, sale, { error: unfit, sold: false });
+    if (unfit) return refuse({ error: unfit, sold: false });
     // The caps are checked here, by `Buying.buy`, at the intent, and once the intent is in the log. Each check is
     // needed, since other orders begin and end between them.
     const refused = this.sales.buying.refusal(sellerOf(quote), null);
-    if (refused) return paymentRequired(cashier, sale, refusalOffer(refused.says, refused));
-    if (!payment) return paymentRequired(cashier, sale, { error: "Payment required: you are charged if it passes." });
+    if (refused) return refuse(refusalOffer(refused.says, refused));
+    if (!payment) return refuse({ error: "Payment required: you are charged if it passes." });
     const wrong = await this.checkout.paymentFault(payment, sale, requiredValidityS(quote));
-    if (wrong) return paymentRequired(cashier, sale, refusedFor(wrong));
+    if (wrong) return refuse(refusedFor(wrong));
     const weaker = weakerThanPromised(payment, quote);
-    if (weaker) return paymentRequired(cashier, sale, refusedFor(weaker));
+    if (weaker) return refuse(refusedFor(weaker));
     return this.#buy(wanted, payment, sale, quote);
   }
 
@@ -187,7 +190,7 @@ export class PayOnDelivery {
     throw new Problem("method_not_allowed", `this endpoint is called with ${allow}`, { headers: { allow } });
   }
 
-  /** Asks the seller for its price of a request. @throws Problem too_many_requests, unavailable, no_price */
+  /** Asks the seller for its price of a request. @throws Problem too_many_requests, unavailable, not_sold, no_price */
   async quote(
     sold: SellableEndpoint,
     request: CallRequest,
@@ -208,7 +211,7 @@ export class PayOnDelivery {
     const quote = await asked.finally(() => place.leave());
     if (!("says" in quote)) return quote;
     if (quote.ours) throw new Problem("unavailable", `${quote.says} Nothing was bought.`, AGAIN);
-    throw new Problem("no_price", `${quote.says} Nothing was bought.`);
+    throw new Problem(quote.unsold ? "not_sold" : "no_price", `${quote.says} Nothing was bought.`);
   }
 
   #saleOf({ cap }: SellableEndpoint, { query, expect }: ViaCall, quote?: SellerQuote): Sale {

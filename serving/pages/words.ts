@@ -1,4 +1,5 @@
 import { html } from "hono/html";
+import { symbolOf } from "../../pipelines/record/networks.ts";
 import { type Band, COMPONENTS, type ComponentName, FLAGS, type Flag } from "../../pipelines/record/vocabulary.ts";
 
 /** Shown in place of a figure or a time that is not known. */
@@ -54,15 +55,7 @@ export const COMPONENT_NAMES: readonly (readonly [ComponentName, string])[] = CO
 export const price = (money: string | null | undefined): string =>
   money ? money.replace(/(\.\d{2}\d*?)0+$/, "$1") : NONE;
 
-/** Names of the most used tokens, by contract. */
-const ASSETS: Record<string, string> = {
-  "0x036cbd53842c5426634e7929541ec2318f3dcf7e": "USDC",
-  "0x833589fcd6edb6e08f4c7c32d4f71b54bda02913": "USDC",
-  "0x20c000000000000000000000b9537d11c60e8b50": "USDC.e",
-  "0x20c0000000000000000000000000000000000000": "pathUSD",
-};
-export const assetWords = (asset: string | null | undefined): string =>
-  asset ? (ASSETS[asset.toLowerCase()] ?? asset) : "an unnamed asset";
+export const assetWords = (asset: string | null | undefined): string => (asset ? symbolOf(asset) : "an unnamed asset");
 
 /** Returns host and path of an endpoint, its name on every page. A name that the seller chose is never used. */
 export const addressWords = (url: string): string => url.replace(/^https?:\/\//, "").replace(/\/$/, "");

@@ -4,6 +4,7 @@ import { type AddressInfo, createServer, type Server } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, beforeAll, expect, test } from "vitest";
+import { EXIT } from "../../commands/exit.ts";
 import { verifyObject } from "../../infra/keys/verify.ts";
 import { capId } from "../../pipelines/record/ids.ts";
 import { type Running, touchstone } from "../helpers/processes.ts";
@@ -43,7 +44,7 @@ beforeAll(async () => {
   }
   status = await freePorts(2);
   const env = { ...settings(), TOUCHSTONE_STATUS_PORT: String(status) };
-  running = touchstone(["serve", "--from", sourceDir(record), "--processes", "2"], env);
+  running = touchstone(["serve", "--from", sourceDir(record), "--processes", "2", "--max-age", "10000000000"], env);
   await running.says(/(?:Serving at[\s\S]*Status at[\s\S]*){2}/);
   for (const [, at, pid] of running.said.out.matchAll(/Serving at (\S+) \(process (\d+)\)/g)) {
     url = at!;
@@ -122,6 +123,21 @@ test("each shows what it counted at a port of its own, and none of it where stra
     expect(text).toContain('touchstone_role_ok{role="serve"} 1');
   }
   for (const path of ["/metrics", "/health"]) expect([path, (await ask(path)).status]).toEqual([path, 404]);
+});
+
+test("a record that was cosigned longer ago than --max-age is not served: it ends with 12", async () => {
+  const own = await mkdtemp(join(tmpdir(), "replica-late-"));
+  await cp(join(dir, "keys"), join(own, "keys"), { recursive: true });
+  const late = touchstone(["serve", "--from", sourceDir(record), "--max-age", "60"], {
+    ...settings(),
+    TOUCHSTONE_DATA_DIR: own,
+  });
+  try {
+    expect([(await late.ended).code, late.said.out]).toEqual([EXIT.stale, ""]);
+  } finally {
+    await late.end();
+    await rm(own, { recursive: true, force: true });
+  }
 });
 
 test("killed one after the other while they are asked: every question is answered, and truly", async () => {

@@ -54,6 +54,13 @@ describe("alarms and dashboard", () => {
       for (const label of list!.split(/, ?/)) expect(known).toContain(label);
   });
 
+  test("the board shows every metric about witnesses that are not ours", () => {
+    const shown = new Set(panels.flatMap(({ targets }) => targets.flatMap(({ expr }) => namesIn(expr))));
+    const ofWitnesses = Object.keys(METRICS).filter((name) => name.startsWith("touchstone_witness"));
+    expect(ofWitnesses).toHaveLength(3);
+    expect(ofWitnesses.filter((name) => !shown.has(name))).toEqual([]);
+  });
+
   test("labels of ours are none of Prometheus' own, and what a metric says is more than its name", () => {
     for (const [name, { help, labels = {} }] of Object.entries(METRICS)) {
       expect(

@@ -102,6 +102,11 @@ describe("where docs/market.md says", () => {
     const { rpcUrl, asset } = world.tempo!;
     expect(answer.observed!.advertised).toEqual({ amount: "0.007000", asset, networks: [tempo] });
     expect([answer.buy, answer.not_bought]).toEqual([undefined, expect.stringContaining(`paid on ${own} here`)]);
+    const via = await fetch(`${base}/v1/via/${answer.capabilityId}`);
+    expect([via.status, ((await via.json()) as { detail: string }).detail]).toEqual([
+      403,
+      `${answer.not_bought} Nothing was bought.`,
+    ]);
     const dependencies = ["tempo", "honest-v2"].map((name) => ({ url: urlOf(name), calls_per_month: 1_000 }));
     const asked = await fetch(`${base}/v1/exposure`, { method: "POST", body: JSON.stringify({ dependencies }) });
     const { lines, totals } = (await asked.json()) as ExposureFacts;

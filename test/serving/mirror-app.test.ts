@@ -1,6 +1,10 @@
+import { mkdtemp, rm } from "node:fs/promises";
 import { request } from "node:http";
-import { afterAll, beforeAll, expect, test } from "vitest";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { afterAll, beforeAll, expect, test, vi } from "vitest";
 import { FixedClock } from "../../infra/clock.ts";
+import { openDirectoryStore } from "../../infra/store/directory.ts";
 import { createLogger } from "../../infra/telemetry.ts";
 import { HttpSource } from "../../pipelines/published/open-source.ts";
 import { DirectorySource } from "../../pipelines/published/source.ts";
@@ -69,6 +73,35 @@ test("objects come with the headers of the service: types, caching, packed bundl
   const part = await fetch(`${serving.url}/tile/0/000`, { headers: { range: "bytes=32-63" } });
   expect(part.status).toBe(206);
   expect((await part.arrayBuffer()).byteLength).toBe(32);
+});
+
+test("the checkpoint's file is read again only when it was replaced, and then at once", async () => {
+  const dir = await mkdtemp(join(tmpdir(), "replaced-"));
+  const store = await openDirectoryStore(dir);
+  const read = vi.spyOn(store, "get");
+  const app = createMirrorApp(store, createLogger("silent"));
+  const served = await serve({ app, port: 0, host: "127.0.0.1", graceMs: 200 });
+  const checkpoint = async (headers: Record<string, string> = {}) => {
+    const answer = await fetch(`${served.url}/checkpoint`, { headers });
+    return { status: answer.status, text: await answer.text(), etag: answer.headers.get("etag")! };
+  };
+  try {
+    expect((await checkpoint()).status).toBe(404);
+    await store.create("checkpoint", Buffer.from("first"));
+    const first = await checkpoint();
+    expect([first.status, first.text, await checkpoint()]).toEqual([200, "first", first]);
+    expect(await checkpoint({ "if-none-match": first.etag })).toEqual({ status: 304, text: "", etag: first.etag });
+    expect(read).toHaveBeenCalledTimes(1);
+    await store.swap("checkpoint", Buffer.from("other"), (await store.head("checkpoint"))!.etag);
+    const second = await checkpoint({ "if-none-match": first.etag });
+    expect([second.status, second.text, second.etag === first.etag]).toEqual([200, "other", false]);
+    expect(await checkpoint()).toEqual(second);
+    expect(read).toHaveBeenCalledTimes(2);
+  } finally {
+    await served.close();
+    await store.close();
+    await rm(dir, { recursive: true, force: true });
+  }
 });
 
 test.each([

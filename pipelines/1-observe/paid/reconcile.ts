@@ -125,7 +125,9 @@ export class Reconciler {
     for (const one of [...this.#open.values()].slice(0, MAX_PER_RUN)) {
       const { network } = one.intentRecord.intent.quote;
       const isUp = (await heads.getHead(network)) !== null;
-      const view = isUp ? await findSettlement(rail, one.intentRecord.intent) : { settlement: null, chainError: heads.firstError };
+      const view = isUp
+        ? await findSettlement(rail, one.intentRecord.intent)
+        : { settlement: null, chainError: heads.firstError };
       const { settlement: seen, asOf } = view;
       if (!asOf) {
         heads.markDown(network, view.chainError ?? "");

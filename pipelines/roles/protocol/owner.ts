@@ -78,7 +78,10 @@ export class PartitionsRevoked extends Failure {
 const rowKey = ({ cap, pay_to, domain }: NonDeliveringSeller): string => JSON.stringify([cap, pay_to, domain]);
 
 /** Returns the rows in which two tables of related parties differ. */
-function changedRows(before: readonly NonDeliveringSeller[], after: readonly NonDeliveringSeller[]): NonDeliveringSeller[] {
+function changedRows(
+  before: readonly NonDeliveringSeller[],
+  after: readonly NonDeliveringSeller[],
+): NonDeliveringSeller[] {
   const [had, has] = [new Set(before.map(rowKey)), new Set(after.map(rowKey))];
   return [...before.filter((thief) => !has.has(rowKey(thief))), ...after.filter((thief) => !had.has(rowKey(thief)))];
 }
@@ -275,7 +278,11 @@ export class Owner {
   }
 
   /** Returns the endpoints that are due by time or by a change of the table of related parties; null if all are due. */
-  async #dueEndpoints(now: Date, held: ReadonlySet<number>, table: readonly NonDeliveringSeller[]): Promise<string[] | null> {
+  async #dueEndpoints(
+    now: Date,
+    held: ReadonlySet<number>,
+    table: readonly NonDeliveringSeller[],
+  ): Promise<string[] | null> {
     const { followed, log, lake } = this.parts;
     const today = dayOf(now);
     const unpublishedCaps = this.#takeUnpublished(today);

@@ -276,7 +276,12 @@ describe.each(["/sessions", "/without"])("a tool of the protocol's own server, %
     const { legs, origin } = await mcpServer();
     const url = `${origin}${path}`;
     const egress = egressHere();
-    const ask = { url, tool: { name: "add", arguments: { a: 1, b: 2 }, isInputUnknown: false }, totalMs: 20_000, stock: "a" };
+    const ask = {
+      url,
+      tool: { name: "add", arguments: { a: 1, b: 2 }, isInputUnknown: false },
+      totalMs: 20_000,
+      stock: "a",
+    };
     const unpaid = await callTool(egress, { ...ask, profile: "handshake" });
     expect(unpaid).toMatchObject({ isPayable: true, result: { status: 402 } });
     const payment = Buffer.from(JSON.stringify(PAYMENT)).toString("base64");

@@ -144,7 +144,7 @@ export class SharedWorld {
       if (records.length > seen.records.length) seen.records.splice(0, seen.records.length, ...records);
     };
     const [logger, clock] = [createLogger("silent"), new FixedClock(`${DAY}T00:00:00.000Z`)];
-    const firsts = await FirstIntents.open(log);
+    const firstIntents = await FirstIntents.open(log);
     const hosts = await HostShare.open({ ownership, partitions: log.partitions, catchUp, logger });
     const observer = createObserver({
       ...{

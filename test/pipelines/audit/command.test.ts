@@ -7,9 +7,11 @@ import { promisify } from "node:util";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { EXIT } from "../../../commands/exit.ts";
 import { COSIGNATURE, ED25519, formatVkey } from "../../../infra/tree/note.ts";
+import { type CardBundle, makeCardBundle } from "../../../pipelines/published/card-bundle.ts";
+import { PublishedTree } from "../../../pipelines/published/reader.ts";
 import { runs } from "../../helpers/programs.ts";
 import { capOf, handshake, listing, urlOf } from "../2-ingest/records.ts";
-import { TRUST } from "../4-publish/world.ts";
+import { JWKS, TRUST } from "../4-publish/world.ts";
 import { ArchiveWorld } from "../5-archive/world.ts";
 
 /** `touchstone recompute` as a process: what it prints and how it ends. */
@@ -93,7 +95,47 @@ describe("a witness policy", () => {
     expect((await runWord(word, ...args(), ...policy("broken"))).code).toBe(EXIT.usage);
     expect((await runWord(word, ...args(), ...policy("met"))).code).toBe(EXIT.ok);
   });
+
+  /** The record was cosigned on a day of November 2026, some days before this test runs. */
+  describe("--max-age", () => {
+    const [YOUNG, OLD] = ["60", "10000000000"];
+    beforeAll(async () => {
+      await writeFile(join(dir, "bundle"), JSON.stringify(await bundleOf("a")));
+      const mirrored = await runWord("mirror", world.publicDir, join(dir, "mirrored"), "--max-age", OLD);
+      expect(mirrored.code).toBe(EXIT.ok);
+    });
+
+    test.each<[string, () => string[]]>([
+      ["mirror", () => ["mirror", world.publicDir, join(dir, "aged")]],
+      ["audit", () => ["audit", world.publicDir]],
+      ["recompute", () => ["recompute", "all", "--from", world.publicDir]],
+      ["export of a source", () => ["export", world.publicDir, join(dir, "aged.parquet"), "--what", "grades"]],
+      ["export of a mirror", () => ["export", join(dir, "mirrored"), join(dir, "aged.parquet"), "--what", "grades"]],
+      ["verify", () => ["verify", join(dir, "bundle")]],
+    ])("%s: 12 where the checkpoint was cosigned longer ago, with a policy and without; 0 else", async (name, args) => {
+      const codes = async (seconds: string): Promise<unknown[]> => [
+        (await runWord(...args(), "--max-age", seconds)).code,
+        (await runWord(...args(), "--max-age", seconds, ...policy("met"))).code,
+      ];
+      expect([name, ...(await codes(YOUNG))]).toEqual([name, EXIT.stale, EXIT.stale]);
+      // What is refused leaves nothing behind.
+      for (const left of ["aged/public/checkpoint", "aged.parquet"]) expect(existsSync(join(dir, left))).toBe(false);
+      expect([name, ...(await codes(OLD))]).toEqual([name, EXIT.ok, EXIT.ok]);
+      await rm(join(dir, "aged.parquet"), { force: true });
+      await rm(join(dir, "aged"), { recursive: true, force: true });
+    });
+  });
 });
+
+/** The bundle of the first card of an endpoint. */
+async function bundleOf(name: string): Promise<CardBundle> {
+  const snapshot = (await new PublishedTree(world.publicStore, TRUST).newest())!;
+  for await (const { bytes, leaf, index } of snapshot.reader.leaves()) {
+    if (leaf.kind !== "grade" || leaf.card.capability_id !== capOf(name)) continue;
+    return makeCardBundle(snapshot, { index, leaf: bytes.toString("utf8"), capability_id: capOf(name) }, JWKS);
+  }
+  throw new Error(`no card of ${name} is published`);
+}
 
 test.each<[string, () => string[], keyof typeof EXIT]>([
   ["words that name no endpoint", () => ["seller", "--from", world.publicDir], "usage"],

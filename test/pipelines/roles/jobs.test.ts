@@ -1,4 +1,5 @@
-import { expect, test } from "vitest";
+import pino from "pino";
+import { expect, test, vi } from "vitest";
 import { createLogger, createMetrics } from "../../../infra/telemetry.ts";
 import { type Job, jobsOf, type Role, runJobs } from "../../../pipelines/roles/jobs.ts";
 
@@ -15,6 +16,26 @@ test("one machine does what observer, owner and publisher do, under the name of 
   const roles: Role[] = ["observer", "owner", "publisher"];
   const all = new Set(roles.flatMap(namesOf).map((name) => partOf[name] ?? name));
   expect([...all].sort()).toEqual(namesOf("machine").sort());
+});
+
+test("a run that is left out since the last one still runs is a line of our log, and nothing on the console", async () => {
+  const lines: Record<string, unknown>[] = [];
+  const logger = pino({ level: "debug" }, { write: (line) => void lines.push(JSON.parse(line)) });
+  const console_ = [vi.spyOn(console, "warn"), vi.spyOn(console, "error"), vi.spyOn(console, "info")];
+  let end = (): void => undefined;
+  const until = new Promise<void>((done) => {
+    end = done;
+  });
+  const slow: Job<unknown> = { name: "slow", queue: "x", cadence: "* * * * * *", run: () => until };
+  const jobs = runJobs({ logger, metrics: createMetrics() }, [slow]);
+  await expect.poll(() => lines, { timeout: 10_000 }).not.toEqual([]);
+  end();
+  await jobs.stop();
+  expect(lines[0]).toMatchObject({ level: 20, job: "slow", msg: expect.stringContaining("still running") });
+  for (const spy of console_) {
+    expect(spy).not.toHaveBeenCalled();
+    spy.mockRestore();
+  }
 });
 
 test("jobs of one queue never run together, others do; one that fails is counted and run again", async () => {

@@ -1,7 +1,10 @@
 import { createHash } from "node:crypto";
-import { decodePaymentResponseHeader } from "@x402/core/http";
+import { once } from "node:events";
+import { createServer, type Server } from "node:http";
+import type { AddressInfo } from "node:net";
+import { decodePaymentResponseHeader, encodePaymentRequiredHeader } from "@x402/core/http";
 import { validateDiscoveryExtension } from "@x402/extensions/bazaar";
-import { afterAll, beforeAll, expect, test } from "vitest";
+import { afterAll, beforeAll, describe, expect, test, vi } from "vitest";
 import { createEvmRail } from "../../../infra/rails/evm.ts";
 import type { Rail } from "../../../infra/rails/rails.ts";
 import type { OrderShown } from "../../../serving/schemas/orders.ts";
@@ -12,6 +15,33 @@ import { capOf } from "../../helpers/public-record.ts";
 let world: Awaited<ReturnType<typeof marketBeside>>;
 let service: Replica;
 let rail: Rail;
+let strange: Server;
+
+/** What the 402 of a seller asks for that nothing is bought from, and the words for it, by the seller's path. */
+const UNSOLD: Record<string, { asks: object; says: RegExp }> = {
+  network: { asks: { network: "eip155:8453" }, says: /^Sellers are paid on eip155:84532 here, and its newest 402 / },
+  asset: { asks: { asset: `0x${"7".repeat(40)}` }, says: /has no offer there that we can pay\. Nothing was bought\.$/ },
+  scheme: { asks: { scheme: "upto" }, says: /has no offer there that we can pay\. Nothing was bought\.$/ },
+  dear: { asks: { amount: `1${"0".repeat(18)}` }, says: /^The seller's price is past what can be bought here\. / },
+};
+const PAYEE = `0x${"a1".repeat(20)}`;
+const strangeUrl = (path: string): string => `http://127.0.0.1:${(strange.address() as AddressInfo).port}/${path}`;
+
+/** Sellers whose 402 is sound and asks for what we do not pay. */
+async function strangeSellers(asset: string): Promise<Server> {
+  const server = createServer(({ url = "" }, answer) => {
+    const { asks } = UNSOLD[new URL(url, "http://seller").pathname.slice(1)]!;
+    const offer = {
+      ...{ scheme: "exact", network: "eip155:84532", asset, amount: "10000", payTo: PAYEE, maxTimeoutSeconds: 60 },
+      ...{ extra: { name: "USDC", version: "2" }, ...asks },
+    };
+    const required = { x402Version: 2, error: "pay", resource: { url: strangeUrl("") }, accepts: [offer] };
+    answer.writeHead(402, { "payment-required": encodePaymentRequiredHeader(required as never) }).end("{}");
+  });
+  server.listen(0, "127.0.0.1");
+  await once(server, "listening");
+  return server;
+}
 
 const sellerOf = (name: string) => world.sellers.find((one) => one.name === name)!;
 const specOf = (name: string, price: string) => {
@@ -25,12 +55,18 @@ const viaOf = (name: string, query = "a=20&b=22") =>
 
 beforeAll(async () => {
   world = await marketBeside();
-  service = await sellingOver(world, [specOf("honest-v2", "0.010000"), specOf("thief", "0.010000")]);
   const { rpcUrl, asset, chainId } = world;
+  strange = await strangeSellers(asset);
+  const unsold = Object.keys(UNSOLD).map((path) => ({ url: strangeUrl(path), payTo: PAYEE, price: "0.010000" }));
+  service = await sellingOver(world, [
+    ...[specOf("honest-v2", "0.010000"), specOf("thief", "0.010000"), ...unsold],
+    { url: strangeUrl("method"), method: "PUT", payTo: PAYEE, price: "0.010000" },
+  ]);
   rail = createEvmRail({ rpcUrl, asset, network: `eip155:${chainId}`, confirmations: 1 });
 });
 afterAll(async () => {
   await service?.close();
+  strange?.close();
   await world?.close();
 });
 
@@ -62,7 +98,12 @@ test.each([
 test("the official client buys from the honest seller, and is charged on the chain after the answer", async () => {
   const buyer = await officialBuyer(world);
   const before = (await rail.balance(buyer.address)).value;
+  const { reader } = service.sales.seller;
+  const asked = vi.spyOn(reader, "ask");
   const answer = await buyer.fetch(viaOf("honest-v2"));
+  // The description of the call, which is tried against the seller's schema, is made for the 402 alone.
+  expect(asked.mock.calls.filter(([what]) => what === "expected")).toHaveLength(1);
+  asked.mockRestore();
   expect(answer.status).toBe(200);
   expect(await answer.json()).toMatchObject({ sum: 42 });
   const settled = decodePaymentResponseHeader(answer.headers.get("payment-response")!);
@@ -142,6 +183,40 @@ test("who took money for nothing is not bought from: no price, no buy in a check
   const { candidates, passed_over } = (await plan.json()) as PlanAnswer;
   expect(candidates.map(({ url }) => url)).toEqual([sellerOf("honest-v2").urls[0]]);
   expect(passed_over).toMatchObject([{ reason: "not_sold", count: 1 }]);
+});
+
+describe("a seller that is not bought from at any time is a 403 that says why, and nothing is charged", () => {
+  interface Told {
+    type: string;
+    detail: string;
+  }
+  const ways = Object.entries(UNSOLD).map(([path, { says }]) => [path, () => capOf({ url: strangeUrl(path) }), says]);
+  test.each([
+    ...(ways as [string, () => string, RegExp][]),
+    ["method", () => capOf({ url: strangeUrl("method"), method: "PUT" }), /^Calls with PUT are not bought/],
+  ] as [string, () => string, RegExp][])("%s", async (_, cap, says) => {
+    const answer = await fetch(`${service.url}/v1/via/${cap()}`);
+    const told = (await answer.json()) as Told;
+    expect([answer.status, told.type, told.detail]).toEqual([403, "/docs/api#not-sold", expect.stringMatching(says)]);
+  });
+
+  test("also with a payment, which was made for another call", async () => {
+    const buyer = await officialBuyer(world);
+    let paid = new Headers();
+    const spying: typeof fetch = (input, init) => {
+      const request = new Request(input, init);
+      if (!request.headers.has("payment-signature")) return fetch(request);
+      paid = request.headers;
+      return Promise.resolve(new Response(null, { status: 503 }));
+    };
+    await buyer.over(spying)(viaOf("honest-v2", "a=2&b=2"));
+    expect(paid.has("payment-signature")).toBe(true);
+    const before = (await rail.balance(buyer.address)).value;
+    const answer = await fetch(`${service.url}/v1/via/${capOf({ url: strangeUrl("network") })}`, { headers: paid });
+    expect([answer.status, ((await answer.json()) as Told).type]).toEqual([403, "/docs/api#not-sold"]);
+    expect((await rail.balance(buyer.address)).value).toBe(before);
+    expect([...service.sales.buying.orders.table.ofPayer(buyer.address)]).toEqual([]);
+  });
 });
 
 test("a page of another origin may ask to send a payment, and nothing else is opened by that", async () => {

@@ -94,7 +94,11 @@ describe.each(Object.keys(WAYS))("%s", (way) => {
   test("an unpaid call is asked to pay, a paid one is answered, and sessions are given back", async () => {
     const before = closed;
     const unpaid = await ask();
-    expect(unpaid).toMatchObject({ isPayable: true, result: { status: 402 }, recordMembers: { tool: TOOL, tool_present: true } });
+    expect(unpaid).toMatchObject({
+      isPayable: true,
+      result: { status: 402 },
+      recordMembers: { tool: TOOL, tool_present: true },
+    });
     expect(unpaid.listedTool!.inputSchema).toMatchObject({ required: ["a", "b"] });
     expect(unpaid.recordMembers.initialize_ms).not.toBeNull();
     const payment = { x402Version: 2, payload: { nonce: randomUUID() } };
@@ -105,7 +109,10 @@ describe.each(Object.keys(WAYS))("%s", (way) => {
   });
 
   test("a tool that it does not have is not called", async () => {
-    expect(await ask(undefined, "other")).toMatchObject({ result: { status: 404 }, recordMembers: { tool_present: false } });
+    expect(await ask(undefined, "other")).toMatchObject({
+      result: { status: 404 },
+      recordMembers: { tool_present: false },
+    });
   });
 
   test("input that its schema refuses is an error of the tool, not a price", async () => {

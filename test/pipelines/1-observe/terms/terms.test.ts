@@ -342,7 +342,11 @@ describe("what a 402 declares of itself", () => {
       class: "arithmetic",
     };
     const read = inHeader({ x402Version: 2, accepts: [entry()], extensions: { bazaar } });
-    expect(read.declared).toMatchObject({ method: "GET", example: { query: { a: "1", b: "2" } }, className: "arithmetic" });
+    expect(read.declared).toMatchObject({
+      method: "GET",
+      example: { query: { a: "1", b: "2" } },
+      className: "arithmetic",
+    });
     expect(read.declared.outputSchema).toEqual(schema);
     expect(read.terms.schema_sha256).toMatch(/^[0-9a-f]{64}$/);
     expect(read.context.extensions).toEqual({ bazaar });
