@@ -293,7 +293,9 @@ export async function evictPartitions(lake: Lake, held: readonly number[], parti
   if (evicted.length === 0) return;
   const shift = 6 - Math.log2(partitions);
   await lake.transaction(async (tx) => {
-    await tx.run(sql("staging/evict:rows"), { evicted: JSON.stringify(evicted), shift });
+    await tx.run(sql("staging/evict:parts"), { evicted: JSON.stringify(evicted), shift });
+    for (const { statement } of await tx.all<{ statement: string }>(sql("staging/evict:statements")))
+      await tx.run(statement);
     await tx.run(sql("staging/evict:asks"));
     await tx.run(sql("staging/records:asks"));
     await tx.run(sql("staging/evict:endpoints"), { held: JSON.stringify(held), shift });
