@@ -1,4 +1,5 @@
 import { rm } from "node:fs/promises";
+import type { SegmentRef } from "../../infra/chain/commit.ts";
 import type { Lake, Params, Statements } from "../../infra/lake/duckdb.ts";
 import { sql } from "../../infra/lake/sql.ts";
 import type { Log } from "../../infra/log/log.ts";
@@ -46,18 +47,9 @@ const NUMBERS: Readonly<Record<string, Params>> = {
 export const INGESTED: readonly IngestedTopic[] = STEPS.flatMap(({ topics }) => topics);
 
 /** One live segment of a chain, with its file on this machine. */
-export interface Loadable {
+export interface Loadable extends SegmentRef {
   topic: string;
   partition: number;
-  /** Its key in the store. */
-  file: string;
-  /** Offsets of its first and its last record. */
-  first: number;
-  last: number;
-  /** Rows in the file. */
-  rows: number;
-  /** Size of the file. */
-  bytes: number;
   path: string;
   /** Offset behind the segment: once it is loaded, the partition is loaded up to here. */
   next: number;
