@@ -38,14 +38,16 @@ const MAX_ROUNDS = 16;
 /** A batch, with the partition that it was read from. */
 type Owned = readonly [Partition, Batch];
 
-export const createIngest = (options: IngestOptions): Ingest => new Ingest(options);
+export type Ingest = Pick<Ingester, keyof Ingester>;
+
+export const createIngest = (options: IngestOptions): Ingest => new Ingester(options);
 
 /**
  * Takes records from the log into segments, commits these in the chain, and loads them into the lake. Exactly once: a record
  * is in one live segment (or its rejected file) and its event id once in the lake, whichever process dies in between and
  * however many run at the same time.
  */
-export class Ingest {
+class Ingester {
   readonly #options: IngestOptions;
   readonly #parts: PartitionParts;
   #held: ReadonlySet<number>;
