@@ -79,6 +79,7 @@ export interface Lake extends Statements {
    * Gives every statement of this lake one thread as long as `work` runs, also the statements of other callers; calls may
    * overlap. Work that has threads of its own beside the engine costs less processor time this way: with several engine
    * threads, the thread that waits for the last task of a statement does not sleep but asks for tasks in a loop.
+   * Where a query of a reader is under way when `work` begins, the threads stay as they are.
    */
   onOneThread<T>(work: () => Promise<T>): Promise<T>;
   /**
@@ -238,12 +239,27 @@ class DuckLake implements Lake {
   }
 
   async onOneThread<T>(work: () => Promise<T>): Promise<T> {
-    if (this.#onOneThread++ === 0) await this.run("SET threads = 1");
+    const isFirst = this.#onOneThread++ === 0;
     try {
+      if (isFirst) await this.#setThreads(1);
       return await work();
     } finally {
       // A lake that fails here is replaced or closed, and the next file is opened with its setting.
-      if (--this.#onOneThread === 0) await this.run(`SET threads = ${this.#settings.threads}`).catch(() => undefined);
+      if (--this.#onOneThread === 0) await this.#setThreads(this.#settings.threads).catch(() => undefined);
+    }
+  }
+
+  /**
+   * Takes threads away only while no reader is used: the engine waits for each thread that it ends, and one that works on a
+   * query ends with the query. Every writer would wait for that query.
+   */
+  async #setThreads(threads: number): Promise<void> {
+    const done = await this.#writing.take();
+    try {
+      const isRead = this.#readers.length < this.#reading.width;
+      if (threads > 1 || !isRead) await execute(this.#writerConnection(), `SET threads = ${threads}`);
+    } finally {
+      done();
     }
   }
 

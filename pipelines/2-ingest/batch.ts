@@ -25,8 +25,6 @@ export interface RejectedLines {
 
 /** Records [first, next) of one partition, read and validated. */
 export interface Batch {
-  topic: string;
-  partition: number;
   first: number;
   next: number;
   lastEventId: string;
@@ -114,12 +112,10 @@ export async function takeBatch(
   let maker: BatchMaker | null = null;
   try {
     while (rows < BATCH_ROWS && bytes < BATCH_BYTES && next < end) {
-      const found = await log
-        .read(topic, partition, next, {
-          maxRecords: Math.min(READ_RECORDS, BATCH_ROWS - rows, end - next),
-          maxBytes: Math.min(READ_BYTES, BATCH_BYTES - bytes),
-        })
-        .catch((error: unknown) => refuseGone(error, { topic, partition }, next));
+      const found = await log.read(topic, partition, next, {
+        maxRecords: Math.min(READ_RECORDS, BATCH_ROWS - rows, end - next),
+        maxBytes: Math.min(READ_BYTES, BATCH_BYTES - bytes),
+      });
       const records = found.filter(({ offset }) => offset < end);
       if (records.length === 0) break;
       maker ??= new BatchMaker(path);
@@ -131,15 +127,11 @@ export async function takeBatch(
       [next, rows, lastEventId] = [last.offset + 1, rows + records.length, last.eventId];
       for (const { value } of records) bytes += value.byteLength;
     }
-    return maker && { topic, partition, first: from, next, lastEventId, ...maker.close() };
+    return maker && { first: from, next, lastEventId, ...maker.close() };
   } catch (error) {
     await rm(path, { force: true });
+    // Those records were never committed.
+    if (error instanceof OffsetGone) throw new RecordsLost(`${topic}/${partition}`, next, error.start);
     throw error;
   }
-}
-
-/** @throws RecordsLost instead of OffsetGone, since those records were never committed; another error as it is */
-function refuseGone(error: unknown, { topic, partition }: { topic: string; partition: number }, from: number): never {
-  if (error instanceof OffsetGone) throw new RecordsLost(`${topic}/${partition}`, from, error.start);
-  throw error;
 }

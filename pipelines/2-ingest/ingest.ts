@@ -26,76 +26,38 @@ export interface IngestOptions {
   ownHosts?: readonly string[];
   /** Drops records from the log once they are committed and loaded. Only for a log that this process alone reads (embedded). */
   truncateLog?: boolean;
-  /** Marks rows that left the lake for the archive; asked when partitions are loaded that the lake does not hold. */
-  moved?: Moved;
-}
-
-/** Called with the segments loaded so far, and how many there are. */
-export type RebuildProgress = (taken: number, of: number) => void;
-
-/** Keeps rows that left the lake from coming back when it is loaded anew. */
-export interface Moved {
-  /** Called before a partition is loaded anew: marks those of its rows that leaves of the archive list as moved. */
-  mark(lake: Lake): Promise<void>;
-}
-
-/**
- * Takes records from the log into segments, commits these in the chain, and loads them into the lake. Exactly once: a record
- * is in one live segment (or its rejected file) and its event id once in the lake, whichever process dies in between and
- * however many run at the same time.
- */
-export interface Ingest {
-  /**
-   * Commits and loads all records that the log held when the pass began. With nothing to do it asks the log for the bounds of
-   * each partition. After a throw the next pass completes what was left half done.
-   * @throws NotOurLog, RecordsLost (see `acceptGap`), DamagedChain, and what log, store and lake throw
-   */
-  pass(): Promise<{ positions: Positions; rows: number }>;
-  /** Positions up to which the lake has loaded: {topic: {partition: next offset}}. */
-  positions(): Promise<Positions>;
-  /** Reads rejected records again; those that today's readers accept are appended once more and ingested. */
-  redrive(): Promise<Redriven>;
-  /**
-   * Joins small neighbouring segments, and deletes files that were not needed for a week.
-   * @param minFiles number of neighbours that are worth a commit (default 8)
-   */
-  tidy(minFiles?: number): Promise<Compacted & { deleted: number }>;
-  /**
-   * Replaces the lake by a new one, loaded from the chain alone.
-   * @param progress called after each segment
-   */
-  rebuild(progress?: RebuildProgress): Promise<{ rows: number }>;
-  /**
-   * Goes on with these partitions and no others. A pass under way discards its open batches of the partitions that were
-   * lost; when it has ended, their rows are deleted from the lake. The next pass loads newly held partitions from their chains.
-   */
-  hold(partitions: readonly number[]): Promise<void>;
-  /**
-   * How often since the start rows were about to be deleted from the lake: partitions were revoked, or it was replaced. A
-   * reader with several statements compares the number before the first with that after the last; if it has changed, rows
-   * may have been missed, even if the lake holds the same partitions again.
-   */
-  readonly revocations: number;
-  /** Writes the gap between chain and log into the chain, for every partition that has one. */
-  acceptGap(): Promise<{ topic: string; partition: number; first: number; next: number }[]>;
+  /** Keeps rows that left the lake from coming back when it is loaded anew. */
+  moved?: {
+    /** Called before a partition is loaded anew: marks those of its rows that leaves of the archive list as moved. */
+    mark(lake: Lake): Promise<void>;
+  };
 }
 
 /** Rounds of one pass: a round that loses a race leaves records to the next. A bound, never reached in practice. */
 const MAX_ROUNDS = 16;
 /** A batch, with the partition that it was read from. */
 type Owned = readonly [Partition, Batch];
-const nameOf = ({ topic, partition }: { topic: string; partition: number }): string => `${topic}/${partition}`;
 
-export function createIngest(options: IngestOptions): Ingest {
-  return new Ingester(options);
-}
+export type Ingest = Pick<Ingester, keyof Ingester>;
 
-class Ingester implements Ingest {
+export const createIngest = (options: IngestOptions): Ingest => new Ingester(options);
+
+/**
+ * Takes records from the log into segments, commits these in the chain, and loads them into the lake. Exactly once: a record
+ * is in one live segment (or its rejected file) and its event id once in the lake, whichever process dies in between and
+ * however many run at the same time.
+ */
+class Ingester {
   readonly #options: IngestOptions;
   readonly #parts: PartitionParts;
   #held: ReadonlySet<number>;
-  #partitions: readonly Partition[];
+  #partitions: readonly Partition[] = [];
   readonly #turns = new Semaphore(1);
+  /**
+   * How often since the start rows were about to be deleted from the lake: partitions were revoked, or it was replaced. A
+   * reader with several statements compares the number before the first with that after the last; if it has changed, rows
+   * may have been missed, even if the lake holds the same partitions again.
+   */
   revocations = 0;
   #checked = false;
 
@@ -105,11 +67,14 @@ class Ingester implements Ingest {
     const partitions = options.partitions ?? Array.from({ length: log.partitions }, (_, i) => i);
     this.#options = options;
     this.#held = new Set(partitions);
-    this.#partitions = INGESTED.flatMap((topic) =>
-      partitions.map((partition) => new Partition(this.#parts, topic, partition)),
-    );
+    this.#partitions = this.#allOf(partitions);
   }
 
+  /**
+   * Commits and loads all records that the log held when the pass began. With nothing to do it asks the log for the bounds of
+   * each partition. After a throw the next pass completes what was left half done.
+   * @throws NotOurLog, RecordsLost (see `acceptGap`), DamagedChain, and what log, store and lake throw
+   */
   pass(): Promise<{ positions: Positions; rows: number }> {
     return this.#alone(async () => {
       const rows = await this.#pass();
@@ -117,6 +82,10 @@ class Ingester implements Ingest {
     });
   }
 
+  /**
+   * Goes on with these partitions and no others. A pass under way discards its open batches of the partitions that were
+   * lost; when it has ended, their rows are deleted from the lake. The next pass loads newly held partitions from their chains.
+   */
   hold(partitions: readonly number[]): Promise<void> {
     this.#held = new Set(partitions);
     return this.#alone(async () => {
@@ -125,20 +94,17 @@ class Ingester implements Ingest {
       const { lake, log } = this.#options;
       if (this.#partitions.some(({ partition }) => !this.#held.has(partition))) this.revocations++;
       await evictPartitions(lake, held, log.partitions);
-      const known = this.#byName();
-      this.#partitions = INGESTED.flatMap((topic) =>
-        held.map(
-          (partition) => known.get(nameOf({ topic, partition })) ?? new Partition(this.#parts, topic, partition),
-        ),
-      );
+      this.#partitions = this.#allOf(held);
       this.#checked = false;
     });
   }
 
+  /** Positions up to which the lake has loaded: {topic: {partition: next offset}}. */
   positions(): Promise<Positions> {
     return lakePositions(this.#options.lake);
   }
 
+  /** Reads rejected records again; those that today's readers accept are appended once more and ingested. */
   redrive(): Promise<Redriven> {
     return this.#alone(async () => {
       await this.#start();
@@ -153,6 +119,10 @@ class Ingester implements Ingest {
     });
   }
 
+  /**
+   * Joins small neighbouring segments, and deletes files that were not needed for a week.
+   * @param minFiles number of neighbours that are worth a commit (default 8)
+   */
   tidy(minFiles?: number): Promise<Compacted & { deleted: number }> {
     return this.#alone(async () => {
       await this.#start();
@@ -168,7 +138,11 @@ class Ingester implements Ingest {
     });
   }
 
-  rebuild(progress: RebuildProgress = () => {}): Promise<{ rows: number }> {
+  /**
+   * Replaces the lake by a new one, loaded from the chain alone.
+   * @param progress called after each segment, with the segments loaded so far, and how many there are
+   */
+  rebuild(progress: (taken: number, of: number) => void = () => {}): Promise<{ rows: number }> {
     return this.#alone(async () => {
       await this.#replace(null);
       let of = 0;
@@ -178,6 +152,7 @@ class Ingester implements Ingest {
     });
   }
 
+  /** Writes the gap between chain and log into the chain, for every partition that has one. */
   acceptGap(): Promise<{ topic: string; partition: number; first: number; next: number }[]> {
     return this.#alone(async () => {
       const { log, clock, logger } = this.#options;
@@ -238,9 +213,8 @@ class Ingester implements Ingest {
 
   /** Is there a partition that the lake has nothing of? */
   async #hasNewPartitions(): Promise<boolean> {
-    const rows = await this.#options.lake.all<{ topic: string; part: number }>("SELECT topic, part FROM positions");
-    const known = new Set(rows.map(({ topic, part }) => nameOf({ topic, partition: part })));
-    return this.#partitions.some((partition) => !known.has(nameOf(partition)));
+    const known = await this.positions();
+    return this.#partitions.some(({ topic, partition }) => known[topic]?.[partition] === undefined);
   }
 
   /** Replaces a lake that was loaded from another log. */
@@ -338,15 +312,21 @@ class Ingester implements Ingest {
   /** Notes that segments are in the lake; their records may leave the log. */
   async #loaded(segments: readonly Loadable[]): Promise<void> {
     const { log, truncateLog } = this.#options;
-    const known = this.#byName();
     for (const segment of segments) {
-      known.get(nameOf(segment))?.loaded(segment);
+      this.#find(segment)?.loaded(segment);
       if (truncateLog) await log.truncate(segment.topic, segment.partition, segment.next);
     }
   }
 
-  #byName(): Map<string, Partition> {
-    return new Map(this.#partitions.map((partition) => [nameOf(partition), partition]));
+  #find({ topic, partition }: Pick<Loadable, "topic" | "partition">): Partition | undefined {
+    return this.#partitions.find((one) => one.topic === topic && one.partition === partition);
+  }
+
+  /** These partitions of all topics, in the state in which they are where they were held before. */
+  #allOf(held: readonly number[]): Partition[] {
+    return INGESTED.flatMap((topic) =>
+      held.map((partition) => this.#find({ topic, partition }) ?? new Partition(this.#parts, topic, partition)),
+    );
   }
 
   #tell({ topic, partition }: Partition, { rows, rejected }: Batch): void {

@@ -1,4 +1,5 @@
 import { rm } from "node:fs/promises";
+import type { SegmentRef } from "../../infra/chain/commit.ts";
 import type { Lake, Params, Statements } from "../../infra/lake/duckdb.ts";
 import { sql } from "../../infra/lake/sql.ts";
 import type { Log } from "../../infra/log/log.ts";
@@ -46,18 +47,9 @@ const NUMBERS: Readonly<Record<string, Params>> = {
 export const INGESTED: readonly IngestedTopic[] = STEPS.flatMap(({ topics }) => topics);
 
 /** One live segment of a chain, with its file on this machine. */
-export interface Loadable {
+export interface Loadable extends SegmentRef {
   topic: string;
   partition: number;
-  /** Its key in the store. */
-  file: string;
-  /** Offsets of its first and its last record. */
-  first: number;
-  last: number;
-  /** Rows in the file. */
-  rows: number;
-  /** Size of the file. */
-  bytes: number;
   path: string;
   /** Offset behind the segment: once it is loaded, the partition is loaded up to here. */
   next: number;
@@ -293,7 +285,9 @@ export async function evictPartitions(lake: Lake, held: readonly number[], parti
   if (evicted.length === 0) return;
   const shift = 6 - Math.log2(partitions);
   await lake.transaction(async (tx) => {
-    await tx.run(sql("staging/evict:rows"), { evicted: JSON.stringify(evicted), shift });
+    await tx.run(sql("staging/evict:parts"), { evicted: JSON.stringify(evicted), shift });
+    for (const { statement } of await tx.all<{ statement: string }>(sql("staging/evict:statements")))
+      await tx.run(statement);
     await tx.run(sql("staging/evict:asks"));
     await tx.run(sql("staging/records:asks"));
     await tx.run(sql("staging/evict:endpoints"), { held: JSON.stringify(held), shift });

@@ -119,7 +119,7 @@ export class Partition {
     return won;
   }
 
-  #loadable({ file, first, last, rows, bytes }: SegmentRef, path: string, next: number): Loadable {
-    return { topic: this.topic, partition: this.partition, file, first, last, rows, bytes, path, next };
+  #loadable(ref: SegmentRef, path: string, next: number): Loadable {
+    return { ...ref, topic: this.topic, partition: this.partition, path, next };
   }
 }

@@ -153,9 +153,10 @@ export async function redrivePartition(partition: Partition, log: Log): Promise<
   for (const ref of live) {
     if (!ref.rejects) continue;
     const rejected = readRejected(await partition.chain.readSegment(ref.rejects));
-    const passing = rejected.filter((one) => one.moved_to === undefined && readRow(recordOf(one)).ok);
+    const here = rejected.filter((one) => one.moved_to === undefined);
+    const passing = here.filter((one) => readRow(recordOf(one)).ok);
     total.found += passing.length;
-    total.left += rejected.filter((one) => one.moved_to === undefined).length - passing.length;
+    total.left += here.length - passing.length;
     if (passing.length > 0) await markMoved(partition, ref, rejected, await appendAgain(log, passing));
   }
   return total;

@@ -117,30 +117,32 @@ export async function takeStale(lake: Lake): Promise<string[]> {
 
 function volatileOf(row: Row, corrections: readonly CorrectionRecord[]): VolatileRow {
   const { asked, offers, paid_to, listing_defects, listing_t, terms_defects, differs, terms_t, ...same } = row;
-  const defects = new Map<string, Defect>();
-  // The 402 is newer than any listing that spoke of it, so of two with one name its words stay.
-  for (const defect of [
+  const defects = [
     ...seenAt(listing_defects, listing_t),
     ...seenAt(terms_defects, terms_t),
     ...seenAt(differs, terms_t),
-  ]) {
-    defects.set(defect.defect, defect);
-  }
+  ];
   return {
     ...same,
     asked_for_payment: asked,
     ...askedOf(offers, paid_to),
-    defects: JSON.stringify([...defects.values()]),
+    defects: JSON.stringify(lastOfEach(defects)),
     corrected: JSON.stringify(corrections),
     request: null,
   };
 }
 
-function seenAt(defects: string | null, at: number | null): Defect[] {
-  if (defects === null || at === null) return [];
-  const seen = rfc3339(new Date(at));
-  return (JSON.parse(defects) as Defect[]).map(({ defect, says }) => ({ defect, says, seenAt: seen }));
-}
+type Said = Pick<Defect, "defect" | "says">;
+const saidIn = (defects: string | null): Said[] =>
+  (JSON.parse(defects ?? "[]") as Said[]).map(({ defect, says }) => ({ defect, says }));
+
+const seenAt = (defects: string | null, at: number | null): Defect[] =>
+  at === null ? [] : saidIn(defects).map((one) => ({ ...one, seenAt: rfc3339(new Date(at)) }));
+
+/** A 402 is newer than any listing that spoke of it and stands behind it here, so of two with one name its words stay. */
+const lastOfEach = <T extends Said>(defects: readonly T[]): T[] => [
+  ...new Map(defects.map((one) => [one.defect, one])).values(),
+];
 
 /** CAIP-2: namespace and reference, in the grammar's own lengths. */
 const CAIP2 = /^[-a-z0-9]{3,8}:[-_a-zA-Z0-9]{1,32}$/;
@@ -291,7 +293,7 @@ export interface ListingFact {
   class: string;
   description: string | null;
   seller_controlled: boolean;
-  defects: { defect: string; says: string }[];
+  defects: Said[];
   offers: ListedOffer[];
 }
 
@@ -341,7 +343,7 @@ const factOf = (row: FactRow): ListingFact => ({
   class: row.class ?? "any",
   description: row.description,
   seller_controlled: row.own,
-  defects: merged([row.listing_defects, row.terms_defects, row.differs]),
+  defects: lastOfEach([row.listing_defects, row.terms_defects, row.differs].flatMap(saidIn)),
   offers: listedOffers(row),
 });
 
@@ -357,13 +359,4 @@ function listedOffers({ offers, prices, payees }: FactRow): ListedOffer[] {
     return { network, asset, price: hasPrice ? price : null, pay_to: hasPayee ? pay_to : null };
   });
   return [...new Map(listed.map((offer) => [JSON.stringify(offer), offer])).values()].slice(0, MAX_LISTED_OFFERS);
-}
-
-/** The 402 is newer than any listing that spoke of it, so of two defects with one name its words stay. */
-function merged(lists: readonly (string | null)[]): ListingFact["defects"] {
-  const byName = new Map<string, ListingFact["defects"][number]>();
-  for (const list of lists)
-    for (const { defect, says } of JSON.parse(list ?? "[]") as ListingFact["defects"])
-      byName.set(defect, { defect, says });
-  return [...byName.values()];
 }

@@ -1,48 +1,26 @@
--- name: rows
--- Partitions that another process owns now: their rows leave the lake. A row of a capability is in the capability's partition.
--- grain: one partition
+-- name: parts
+-- Partitions that another process owns now, and what deletes their rows.
+-- grain: evicted = one partition; evicted_bucket = one bucket of one
 -- reads: $evicted (JSON array of partitions), $shift (6 - log2 of the log's partitions)
--- writes: every table of the lake but endpoint, asked, looked and demand; temp evicted
+-- writes: temp evicted, temp evicted_bucket
 -- A partition is the first bits of its buckets (records.md).
-CREATE OR REPLACE TEMP MACRO part_of(key, shift) AS (bucket_of(key) >> shift::INTEGER)::USMALLINT;
 CREATE OR REPLACE TEMP TABLE evicted AS SELECT unnest(from_json($evicted, '["USMALLINT"]')) AS part;
+CREATE OR REPLACE TEMP TABLE evicted_bucket AS SELECT range AS bucket FROM range(64) WHERE range >> $shift::INTEGER IN (FROM evicted);
+-- What has neither column is found by those that have: first of all tables.
+DELETE FROM withdrawn WHERE obs_id IN (SELECT obs_id FROM withdrawal WHERE bucket_of(cap) IN (FROM evicted_bucket));
+DELETE FROM receipt_open WHERE bucket_of(sha256) IN (FROM evicted_bucket);
 
-DELETE FROM withdrawn WHERE obs_id IN (SELECT obs_id FROM withdrawal WHERE part_of(cap, $shift) IN (FROM evicted));
-DELETE FROM withdrawal WHERE part_of(cap, $shift) IN (FROM evicted);
-DELETE FROM samples WHERE part_of(cap, $shift) IN (FROM evicted);
-DELETE FROM paid_intent WHERE part_of(cap, $shift) IN (FROM evicted);
-DELETE FROM paid_result WHERE part_of(cap, $shift) IN (FROM evicted);
-DELETE FROM settlement WHERE part_of(cap, $shift) IN (FROM evicted);
-DELETE FROM paid_followup WHERE part_of(cap, $shift) IN (FROM evicted);
-DELETE FROM retried WHERE part_of(cap, $shift) IN (FROM evicted);
-DELETE FROM answered WHERE part_of(cap, $shift) IN (FROM evicted);
-DELETE FROM settled_by WHERE part_of(cap, $shift) IN (FROM evicted);
-DELETE FROM buyers WHERE part_of(cap, $shift) IN (FROM evicted);
-DELETE FROM offer_signed WHERE part_of(cap, $shift) IN (FROM evicted);
-DELETE FROM last_handshake WHERE part_of(cap, $shift) IN (FROM evicted);
-DELETE FROM paid_published WHERE part_of(cap, $shift) IN (FROM evicted);
-DELETE FROM commitment_open WHERE part_of(cap, $shift) IN (FROM evicted);
-DELETE FROM receipt_open WHERE part_of(sha256, $shift) IN (FROM evicted);
-DELETE FROM listing WHERE part_of(cap, $shift) IN (FROM evicted);
-DELETE FROM class_mapped WHERE part_of(cap, $shift) IN (FROM evicted);
-DELETE FROM class_asked WHERE part_of(cap, $shift) IN (FROM evicted);
-DELETE FROM correction WHERE part_of(cap, $shift) IN (FROM evicted);
-DELETE FROM reinstated WHERE part_of(cap, $shift) IN (FROM evicted);
-DELETE FROM dispute WHERE part_of(cap, $shift) IN (FROM evicted);
-DELETE FROM correction_record WHERE part IN (FROM evicted);
-DELETE FROM site WHERE part_of(cap, $shift) IN (FROM evicted);
-DELETE FROM dirty WHERE part_of(cap, $shift) IN (FROM evicted);
-DELETE FROM stale WHERE part_of(cap, $shift) IN (FROM evicted);
-DELETE FROM seen WHERE part_of(cap, $shift) IN (FROM evicted);
-DELETE FROM quoted WHERE part_of(cap, $shift) IN (FROM evicted);
-DELETE FROM payee WHERE part_of(cap, $shift) IN (FROM evicted);
-DELETE FROM thefts WHERE part_of(cap, $shift) IN (FROM evicted);
-DELETE FROM event WHERE part IN (FROM evicted);
-DELETE FROM left_id WHERE part IN (FROM evicted);
-DELETE FROM left_day WHERE part IN (FROM evicted);
-DELETE FROM archived WHERE part IN (FROM evicted);
-DELETE FROM loaded WHERE part IN (FROM evicted);
-DELETE FROM positions WHERE part IN (FROM evicted);
+-- name: statements
+-- A statement for each other table that deletes the rows of evicted partitions: a row without a partition is in that of its
+-- capability. Asks, and where capabilities live, are looked at afterwards.
+-- grain: one table of the lake
+-- reads: temp evicted, temp evicted_bucket
+-- writes: nothing
+SELECT format('DELETE FROM {} WHERE {}', table_name,
+  CASE WHEN bool_or(column_name = 'part') THEN 'part IN (FROM evicted)' ELSE 'bucket_of(cap) IN (FROM evicted_bucket)' END) AS statement
+FROM duckdb_tables() t JOIN duckdb_columns() c USING (table_oid, table_name, database_name)
+WHERE database_name = current_database() AND column_name IN ('part', 'cap') AND table_name NOT IN ('endpoint', 'asked', 'looked', 'demand')
+GROUP BY table_name;
 
 -- name: asks
 -- What is left of the topic `asks`, to be staged once more: asks lie where their host does, whatever capability they name, so
@@ -59,7 +37,7 @@ DELETE FROM demand;
 -- Endpoints that no partition here holds and nobody asked about, also of a partition that was evicted before and whose ask lay in
 -- one that is evicted now.
 -- grain: one capability
--- reads: asked; temp macro part_of; $held (JSON array of partitions), $shift
+-- reads: asked; $held (JSON array of partitions), $shift
 -- writes: endpoint
-DELETE FROM endpoint WHERE part_of(cap, $shift) NOT IN (SELECT unnest(from_json($held, '["USMALLINT"]')))
+DELETE FROM endpoint WHERE bucket_of(cap) >> $shift::INTEGER NOT IN (SELECT unnest(from_json($held, '["USMALLINT"]')))
   AND cap NOT IN (SELECT cap FROM asked);

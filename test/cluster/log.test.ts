@@ -30,7 +30,7 @@ logContract("Kafka", async () => ({
   truncates: false,
 }));
 
-// What fetch-answers.ts does not pack is decoded by kafkajs: here, batches that the broker compresses with gzip.
+// What fetchBatches leaves to kafkajs: here, batches that the broker compresses with gzip.
 logContract("Kafka, decoded by kafkajs", async () => {
   await (await open("gzip", CREATE)).close();
   await compressByGzip(kafka.brokers, "gzip");

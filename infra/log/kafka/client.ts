@@ -4,7 +4,6 @@ import kafkajs, { type Assigner, type Cluster, type ISocketFactory } from "kafka
 import { compress, decompress } from "zstd-napi";
 import type { Logger } from "../../telemetry.ts";
 import type { KafkaAddress } from "./address.ts";
-import { type OnAnswer, packFetches } from "./fetch-answers.ts";
 
 const { CompressionCodecs, CompressionTypes, Kafka, logLevel } = kafkajs;
 
@@ -32,7 +31,7 @@ const anyOrder = (brokers: readonly string[]): string[] =>
     .map(({ broker }) => broker);
 
 /** The client: producer, admin and consumer groups. */
-export const createKafka = (address: KafkaAddress, logger: Logger, onAnswer?: OnAnswer) =>
+export const createKafka = (address: KafkaAddress, logger: Logger) =>
   new Kafka({
     clientId: "touchstone",
     brokers: anyOrder(address.brokers),
@@ -40,7 +39,7 @@ export const createKafka = (address: KafkaAddress, logger: Logger, onAnswer?: On
     requestTimeout: REQUEST_MS,
     ...(address.ssl ? { ssl: true } : {}),
     ...(address.sasl ? { sasl: address.sasl as never } : {}),
-    socketFactory: createSockets({ answerMs: REQUEST_MS, onAnswer }),
+    socketFactory: createSockets({ answerMs: REQUEST_MS }),
     retry: RETRY,
     logLevel: logLevel.WARN,
     // As debug lines: what matters of them reaches the caller as an error.
@@ -53,7 +52,6 @@ export const createKafka = (address: KafkaAddress, logger: Logger, onAnswer?: On
 /**
  * Connections to the brokers, for requests that name a partition and an offset. kafkajs hands them to the function that
  * assigns the partitions of a consumer (its type PartitionAssigner). The consumer is never run: positions come from the commit chain.
- * What is fetched over them is packed (fetch-answers.ts).
  */
 export function createCluster(address: KafkaAddress, logger: Logger): Cluster {
   let cluster: Cluster | undefined;
@@ -63,8 +61,7 @@ export function createCluster(address: KafkaAddress, logger: Logger): Cluster {
     assign: async () => [],
     protocol: () => ({ name: "none", metadata: Buffer.alloc(0) }),
   };
-  const warn = (why: string) => logger.warn({ why }, "kafka: record batches are decoded by kafkajs, which is slower");
-  createKafka(address, logger, packFetches(warn)).consumer({
+  createKafka(address, logger).consumer({
     groupId: `${address.prefix}.none`,
     metadataMaxAge: METADATA_MS,
     allowAutoTopicCreation: false,
@@ -95,8 +92,6 @@ export interface SocketSettings {
   answerMs: number;
   /** How long a connection may be open before anything is asked on it, ms (default 30,000). */
   firstWordMs?: number;
-  /** Gives what is handed on in place of an answer (default: the answer). */
-  onAnswer?: OnAnswer | undefined;
 }
 
 /**
@@ -123,11 +118,11 @@ export function createSockets(settings: SocketSettings): ISocketFactory {
   };
 }
 
-function mend(socket: Socket, { answerMs, firstWordMs = FIRST_WORD_MS, onAnswer }: SocketSettings): void {
+function mend(socket: Socket, { answerMs, firstWordMs = FIRST_WORD_MS }: SocketSettings): void {
   const { emit, write } = socket;
   let isOver = false;
-  /** Requests without an answer, in their order, and how long each may take. */
-  const due: { request: Buffer; ms: number }[] = [];
+  /** How long each request without an answer may take, ms, in their order. */
+  const due: number[] = [];
   let timer: NodeJS.Timeout | null = null;
   /** What came of answers that are not whole, and how many bytes the first of them has. */
   let rest: Buffer[] = [];
@@ -145,7 +140,7 @@ function mend(socket: Socket, { answerMs, firstWordMs = FIRST_WORD_MS, onAnswer 
     socket.destroy();
   };
   const awaitAnswer = () => {
-    const ms = due[0]?.ms;
+    const [ms] = due;
     watch(ms, () => socket.destroy(new Error(`no answer of the broker for ${ms} ms`)));
   };
 
@@ -160,7 +155,7 @@ function mend(socket: Socket, { answerMs, firstWordMs = FIRST_WORD_MS, onAnswer 
     const request = Buffer.isBuffer(bytes) ? bytes : Buffer.from(bytes, "binary");
     // Length, key of the call. Tokens of old forms of SASL have no key, and are answered as soon.
     const key = request.length >= LENGTH_BYTES + 2 ? request.readInt16BE(LENGTH_BYTES) : 0;
-    due.push({ request, ms: key === JOIN_GROUP ? JOIN_MS : answerMs });
+    due.push(key === JOIN_GROUP ? JOIN_MS : answerMs);
     if (due.length === 1) awaitAnswer();
     return (write as (...all: unknown[]) => boolean).call(socket, bytes, ...more);
   }) as typeof socket.write;
@@ -184,9 +179,9 @@ function mend(socket: Socket, { answerMs, firstWordMs = FIRST_WORD_MS, onAnswer 
         if (bytes.length < wholeBytes) break;
         const answer = bytes.subarray(0, wholeBytes);
         bytes = bytes.subarray(wholeBytes);
-        const asked = due.shift();
+        due.shift();
         awaitAnswer();
-        tell("data", asked && onAnswer ? onAnswer(asked.request, answer) : answer);
+        tell("data", answer);
         // Whoever heard it may have closed the socket.
         if (isOver) return true;
       }

@@ -78,7 +78,7 @@ async function openOnce(address: KafkaAddress, options: KafkaLogOptions): Promis
       identityTopic(address.prefix),
       ...options.topics.map((topic) => topicOf(address.prefix, topic)),
     ]);
-    const reader = new KafkaReader(cluster, address.prefix);
+    const reader = new KafkaReader(cluster, address.prefix, options.logger);
     const writer = new KafkaWriter(kafka, address.prefix);
     const id = await new Identity(
       { kafka, reader, prefix: address.prefix, topics: options.topics, partitions },

@@ -1,7 +1,7 @@
 import type { Broker, Cluster, KafkaMessage } from "kafkajs";
+import type { Logger } from "../../telemetry.ts";
 import { LogClosed, LogDown, type LogRecord } from "../log.ts";
-import { packedBatches } from "./fetch-answers.ts";
-import { decodeBatches, EVENT_ID } from "./record-batches.ts";
+import { decodeBatches, EVENT_ID, unsupported } from "./record-batches.ts";
 import { topicOf } from "./topics.ts";
 
 /**
@@ -26,9 +26,68 @@ export interface Portion {
   waitMs: number;
 }
 
-/** What kafkajs makes of the answer to a fetch, as far as it is read here. */
+/** The decoded answer to a fetch, as far as it is read here. */
 interface Fetched {
-  responses: { partitions: { partition: number; messages: KafkaMessage[] }[] }[];
+  responses: { partitions: { partition: number; messages: KafkaMessage[] | Buffer }[] }[];
+}
+
+/** What kafkajs makes of one request, and how it reads the answer. Its types leave this out. */
+interface Exchange {
+  request: { apiVersion: number };
+  response: { decode(payload: Buffer): Promise<object> };
+}
+interface Requests extends Broker {
+  lookupRequest(apiKey: number, versions: object): (asked: object) => Exchange;
+}
+
+/**
+ * Version of Fetch whose answers are read here: throttle time, error, session, topics (name, partitions: number, error,
+ * three offsets, aborted transactions, preferred replica, record set). https://kafka.apache.org/protocol#The_Messages_Fetch
+ */
+const FETCH_VERSION = 11;
+
+/**
+ * Has a broker of kafkajs give the record batches of an answer to Fetch as bytes, in place of messages: kafkajs makes an
+ * object of each message, with its numbers as decimal texts, which costs four times what `decodeBatches` does. An answer
+ * that is not of one partition, or whose batches `decodeBatches` does not know, kafkajs decodes.
+ * @param warn is called with why kafkajs decodes a record set
+ */
+export function fetchBatches(broker: Broker, warn: (why: string) => void): Broker {
+  const { lookupRequest } = broker as Requests;
+  const lookUp: Requests["lookupRequest"] = (apiKey, versions) => (asked) => {
+    const exchange = lookupRequest(apiKey, versions)(asked);
+    const { request, response } = exchange;
+    const decode = async (payload: Buffer): Promise<object> => {
+      const found =
+        request.apiVersion === FETCH_VERSION ? batchesOf(payload) : `version ${request.apiVersion} of Fetch`;
+      if (typeof found === "string") warn(found);
+      if (found === null || typeof found === "string") return response.decode(payload);
+      return { clientSideThrottleTime: payload.readInt32BE(0), responses: [{ partitions: [found] }] };
+    };
+    return { ...exchange, response: { ...response, decode } };
+  };
+  return Object.assign(Object.create(broker), { lookupRequest: lookUp });
+}
+
+/** The one partition of an answer. Else why it is not read here; null: it has no records, or an error. */
+function batchesOf(payload: Buffer): { partition: number; errorCode: 0; messages: Buffer } | string | null {
+  try {
+    if (payload.readInt16BE(4) !== 0) return null;
+    if (payload.readInt32BE(10) !== 1) return "an answer of several topics";
+    let at = 16 + payload.readInt16BE(14); // name of the topic
+    if (payload.readInt32BE(at) !== 1) return "an answer of several partitions";
+    const partition = payload.readInt32BE(at + 4);
+    if (payload.readInt16BE(at + 8) !== 0) return null;
+    at += 10 + 3 * 8; // three offsets
+    at += 4 + 16 * Math.max(0, payload.readInt32BE(at)); // aborted transactions
+    const size = payload.readInt32BE(at + 4); // behind the preferred replica
+    if (size <= 0) return null;
+    const messages = payload.subarray(at + 8);
+    if (messages.length !== size) return "an answer of another shape";
+    return unsupported(messages) ?? { partition, errorCode: 0, messages };
+  } catch {
+    return "an answer of another shape";
+  }
 }
 
 /** Records of one partition that lie ready from an offset on. */
@@ -51,10 +110,12 @@ const sizeOf = (records: readonly LogRecord[]): number => records.reduce((sum, {
 export class KafkaReader {
   readonly #held = new Map<string, Held>();
   #closed = false;
+  #isWarned = false;
 
   constructor(
     private readonly cluster: Cluster,
     private readonly prefix: string,
+    private readonly logger: Logger,
   ) {}
 
   /** Records from `from` on; null when `from` lies outside of what the partition keeps. @throws LogDown, LogClosed */
@@ -121,11 +182,11 @@ export class KafkaReader {
     try {
       // What is damaged is fetched again, as what does not come at all.
       return await this.#leading(topic, partition, async (broker) => {
-        const { responses } = (await broker.fetch(request)) as Fetched;
+        const fetching = fetchBatches(broker, (why) => this.#warn(why));
+        const { responses } = (await fetching.fetch(request)) as unknown as Fetched;
         const found = responses.flatMap((one) => one.partitions).find((one) => one.partition === partition);
         const messages = found?.messages ?? [];
-        const batches = packedBatches(messages);
-        if (batches) return decodeBatches(topic, partition, batches, from);
+        if (Buffer.isBuffer(messages)) return decodeBatches(topic, partition, messages, from);
         // A batch comes whole: what lies before the offset that was asked for is not given.
         return messages.map((message) => recordOf(topic, partition, message)).filter(({ offset }) => offset >= from);
       });
@@ -133,6 +194,11 @@ export class KafkaReader {
       if (errorType(error) === "OFFSET_OUT_OF_RANGE") return null;
       throw error;
     }
+  }
+
+  #warn(why: string): void {
+    if (!this.#isWarned) this.logger.warn({ why }, "kafka: record batches are decoded by kafkajs, which is slower");
+    this.#isWarned = true;
   }
 
   /** First kept and next offset, as the leader sees them now. */

@@ -96,6 +96,22 @@ describe("statements", () => {
     ]);
   });
 
+  test("work on one thread does not wait for a query that is read meanwhile: it has the threads that there are", async () => {
+    const lake = await open();
+    const threads = async () => (await lake.all<{ n: bigint }>("SELECT current_setting('threads') AS n"))[0]!.n;
+    const before = await threads();
+    expect(before).toBeGreaterThan(1n);
+    expect(await lake.onOneThread(() => lake.onOneThread(threads))).toBe(1n);
+    expect(await threads()).toBe(before);
+    const query = lake.stream("FROM range(100000)");
+    await query.next();
+    expect(await lake.onOneThread(threads)).toBe(before);
+    await query.return(undefined);
+    expect(await lake.onOneThread(threads)).toBe(1n);
+    await expect(lake.onOneThread(() => Promise.reject(new Error("no")))).rejects.toThrow("no");
+    expect(await threads()).toBe(before);
+  });
+
   test("after close everything says so", async () => {
     const lake = await open();
     await lake.close();

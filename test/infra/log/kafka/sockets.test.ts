@@ -82,32 +82,14 @@ test("answers in any pieces are handed on whole, in their order", async () => {
   socket.end();
 });
 
-test("each answer is exchanged by what was asked for it, however the pieces come", async () => {
-  const exchanged: number[][] = [];
-  const onAnswer = (asked: Buffer, given: Buffer) => {
-    exchanged.push([asked.readInt16BE(4), given.length]);
-    return asked.readInt16BE(4) === 1 ? answer(2, 9) : given;
-  };
-  const { socket, heard, broker } = await open({ onAnswer });
-  for (const key of [1, 3, 1]) socket.write(request(key));
-  const bytes = Buffer.concat([answer(70_000, 1), answer(8, 2), answer(5, 3)]);
-  for (let at = 0; at < bytes.length; at += 23_337) {
-    broker.write(bytes.subarray(at, at + 23_337));
-    await new Promise((resolve) => setTimeout(resolve, 5));
-  }
-  await expect.poll(() => heard).toEqual([hex(answer(2, 9)), hex(answer(8, 2)), hex(answer(2, 9))]);
-  expect(exchanged).toEqual([
-    [1, 70_004],
-    [3, 12],
-    [1, 9],
-  ]);
-  // A closed socket hands on nothing that has already come.
+test("one that is closed while it hands on answers hands on no more of those that have come", async () => {
+  const { socket, heard, broker } = await open();
   socket.write(request(3));
   socket.write(request(3));
   socket.once("data", () => socket.end());
   broker.write(Buffer.concat([answer(1, 4), answer(1, 5)]));
   await expect.poll(() => socket.destroyed).toBe(true);
-  expect(heard.slice(3)).toEqual([hex(answer(1, 4))]);
+  expect(heard).toEqual([hex(answer(1, 4))]);
 });
 
 test("one that was closed here says nothing more, and nothing is left of it", async () => {
