@@ -4,7 +4,7 @@ import type { LogRecord } from "../../infra/log/log.ts";
 import { TOPIC_OF } from "../record/bodies.ts";
 import { type Envelope, readEnvelope } from "../record/envelope.ts";
 import type { Row } from "./day-segments.ts";
-import { matched } from "./validate.ts";
+import { isValid, matched } from "./validate.ts";
 
 /** A record that the current readers do not take: kept with its bytes until `redrive` reads it again. */
 export interface Rejected {
@@ -24,20 +24,22 @@ export interface Rejected {
 export type Read = { ok: true; row: Row } | { ok: false; rejected: Rejected };
 
 const KNOWN = new Set(["v", "type", "event_id", "cap", "key", "observed_at", "producer", "body"]);
+const utf8 = new TextDecoder("utf-8");
 
 /**
  * Reads one record of the log as a row of a segment, or as a rejected one with the reason. A row loads: what the engine
  * would refuse is refused here, before a commit makes it permanent.
  */
 export function readRow(record: LogRecord): Read {
-  const bytes = Buffer.from(record.value.buffer, record.value.byteOffset, record.value.byteLength);
-  // Nearly every record is ASCII, which needs no decoder.
-  const bulk = isAscii(bytes) ? matched(bytes.toString("latin1")) : null;
+  const text = textOf(record.value);
+  const bulk = matched(text);
   if (bulk !== null) return rowOf(record, bulk, bulk.body, null);
-  const result = readEnvelope(bytes);
-  if (!result.ok) return refuse(record, result.reason);
-  const { envelope } = result;
-  const text = bytes.toString("utf8");
+  let envelope = validated(text);
+  if (envelope === null) {
+    const result = readEnvelope(record.value);
+    if (!result.ok) return refuse(record, result.reason);
+    envelope = result.envelope;
+  }
   const body = scanMember(text, "body");
   const unreadable = body.text === undefined ? "no body" : unsafe(text, body.depth, body.odd);
   const row = rowOf(record, envelope, body.text ?? "", extraOf(envelope) ?? null);
@@ -45,6 +47,24 @@ export function readRow(record: LogRecord): Read {
   if (row.ok && CONTROL.test(envelope.key + envelope.producer))
     return refuse(record, "key or producer has a control character");
   return row.ok && unreadable ? refuse(record, unreadable) : row;
+}
+
+/** Nearly every record is ASCII, which needs no decoder. What is no UTF-8 comes back with marks (U+FFFD). */
+function textOf(bytes: Uint8Array): string {
+  if (!isAscii(bytes)) return utf8.decode(bytes);
+  return Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength).toString("latin1");
+}
+
+/** The envelope where it is plainly sound; null leaves the verdict, and the words of a refusal, to `readEnvelope`. */
+function validated(text: string): Envelope | null {
+  // Half of a character has become a mark in the text, and only the bytes can tell it from a mark that was written.
+  if (text.includes("\ufffd") || text.includes("__proto__")) return null;
+  try {
+    const value: unknown = JSON.parse(text);
+    return isValid(value) ? value : null;
+  } catch {
+    return null;
+  }
 }
 
 /** The row of a sound envelope; rejected where it would be looked for elsewhere: under another id, key or topic. */
