@@ -254,9 +254,9 @@ class DuckLake implements Lake {
    * query ends with the query. Every writer would wait for that query.
    */
   async #setThreads(threads: number): Promise<void> {
-    const done = await this.#writing.take();
+    const done = await this.#writerLock.take();
     try {
-      const isRead = this.#readers.length < this.#reading.width;
+      const isRead = this.#readers.length < this.#readerPlaces.width;
       if (threads > 1 || !isRead) await execute(this.#writerConnection(), `SET threads = ${threads}`);
     } finally {
       done();

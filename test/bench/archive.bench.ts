@@ -73,9 +73,8 @@ async function load(world: ArchiveWorld): Promise<void> {
         rejected: { records: 0, bytes: Buffer.alloc(0) },
       });
       await chain.commit({ first, next: first + 1, lastEventId: "bench", add: [ref], remove: [], at: new Date(DUE) });
-      const { file, bytes } = ref;
       const loading = new Loading({ lake, privateStore, log, ownHosts: new Set() });
-      await loading.add({ topic, partition, file, first: 0, last: 0, rows, bytes, path, next: first + 1 });
+      await loading.add({ ...ref, topic, partition, first: 0, last: 0, path, next: first + 1 });
       await loading.load();
     }
   }

@@ -26,7 +26,7 @@ test("a run that is left out since the last one still runs is a line of our log,
   const until = new Promise<void>((done) => {
     end = done;
   });
-  const slow: Job<unknown> = { name: "slow", queue: "x", cadence: "* * * * * *", run: () => until };
+  const slow: Job<unknown> = { name: "slow", queue: "x", cronTimes: "* * * * * *", run: () => until };
   const jobs = runJobs({ logger, metrics: createMetrics() }, [slow]);
   await expect.poll(() => lines, { timeout: 10_000 }).not.toEqual([]);
   end();
