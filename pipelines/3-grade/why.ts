@@ -1,4 +1,5 @@
-import { callsUnreadableAnswersSilent, type WhyParts } from "../record/card.ts";
+import type { WhyParts } from "../record/card.ts";
+import { callsUnreadableAnswersSilent } from "../record/verifier-version.ts";
 import { BANDS, type Band, type Tier } from "../record/vocabulary.ts";
 import { round6 } from "./bounds.ts";
 import type { Figure, Figures } from "./components.ts";

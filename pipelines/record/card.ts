@@ -61,28 +61,6 @@ export type SignedCard = z.infer<typeof SignedCard>;
 /** Shown in place of a member that a card leaves out. */
 export const MISSING_MEMBER_TEXT = "not said by this card";
 
-/** Path and fragment of the method's description, under the service's own address. */
-export const METHOD_PAGE = "/docs/verification-method#svc-grade-1";
-
-/** Version of the checks that scored the samples, and of the rules by which a card lists them. */
-export const VERIFIER_VERSION = "touchstone-verifier-3";
-
-/** The verifier version of a card that names none. */
-export const FIRST_VERIFIER_VERSION = "touchstone-verifier-1";
-
-/**
- * Does a card of this verifier version list an answer in `evidence_sample` as often as it came? From version 2 on each
- * answer is listed once.
- */
-export const listsRepeatedAnswers = (version: string): boolean => version === FIRST_VERIFIER_VERSION;
-
-/**
- * Does `why` in this verifier version call an endpoint silent that answered without a readable 402, for example with a
- * 404? Versions 1 and 2 do.
- */
-export const callsUnreadableAnswersSilent = (version: string): boolean =>
-  version === FIRST_VERIFIER_VERSION || version === "touchstone-verifier-2";
-
 /**
  * The parts of the sentence `why` that a grading run knows. The publisher completes the sentence, since the hold (the
  * delay before a letter rises) depends on the raw letters published before (verification-method.md section 8).
