@@ -35,7 +35,7 @@ const THREADS = [
 /** Folders with files that are opened at run time. */
 const FOLDERS = ["sql", "docs", "infra/deploy/s3", "pipelines/3-grade", "serving/work/extract", "serving/client/dist"];
 const RUNTIME_FILES =
-  /^(?:sql\/.+\.sql|docs\/[\w-]+\.(?:md|mjs|py|go)|infra\/deploy\/s3\/[\w-]+\.json|pipelines\/3-grade\/grading-params\.json|serving\/work\/extract\/\w+\.mjs|serving\/client\/dist\/client\.mjs)$/;
+  /^(?:sql\/.+\.sql|docs\/[\w-]+\.(?:md|mjs|py|go)|infra\/deploy\/s3\/[\w-]+\.json|pipelines\/3-grade\/grading-params\.json|serving\/work\/extract\/\w+\.mjs|serving\/client\/dist\/(?:client|prove)\.mjs)$/;
 /**
  * The demo's market. It is built only in a clone of the project, since it needs development packages and files that the
  * package does not hold.

@@ -11,8 +11,16 @@ export interface ClientFile {
   readonly integrity: string;
 }
 
-/** Path at which `npm run build` writes the file. */
+/** Paths at which `npm run build` writes the library, and the proof of a card for a page. */
 const BUILT = fileURLToPath(new URL("./client/dist/client.mjs", import.meta.url));
+const BUILT_PROOF = fileURLToPath(new URL("./client/dist/prove.mjs", import.meta.url));
+
+/** Reads the proof; null as {@link readClientFile}. @throws Error for a text that would end the page that holds it */
+export function readProveFile(): ClientFile | null {
+  const file = readClientFile(BUILT_PROOF);
+  if (file && /<\/script|<!--/i.test(file.text)) throw new Error("prove.mjs cannot stand in a page");
+  return file;
+}
 
 /** Reads the file; null when the service runs from its sources and nothing was built. */
 export function readClientFile(file: string = BUILT): ClientFile | null {
@@ -28,8 +36,9 @@ export function readClientFile(file: string = BUILT): ClientFile | null {
 
 const NOT_BUILT = "(this service holds no built file)";
 
-/** Fills the hashes of the served file into a page of the documentation. */
-export const withHashes = (markdown: string, file: ClientFile | null): string =>
+/** Fills the hashes of the served files into a page of the documentation. */
+export const withHashes = (markdown: string, file: ClientFile | null, proof: ClientFile | null): string =>
   markdown
+    .replaceAll("PROVE_SHA256", proof?.sha256 ?? NOT_BUILT)
     .replaceAll("CLIENT_SHA256", file?.sha256 ?? NOT_BUILT)
     .replaceAll("CLIENT_INTEGRITY", file?.integrity ?? NOT_BUILT);

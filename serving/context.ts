@@ -25,7 +25,7 @@ import { Watchers } from "./answers/watchers.ts";
 import type { Sales } from "./buy/checkout.ts";
 import { termsOf } from "./buy/eligible.ts";
 import { PayOnDelivery } from "./buy/pay-on-delivery.ts";
-import { type ClientFile, readClientFile, withHashes } from "./client-file.ts";
+import { type ClientFile, readClientFile, readProveFile, withHashes } from "./client-file.ts";
 import type { CacheBounds } from "./http/answer-cache.ts";
 import { clientKey, Limiter, parseProxies } from "./http/limits.ts";
 import type { Overload } from "./http/overload.ts";
@@ -117,10 +117,12 @@ export interface ServingDeps {
   docsDir?: string;
   /** The client library (default: the built file); null: none is served. */
   clientFile?: ClientFile | null;
+  /** The proof of a card for a page (default: the built file); null: none is served. */
+  proveFile?: ClientFile | null;
 }
 
 /** The parts that operations share. */
-export interface Service extends Omit<ServingDeps, "looks" | "clientFile"> {
+export interface Service extends Omit<ServingDeps, "looks" | "clientFile" | "proveFile"> {
   /** null: nothing is sold here. */
   payOnDelivery: PayOnDelivery | null;
   /** Returns how a call of an endpoint is bought here, or why it cannot be. */
@@ -139,6 +141,7 @@ export interface Service extends Omit<ServingDeps, "looks" | "clientFile"> {
   paidRows: PaidRows;
   docs: ReadonlyMap<string, Doc>;
   clientFile: ClientFile | null;
+  proveFile: ClientFile | null;
   checkLimiter: Limiter;
   readLimiter: Limiter;
   exposureLimiter: Limiter;
@@ -166,7 +169,8 @@ export function createService(deps: ServingDeps): Service {
   const baseUrl = deps.baseUrl.replace(/\/+$/, "");
   const service = new URL(deps.baseUrl).origin;
   const clientFile = deps.clientFile === undefined ? readClientFile() : deps.clientFile;
-  const docs = readDocs(deps.docsDir ?? PROJECT_DOCS, (markdown) => withHashes(markdown, clientFile));
+  const proveFile = deps.proveFile === undefined ? readProveFile() : deps.proveFile;
+  const docs = readDocs(deps.docsDir ?? PROJECT_DOCS, (markdown) => withHashes(markdown, clientFile, proveFile));
   const asks = new Asks({
     ...{ log, clock, logger, baseUrl, limits, producer: "serving" },
     seen: (cap) => view().row(cap)?.last_seen ?? null,
@@ -197,6 +201,7 @@ export function createService(deps: ServingDeps): Service {
     search,
     docs,
     clientFile,
+    proveFile,
     checkLimiter: limiter("check", limits.checks_per_minute),
     exposureLimiter: limiter("exposure", limits.exposures_per_minute),
     readLimiter: limiter("read", limits.reads_per_minute),

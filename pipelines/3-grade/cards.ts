@@ -1,5 +1,6 @@
-import { METHOD_PAGE, type RunCard, type RunLine, type UnsignedCard, VERIFIER_VERSION } from "../record/card.ts";
+import type { RunCard, RunLine, UnsignedCard } from "../record/card.ts";
 import { rfc3339 } from "../record/time.ts";
+import { METHOD_PAGE, VERIFIER_VERSION } from "../record/verifier-version.ts";
 import { FLAGS, type Flag } from "../record/vocabulary.ts";
 import { correctnessPart, type Figures, figuresOf, toComponent } from "./components.ts";
 import { CAP_NAMES, type Grade, gradeTier, headlineTier, isLongAgo, sampledTiers, type WeightName } from "./letter.ts";

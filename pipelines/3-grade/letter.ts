@@ -33,7 +33,7 @@ const NO_CAP = 0;
 const bandNumber = (letter: string): number => BANDS.indexOf(letter as Letter);
 
 /** The best letter, as a number, whose gate (least value) x reaches. */
-function bestReached(gates: Gates, x: number): number {
+export function bestReached(gates: Gates, x: number): number {
   const letter = BANDS.findIndex((band) => gates[band] !== undefined && x >= gates[band]);
   return letter < 0 ? BANDS.length - 1 : letter;
 }

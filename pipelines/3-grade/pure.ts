@@ -1,9 +1,10 @@
-import { listsRepeatedAnswers, type RunLine, VERIFIER_VERSION } from "../record/card.ts";
+import type { RunLine } from "../record/card.ts";
+import { listsRepeatedAnswers, VERIFIER_VERSION } from "../record/verifier-version.ts";
 import { round6, worstBlocks } from "./bounds.ts";
 import { gradeLineWithDigest } from "./cards.ts";
 import { AFTER, BLOCKS_PER_EXCUSED_WALL, DAY_MS, EVIDENCE_ROWS, QUOTES_A_DAY, windowStart } from "./params.ts";
 import type { RelatedParties } from "./related.ts";
-import { inputsDigest, isCounted, readSample, type Sample, type SampleReading } from "./sample.ts";
+import { compareIds, inputsDigest, isCounted, readSample, type Sample, type SampleReading } from "./sample.ts";
 import { p95, priceStability } from "./scores.ts";
 import { type BlockSample, PARTS, type PartName, type Sums, sumParts } from "./sums.ts";
 
@@ -75,7 +76,7 @@ export interface Endpoint {
 
 /** Compares for an order with the newest row first; of rows at one moment the one with the greatest id is first. */
 const newestFirst = (a: SampleReading, b: SampleReading): number =>
-  b.row.t.getTime() - a.row.t.getTime() || Buffer.compare(Buffer.from(b.row.obs_id), Buffer.from(a.row.obs_id));
+  b.row.t.getTime() - a.row.t.getTime() || compareIds(b.row, a.row);
 
 const newestTime = (rows: readonly SampleReading[]): number | null =>
   rows.reduce<number | null>((last, { row }) => Math.max(last ?? row.t.getTime(), row.t.getTime()), null);
@@ -162,7 +163,7 @@ function measureLatency(own: readonly SampleReading[]): Sums["latency"] {
 /**
  * Computes the sums of one endpoint from its rows. sql/grade and fold.ts compute the same sums from the lake; this
  * second implementation is simple and needs no database.
- * @param version version of our checks, by which cards list their evidence (record/card, listsRepeatedAnswers)
+ * @param version version of our checks, by which cards list their evidence (listsRepeatedAnswers)
  */
 export function sumRows(endpoint: Endpoint, now: Date, version: string = VERIFIER_VERSION): Sums {
   const since = windowStart(now);

@@ -27,7 +27,9 @@ export interface Sample {
   pay_to: string | null;
 }
 
-const compareIds = (a: Sample, b: Sample): number => Buffer.compare(Buffer.from(a.obs_id), Buffer.from(b.obs_id));
+/** Compares for ascending record ids, which are ASCII, so that their bytes are in the order of their characters. */
+export const compareIds = (a: Pick<Sample, "obs_id">, b: Pick<Sample, "obs_id">): number =>
+  a.obs_id < b.obs_id ? -1 : a.obs_id > b.obs_id ? 1 : 0;
 
 /**
  * A row's line for the digest of a letter's inputs: 16 fields in RFC 8785 form and a newline. The time is

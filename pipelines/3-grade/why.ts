@@ -1,4 +1,5 @@
-import { countsUnreadableAsSilent, type WhyParts } from "../record/card.ts";
+import type { WhyParts } from "../record/card.ts";
+import { countsUnreadableAsSilent } from "../record/verifier-version.ts";
 import { BANDS, type Band, type Tier } from "../record/vocabulary.ts";
 import { round6 } from "./bounds.ts";
 import type { Figure, Figures } from "./components.ts";

@@ -1,6 +1,9 @@
 import type { Endpoint } from "../3-grade/pure.ts";
 import type { Sample } from "../3-grade/sample.ts";
-import { type AmendmentLine, CORRECTION_FIELDS, type EvidenceLine, type SampleLine } from "../record/evidence.ts";
+import type { AmendmentLine, EvidenceLine, SampleLine } from "../record/evidence.ts";
+
+/** Values of `field` in amendments that come from the topic `corrections` and change no row. */
+const CORRECTION_FIELDS: readonly string[] = ["correction", "reinstated", "dispute"];
 
 /** The evidence of one endpoint, added in the order of the files. */
 export class EndpointEvidence {
@@ -15,7 +18,7 @@ export class EndpointEvidence {
       return;
     }
     const amendment = line as AmendmentLine;
-    if ((CORRECTION_FIELDS as readonly string[]).includes(amendment.field)) this.#corrections.push(amendment);
+    if (CORRECTION_FIELDS.includes(amendment.field)) this.#corrections.push(amendment);
     else this.#amendments.set(amendment.of, [...(this.#amendments.get(amendment.of) ?? []), amendment]);
   }
 

@@ -1,6 +1,7 @@
 import { z } from "zod";
 import { type Jwks, PURPOSES } from "../../infra/keys/jwk.ts";
 import { leafHash } from "../../infra/tree/hash.ts";
+import { TILE_WIDTH } from "../../infra/tree/path.ts";
 import { inclusionProof, verifyInclusion } from "../../infra/tree/proof.ts";
 import { GradeLeaf } from "../record/leaf.ts";
 import { parseJson, Unproven } from "./errors.ts";
@@ -37,6 +38,12 @@ export const CardBundle = z.strictObject({
   keys: z.object({ keys: z.array(Jwk).max(1024) }).describe("The keys document, retired keys included."),
 });
 export type CardBundle = z.infer<typeof CardBundle>;
+
+/** Reads the text of a leaf, proven under the snapshot's root. @throws MissingObject, Tampered */
+export async function readLeafText({ reader }: Snapshot, index: number): Promise<string> {
+  const n = Math.floor(index / TILE_WIDTH);
+  return (await reader.entries(n))[index - n * TILE_WIDTH]!.toString("utf8");
+}
 
 /** Makes the bundle of a grade leaf. @param leaf RFC 8785 text of the leaf at `index`. @throws MissingObject, Tampered */
 export async function makeCardBundle(

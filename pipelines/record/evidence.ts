@@ -81,9 +81,6 @@ export function parseEvidenceLine(value: unknown): EvidenceLine | null {
   return (isSample ? SampleLine : AmendmentLine).safeParse(value).data ?? null;
 }
 
-/** Values of `field` in amendments that come from the topic `corrections` and change no row. */
-export const CORRECTION_FIELDS = ["correction", "reinstated", "dispute"] as const;
-
 /**
  * One table of related parties (payees and domains that took money), written as the changes since the table on the line
  * before. The first line changes an empty table.

@@ -102,7 +102,11 @@ function longestPauseSeconds(task: ReturnType<typeof cron.schedule>): number {
  * still runs is told at `debug`: a job of every two seconds leaves out many, and the next run makes up for them. A run that
  * is missed because the event loop was busy is a warning.
  */
-function schedule({ name: job, cronTimes }: Pick<Job<never>, "name" | "cronTimes">, logger: Logger, run: () => unknown) {
+function schedule(
+  { name: job, cronTimes }: Pick<Job<never>, "name" | "cronTimes">,
+  logger: Logger,
+  run: () => unknown,
+) {
   const told = (level: "debug" | "error") => (message: string | Error, err?: Error) =>
     message instanceof Error
       ? logger[level]({ err: message, job }, "the timer of a job failed")

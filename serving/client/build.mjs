@@ -1,6 +1,7 @@
 // npm run build: bundles the library into one file of plain JavaScript (dist/client.mjs), which is in the package and
 // which the service serves, and its declarations into another (dist/client.d.mts). Both depend only on the sources and
 // the lock file.
+import { createHash } from "node:crypto";
 import { existsSync, mkdirSync, readFileSync, renameSync, writeFileSync } from "node:fs";
 import { createRequire } from "node:module";
 import { dirname, join, resolve } from "node:path";
@@ -10,18 +11,44 @@ const HERE = import.meta.dirname;
 const ROOT = resolve(HERE, "../..");
 /** The library, and its proofs under a witness policy, which are a second file so that the first stays small. */
 const ENTRIES = { client: join(HERE, "index.ts"), proof: join(HERE, "proof.ts") };
+/** The proof of a card for a page (dist/prove.mjs), which the service serves and the package does not hold. */
+const PAGE = { prove: join(ROOT, "serving/prove/page.mjs") };
 const { name, version, license } = JSON.parse(readFileSync(join(HERE, "package.json"), "utf8"));
 
+/** Returns the text of the licence of an installed package. @param folder its folder, from that of its main file */
+const licenceOf = (name, folder = ".") =>
+  readFileSync(join(dirname(createRequire(import.meta.url).resolve(name)), folder, "LICENSE"), "utf8").trim();
+
 /**
- * Returns the licence comment. @noble/ed25519 requires its licence in every copy; canonicalize is Apache-2.0, as this
- * package.
+ * Returns the licence comment. @noble/ed25519 and fzstd require their licences in every copy; canonicalize is
+ * Apache-2.0, as this package.
  */
-function licences() {
-  const curve = dirname(createRequire(import.meta.url).resolve("@noble/ed25519"));
-  const theirs = readFileSync(join(curve, "LICENSE"), "utf8").trim();
+function licences(isPage) {
+  const theirs = licenceOf("@noble/ed25519");
+  const unpacks = isPage ? `\n\nand fzstd, under this one:\n\n${licenceOf("fzstd", "..")}` : "";
   const own = `${name} ${version}, ${license} (https://www.apache.org/licenses/LICENSE-2.0). It holds canonicalize, under`;
-  return `/*!\n${own} the same licence, and @noble/ed25519, under this one:\n\n${theirs}\n*/`;
+  return `/*!\n${own} the same licence, and @noble/ed25519, under this one:\n\n${theirs}${unpacks}\n*/`;
 }
+
+/** Replaces the module that reads the file of the grading parameters by their text: a browser has no such file. */
+const inlinedParams = {
+  name: "params",
+  setup({ onLoad, onResolve }) {
+    // A page calls no function that hashes with Node's modules, so imports of these are left out.
+    onResolve({ filter: /^node:/ }, ({ path }) => ({ path, external: true, sideEffects: false }));
+    onLoad({ filter: /[\\/]params-file\.ts$/ }, ({ path }) => {
+      const [, named] = /PARAMS_SHA256 = "([0-9a-f]{64})"/.exec(readFileSync(path, "utf8"));
+      const text = readFileSync(join(dirname(path), "grading-params.json"), "utf8");
+      const hash = createHash("sha256").update(text).digest("hex");
+      if (hash !== named) throw new Error(`grading-params.json is ${hash}, the method needs ${named}`);
+      const compact = JSON.stringify(JSON.parse(text));
+      return {
+        contents: `export const PARAMS_SHA256 = "${named}";\nexport const params = ${compact};\nexport const readParams = undefined;`,
+        loader: "js",
+      };
+    });
+  },
+};
 
 /** Writes a file by renaming, so that a server or another build that reads it never sees a part of it. */
 function writeAtomically(file, text) {
@@ -36,18 +63,21 @@ function writeAtomically(file, text) {
  * Writes dist/client.mjs and dist/proof.mjs, in a fifth of a second. @throws esbuild's error for a source or an import
  */
 export async function buildScript(outdir = join(HERE, "dist")) {
-  for (const [name, entry] of Object.entries(ENTRIES)) await buildEntry(name, entry, outdir);
+  for (const [name, entry] of Object.entries({ ...ENTRIES, ...PAGE })) await buildEntry(name, entry, outdir);
 }
 
 async function buildEntry(name, entry, outdir) {
+  const isPage = name in PAGE;
   const { outputFiles } = await build({
     ...{ absWorkingDir: ROOT, entryPoints: [entry], bundle: true, write: false, format: "esm" },
     // With platform `neutral` an import of a Node module is an error.
     ...{ platform: "neutral", mainFields: ["module", "main"], target: "es2022", logLevel: "warning" },
-    ...{ charset: "utf8", legalComments: "none", banner: { js: licences() } },
+    ...{ charset: "utf8", legalComments: "none", banner: { js: licences(isPage) } },
+    ...(isPage ? { plugins: [inlinedParams] } : {}),
   });
+  if (/\bnode:|\bBuffer\b/.test(outputFiles[0].text)) throw new Error(`${name}.mjs imports a module of Node`);
   // The paths in esbuild's comments differ between machines, so these comments are removed.
-  writeAtomically(join(outdir, `${name}.mjs`), outputFiles[0].text.replace(/^\/\/ \S+\.[jt]s\n/gm, ""));
+  writeAtomically(join(outdir, `${name}.mjs`), outputFiles[0].text.replace(/^\/\/ \S+\.m?[jt]s\n/gm, ""));
 }
 
 /** Writes dist/client.d.mts and dist/proof.d.mts, in some seconds. @throws Error with the compiler's message */

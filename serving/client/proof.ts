@@ -3,6 +3,7 @@ import type { Jwks } from "../../infra/keys/jwk.ts";
 import { verifyBytes, verifyObject } from "../../infra/keys/portable.ts";
 import { type PolicyText, quorumAt, readPolicyText, Unwitnessed } from "../../infra/tree/policy-text.ts";
 import type { CheckAnswer } from "./answers.ts";
+import { base64, bytesOf, fromBase64, hex, sha256 } from "./bytes.ts";
 
 /**
  * Proves a card bundle (docs/card-bundle.md) under a witness policy, wherever there is WebCrypto. The forms are those of
@@ -12,11 +13,16 @@ import type { CheckAnswer } from "./answers.ts";
 /** Why a card is not believed: the proof does not hold, too few witnesses cosigned, or they did so long ago. */
 export type ProofFault = "tampered" | "unwitnessed" | "stale";
 
+/** Parts of a proof, in the order in which they are checked. */
+export type ProofPart = "checkpoint" | "witnesses" | "inclusion" | "card";
+
 /** A card that is not believed. */
 export class NotProven extends Error {
   constructor(
     readonly reason: ProofFault,
     readonly says: string,
+    /** The part that does not hold. Those before it hold, those after it were not checked. */
+    readonly part: ProofPart,
   ) {
     super(`${reason}: ${says}`);
     this.name = "NotProven";
@@ -61,33 +67,7 @@ const NAME = /^[^\s\p{Z}+]+$/u;
 /** Last moment of a Date. */
 const MAX_DATE_MS = 8.64e15;
 
-const bytesOf = (text: string): Uint8Array => new TextEncoder().encode(text);
-
-function joined(...parts: (Uint8Array | readonly number[])[]): Uint8Array<ArrayBuffer> {
-  const all = new Uint8Array(parts.reduce((sum, { length }) => sum + length, 0));
-  let at = 0;
-  for (const part of parts) {
-    all.set(part, at);
-    at += part.length;
-  }
-  return all;
-}
-
-const sha256 = async (...parts: (Uint8Array | readonly number[])[]): Promise<Uint8Array> =>
-  new Uint8Array(await crypto.subtle.digest("SHA-256", joined(...parts)));
-
-const hex = (bytes: Uint8Array): string => Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("");
-
-const base64 = (bytes: Uint8Array): string => btoa(Array.from(bytes, (byte) => String.fromCharCode(byte)).join(""));
-
-/** Null unless the bytes print as this text again: otherwise one signature could be written as two texts. */
-function fromBase64(text: unknown): Uint8Array | null {
-  if (typeof text !== "string" || !/^[A-Za-z0-9+/]*={0,2}$/.test(text) || text.length % 4 !== 0) return null;
-  const bytes = Uint8Array.from(atob(text), (c) => c.charCodeAt(0));
-  return base64(bytes) === text ? bytes : null;
-}
-
-const tampered = (says: string): NotProven => new NotProven("tampered", says);
+const tampered = (part: ProofPart, says: string): NotProven => new NotProven("tampered", says, part);
 
 const idOf = async ({ name, publicKey }: Pick<Key, "name" | "publicKey">, type: number): Promise<string> =>
   hex(await sha256(bytesOf(`${name}\n`), [type], publicKey)).slice(0, 8);
@@ -113,19 +93,20 @@ interface Note {
 function readNote(note: unknown): Note {
   // biome-ignore lint/suspicious/noControlCharactersInRegex: a note with one is no note.
   if (typeof note !== "string" || note.length > MAX_NOTE || /[\x00-\x09\x0b-\x1f]/.test(note)) {
-    throw tampered("the checkpoint is no signed note");
+    throw tampered("checkpoint", "the checkpoint is no signed note");
   }
   const split = note.lastIndexOf("\n\n");
   const lines = note.slice(split + 2, -1).split("\n");
   if (split < 0 || !note.endsWith("\n") || lines.length > MAX_SIGNATURES) {
-    throw tampered("the checkpoint is no signed note");
+    throw tampered("checkpoint", "the checkpoint is no signed note");
   }
   return {
     text: note.slice(0, split + 1),
     lines: lines.map((line) => {
       const [, name = "", text] = /^\u2014 (\S+) ([A-Za-z0-9+/]+={0,2})$/.exec(line) ?? [];
       const bytes = fromBase64(text);
-      if (!bytes || bytes.length < 5 || !NAME.test(name)) throw tampered("a line of the checkpoint is no signature");
+      if (!bytes || bytes.length < 5 || !NAME.test(name))
+        throw tampered("checkpoint", "a line of the checkpoint is no signature");
       return { name, id: hex(bytes.subarray(0, 4)), signature: bytes.subarray(4) };
     }),
   };
@@ -151,7 +132,7 @@ async function cosignedAt(note: Note, witness: Key): Promise<number | null> {
   const said = bytesOf(`cosignature/v1\ntime ${seconds}\n${note.text}`);
   const at = Number(seconds) * 1000;
   if (line.length !== 72 || at > MAX_DATE_MS || !(await verifyBytes(witness.publicKey, said, line.subarray(8)))) {
-    throw tampered(`the cosignature of ${witness.name} does not hold`);
+    throw tampered("witnesses", `the cosignature of ${witness.name} does not hold`);
   }
   return at;
 }
@@ -209,7 +190,7 @@ export class WitnessPolicy {
     const note = readNote(checkpoint);
     const [origin = "", sizeText = "", root = ""] = note.text.split("\n");
     const treeSize = /^(0|[1-9]\d{0,15})$/.test(sizeText) ? Number(sizeText) : Number.NaN;
-    if (!Number.isSafeInteger(treeSize)) throw tampered("the checkpoint has no size");
+    if (!Number.isSafeInteger(treeSize)) throw tampered("checkpoint", "the checkpoint has no size");
     await this.#refuseUnsigned(note, origin);
     const seenAt = await this.#seenAt(note, now_ms);
     if (
@@ -217,15 +198,17 @@ export class WitnessPolicy {
       leaf.length > MAX_LEAF ||
       !(await isIncluded(index as number, treeSize, leaf, proof, root))
     ) {
-      throw tampered(`the leaf is not in the tree of ${treeSize} leaves`);
+      throw tampered("inclusion", `the leaf is not in the tree of ${treeSize} leaves`);
     }
     const { kind, at, card } = objectIn(leaf);
     const of = (card as Record<string, unknown> | undefined)?.capability_id;
     if (kind !== "grade" || typeof of !== "string" || of !== capability_id) {
-      throw tampered(`the leaf is no grade of ${String(capability_id)}`);
+      throw tampered("card", `the leaf is no grade of ${String(capability_id)}`);
     }
     const signed = card as Record<string, unknown>;
-    if (!(await isCardSigned(keys, signed, String(signed.computed_at ?? at)))) throw tampered("the card is not signed");
+    if (!(await isCardSigned(keys, signed, String(signed.computed_at ?? at)))) {
+      throw tampered("card", "the card is not signed");
+    }
     return { origin, treeSize, index: index as number, card: signed, cosignedAt: seenAt };
   }
 
@@ -238,10 +221,10 @@ export class WitnessPolicy {
     const proven = await this.prove(bundle, now_ms);
     // The text of the card, as it is in the leaf.
     if (answer.scorecard !== canonicalize(proven.card) || answer.capabilityId !== proven.card.capability_id) {
-      throw tampered("the answer shows another card than the one that is proven; ask again in a minute");
+      throw tampered("card", "the answer shows another card than the one that is proven; ask again in a minute");
     }
     if (answer.band !== "UNRATED" && answer.band !== proven.card.band) {
-      throw tampered(`the answer says ${answer.band}, and the card ${String(proven.card.band)}`);
+      throw tampered("card", `the answer says ${answer.band}, and the card ${String(proven.card.band)}`);
     }
     return proven;
   }
@@ -253,10 +236,12 @@ export class WitnessPolicy {
       const line = lineOf(note, log);
       return line ? [{ log, line }] : [];
     });
-    if (lines.length === 0) throw new NotProven("unwitnessed", `no log of the policy signed for ${origin}`);
+    if (lines.length === 0) {
+      throw new NotProven("unwitnessed", `no log of the policy signed for ${origin}`, "checkpoint");
+    }
     for (const { log, line } of lines) {
       const holds = await verifyBytes(log.publicKey, bytesOf(note.text), line);
-      if (!holds) throw tampered(`the signature of ${origin} does not hold`);
+      if (!holds) throw tampered("checkpoint", `the signature of ${origin} does not hold`);
     }
   }
 
@@ -273,6 +258,7 @@ export class WitnessPolicy {
     throw new NotProven(
       "stale",
       `the quorum cosigned at ${seen.toISOString()}, more than ${this.#maxAge_ms / 1000} s ago`,
+      "witnesses",
     );
   }
 
@@ -280,7 +266,7 @@ export class WitnessPolicy {
     try {
       return quorumAt(this.policy, times, now_ms + MAX_SKEW_MS);
     } catch (error) {
-      if (error instanceof Unwitnessed) throw new NotProven("unwitnessed", error.message);
+      if (error instanceof Unwitnessed) throw new NotProven("unwitnessed", error.message, "witnesses");
       throw error;
     }
   }

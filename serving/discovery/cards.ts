@@ -138,12 +138,13 @@ export const mcpServerFile = (_: readonly Operation[], { baseUrl }: Service): Mc
 });
 
 /** Reports whether a plain GET of the operation's path succeeds without path values, parameters or credentials. */
-const isPlainGet = ({ id, method, path, query, bearer }: Operation, { clientFile }: Service): boolean =>
+const isPlainGet = ({ id, method, path, query, bearer }: Operation, { clientFile, proveFile }: Service): boolean =>
   method === undefined &&
   !path.includes(":") &&
   !bearer &&
   (query?.safeParse({}).success ?? true) &&
-  (id !== "clientLibrary" || clientFile !== null);
+  (id !== "clientLibrary" || clientFile !== null) &&
+  (id !== "proveModule" || proveFile !== null);
 
 /**
  * Makes /llms.txt (llmstxt.org): a summary of the service in Markdown for language models. It links only to addresses

@@ -4,9 +4,11 @@ import { agentCard, agentRegistration, llmsText, mcpServerFile, x402Manifest } f
 import { openapiOf } from "../discovery/openapi.ts";
 import { Problem } from "../http/problem.ts";
 import { etagOfText, JSON_TYPE, reply, TEXT_TYPE } from "../http/reply.ts";
+import { PROVE_MODULE } from "../pages/prove.ts";
 import { AgentCard, AgentRegistration, McpServerFile, OpenApiDocument, X402Manifest } from "../schemas/discovery.ts";
 import type { Operation } from "./operation.ts";
 
+const NOT_BUILT = "it was not built: the service was started from its sources (npm run build)";
 const FIVE_MINUTES = "public, max-age=300";
 
 /**
@@ -115,7 +117,20 @@ export const DISCOVERY: readonly Operation[] = [
     },
     (_operations, { clientFile }) => {
       if (clientFile) return clientFile.text;
-      throw new Problem("not_found", "it was not built: the service was started from its sources (npm run build)");
+      throw new Problem("not_found", NOT_BUILT);
+    },
+  ),
+  description(
+    {
+      id: "proveModule",
+      path: PROVE_MODULE,
+      summary: "The proof of a card for a page, as one file; /docs/card-bundle names its hash",
+      answer: z.string(),
+      type: "text/javascript; charset=utf-8",
+    },
+    (_operations, { proveFile }) => {
+      if (proveFile) return proveFile.text;
+      throw new Problem("not_found", NOT_BUILT);
     },
   ),
 ];

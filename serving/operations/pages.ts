@@ -11,6 +11,7 @@ import { endpointPage } from "../pages/endpoint.ts";
 import { type CheckPage, checkPage, homePage, leaderboardPage } from "../pages/home.ts";
 import { FORM_HEADERS, PAGE_HEADERS } from "../pages/layout.ts";
 import { ALL_BANDS, type MarketQuery, SORTS, type Sort } from "../pages/market.ts";
+import { endpointHeaders, PROVE_PAGE, proveHeaders, provePage } from "../pages/prove.ts";
 import { GAUGES, statusPage } from "../pages/status.ts";
 import { type CheckFacts, CheckQuery } from "../schemas/check.ts";
 import { CapId, ONE_TEXT } from "../schemas/common.ts";
@@ -136,7 +137,7 @@ const endpoint: Operation = {
   limiter: (service) => service.readLimiter,
   async run(call) {
     const { id } = validate(EndpointParams, call.params);
-    const { follower, clock, history, baseUrl, termsOf } = call.service;
+    const { follower, clock, history, baseUrl, termsOf, proveFile } = call.service;
     const { view, simulated } = follower;
     if (!view.has(id)) throw new Problem("unknown_capability", `${id} is not in the record`);
     const now = clock.now();
@@ -144,8 +145,8 @@ const endpoint: Operation = {
     const buy = termsOf(view, id);
     const days = await history.of(view, id);
     const failures = await newestFailures(call.service, id);
-    const text = endpointPage({ view, cap: id, facts, buy, days, failures, now, simulated, base: baseUrl });
-    return shown(call, text, PAGE_HEADERS);
+    const made = { view, cap: id, facts, buy, days, failures, now, simulated, base: baseUrl, proveFile };
+    return shown(call, endpointPage(made), endpointHeaders(facts.scorecard ? proveFile : null, baseUrl));
   },
 };
 
@@ -208,7 +209,21 @@ const check: Operation = {
   },
 };
 
-export const PAGES: readonly Operation[] = [docsIndex, docs, home, leaderboard, endpoint, check, status];
+const prove: Operation = {
+  id: "provePage",
+  path: PROVE_PAGE,
+  summary: "A page that proves a card, also from the reader's own disk",
+  type: HTML_TYPE,
+  page: true,
+  limiter: (service) => service.readLimiter,
+  run(call) {
+    const { proveFile } = call.service;
+    if (!proveFile) throw new Problem("not_found", "it was not built: the service was started from its sources");
+    return shown(call, provePage(proveFile), proveHeaders(proveFile), { type: HTML_TYPE, cache: FIVE_MINUTES });
+  },
+};
+
+export const PAGES: readonly Operation[] = [docsIndex, docs, home, leaderboard, endpoint, check, prove, status];
 
 const BadgeParams = z.object({ id: CapId });
 

@@ -1,9 +1,11 @@
 import { logId } from "../../infra/tree/checkpoint.ts";
 import { SignedDispute } from "../../pipelines/corrections/dispute.ts";
-import { CardBundle, makeCardBundle } from "../../pipelines/published/card-bundle.ts";
+import { CardBundle, makeCardBundle, readLeafText } from "../../pipelines/published/card-bundle.ts";
 import { NO_CARD } from "../../pipelines/published/index-lines.ts";
 import type { Snapshot } from "../../pipelines/published/reader.ts";
+import { bucketOf } from "../../pipelines/record/ids.ts";
 import { GradeLeaf, IndexLine } from "../../pipelines/record/leaf.ts";
+import { dayOf } from "../../pipelines/record/time.ts";
 import { correctionsOf } from "../answers/corrections.ts";
 import { failuresOf } from "../answers/failures.ts";
 import type { CachedAnswer } from "../http/answer-cache.ts";
@@ -13,6 +15,7 @@ import { etagOfText, JSON_TYPE, matchesEtag, NDJSON_TYPE, reply, uncachedJson } 
 import { jsonBody } from "../http/request.ts";
 import { CheckAnswer, CheckQuery } from "../schemas/check.ts";
 import {
+  CardProof,
   DisputeReceipt,
   FailuresAnswer,
   FailuresQuery,
@@ -21,7 +24,16 @@ import {
   TrustResponse,
 } from "../schemas/trust.ts";
 import { publishedDefects } from "../tables/defects.ts";
-import { cardOf, headlineOf, isListed, type ListedEntry, leafOf, unpackLeaf } from "../tables/entry.ts";
+import {
+  type CardEntry,
+  cardOf,
+  type Entry,
+  headlineOf,
+  isListed,
+  type ListedEntry,
+  leafOf,
+  unpackLeaf,
+} from "../tables/entry.ts";
 import type { View } from "../tables/view.ts";
 import { type Call, MINUTE, type Operation, replyJson } from "./operation.ts";
 
@@ -288,6 +300,15 @@ const failures: Operation = {
   },
 };
 
+/** The headline card of an endpoint. @throws Problem unknown_capability, not_found */
+function headlineIn(view: View, id: string): { entry: Entry; headline: CardEntry } {
+  if (!view.has(id)) throw new Problem("unknown_capability", `${id} is not in the record`);
+  const entry = view.entry(id);
+  const headline = entry ? headlineOf(entry) : null;
+  if (!entry || !headline) throw new Problem("not_found", `no card of ${id} is published yet`);
+  return { entry, headline };
+}
+
 /** GET /v1/trust/{id}/bundle (docs/card-bundle.md). */
 const bundle: Operation = {
   id: "cardBundle",
@@ -305,15 +326,10 @@ const bundle: Operation = {
   async run(call) {
     const { id } = validate(TrustParams, call.params);
     const { follower, jwks } = call.service;
-    const { view } = follower;
-    if (!view.has(id)) throw new Problem("unknown_capability", `${id} is not in the record`);
-    const entry = view.entry(id);
-    const headline = entry ? headlineOf(entry) : null;
-    if (!headline) throw new Problem("not_found", `no card of ${id} is published yet`);
-    const snapshot = snapshotOf(call);
+    const { headline } = headlineIn(follower.view, id);
     // The view may be older than the snapshot, never newer: its leaves are in both.
     const at = { index: headline.leaf, leaf: unpackLeaf(headline.packed), capability_id: id };
-    const made = await makeCardBundle(snapshot, at, jwks());
+    const made = await makeCardBundle(snapshotOf(call), at, jwks());
     return reply(call.request, JSON.stringify(made), {
       ...{ type: JSON_TYPE, cache: MINUTE, etag: etagOfText(`${made.checkpoint}${made.leaf}`) },
       headers: { "content-disposition": `attachment; filename="${id}.touchstone"`, ...call.limitHeaders },
@@ -321,7 +337,44 @@ const bundle: Operation = {
   },
 };
 
-export const TRUST: readonly Operation[] = [byId, failures, bundle, market, feed];
+/** GET /v1/trust/{id}/proof (docs/card-bundle.md). */
+const proof: Operation = {
+  id: "cardProof",
+  ofRecord: true,
+  path: "/v1/trust/:id/proof",
+  summary: "What a browser proves the headline card of one endpoint from, and makes a letter again from",
+  params: TrustParams,
+  answer: CardProof,
+  type: JSON_TYPE,
+  tag: "record",
+  cache: MINUTE,
+  errors: ["unknown_capability", "not_found", "not_ready"],
+  limiter: (service) => service.readLimiter,
+  async run(call) {
+    const { id } = validate(TrustParams, call.params);
+    const { follower, jwks } = call.service;
+    const { entry, headline } = headlineIn(follower.view, id);
+    const { evidence } = follower.view;
+    const snapshot = snapshotOf(call);
+    const closed = evidence.newestDay ?? "";
+    const graded = entry.letters.findLast(({ at }) => dayOf(new Date(at)) <= closed)?.leaf;
+    const bundleAt = async (index: number, leaf?: string) =>
+      makeCardBundle(
+        snapshot,
+        { index, leaf: leaf ?? (await readLeafText(snapshot, index)), capability_id: id },
+        jwks(),
+      );
+    const made: CardProof = {
+      ...{ schema: "svc.card.proof.v1", capability_id: id },
+      bundle: await bundleAt(headline.leaf, unpackLeaf(headline.packed)),
+      graded: graded === undefined ? null : await bundleAt(graded),
+      evidence: evidence.of(bucketOf(id)).map(({ day, key, bytes, rows }) => ({ day, key, bytes, rows })),
+    };
+    return replyJson(call, JSON.stringify(made), MINUTE);
+  },
+};
+
+export const TRUST: readonly Operation[] = [byId, failures, bundle, proof, market, feed];
 
 /** Longest body: 2,000 characters of text, each escaped, and the other members of a dispute. */
 const MAX_DISPUTE = 32_768;

@@ -89,6 +89,15 @@ input,select,textarea,button{font:inherit;font-size:.95rem;color:var(--fg);backg
 button{background:var(--slate);color:var(--on-slate);border-color:var(--soft);padding:.35rem 1.1rem;cursor:pointer}
 form.box{background:var(--panel);border:1px solid var(--line);border-left:5px solid var(--streak);border-radius:4px;padding:.8rem 1rem;max-width:52rem}
 form.box label.wide{flex:1 1 18rem;max-width:none}
+.proof{background:var(--panel);border:1px solid var(--line);border-left:5px solid var(--streak);border-radius:4px;padding:.4rem 1rem;margin:.5rem 0 1rem;overflow-wrap:anywhere}
+.proof h3{margin-top:.8rem}
+.proof label{display:grid;grid-template-columns:minmax(0,1fr);gap:.15rem;font-size:.83rem;color:var(--soft);margin:.4rem 0}
+.steps{list-style:none;margin:.6rem 0;padding:0;font-size:.93rem}
+.steps li{padding:.3rem 0 .3rem 1.6rem;border-bottom:1px solid var(--line);position:relative}
+.steps .mark{position:absolute;left:.2rem;font-weight:700}
+.steps [data-outcome=shown] strong,.steps [data-outcome=shown] .mark{color:var(--a)}
+.steps [data-outcome=failed] strong,.steps [data-outcome=failed] .mark{color:var(--f)}
+.steps .said{color:var(--soft)}
 .market td.why{min-width:17rem;max-width:30rem;font-size:.9rem;line-height:1.45}
 .market details{margin:0}
 .market summary{color:var(--fg);font-size:inherit;line-height:1.5rem}

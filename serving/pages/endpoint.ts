@@ -5,6 +5,7 @@ import { bucketOf } from "../../pipelines/record/ids.ts";
 import { DAY_MS, dayOf } from "../../pipelines/record/time.ts";
 import type { FailuresPage } from "../answers/failures.ts";
 import { shellWord } from "../answers/reproduce.ts";
+import type { ClientFile } from "../client-file.ts";
 import type { Buy, CheckFacts } from "../schemas/check.ts";
 import type { FailedCall } from "../schemas/trust.ts";
 import { type Entry, headlineOf } from "../tables/entry.ts";
@@ -15,6 +16,7 @@ import { aboutPart, buyPart, flagsPart, paymentsPart, problemsPart, seenPart } f
 import { simulatedNote } from "./home.ts";
 import { page } from "./layout.ts";
 import { componentPicture, componentTable, pips } from "./picture.ts";
+import { provePart } from "./prove.ts";
 import {
   addressWords,
   count,
@@ -42,6 +44,8 @@ export interface EndpointPage {
   simulated: boolean;
   /** Address of the service. */
   base: string;
+  /** The proof of a card in a browser; null: none is served. */
+  proveFile: ClientFile | null;
 }
 
 function gradePart(facts: CheckFacts, progress: number): unknown {
@@ -155,7 +159,7 @@ export function endpointPage(made: EndpointPage): string {
 ${gradePart(facts, (entry && headlineOf(entry)?.progress) ?? 0)}
 <div class="cols"><div>${componentsPart(facts)}${overTimePart(entry, made)}${callsPart(made)}${failedPart(made)}${problemsPart(view, cap, facts)}</div>
 <div>${seenPart(view, cap, answeredDay(made), now)}${paymentsPart(view, cap)}${flagsPart(facts)}${buyPart(made.buy)}${aboutPart(view, cap, facts)}${badgePart(cap, base)}</div></div>
-${provePart(view, cap, facts, base)}`;
+${ownPart(made)}`;
   return page({ title: `${shorten(name, 60)}: ${facts.band}`, body });
 }
 
@@ -174,12 +178,13 @@ function evidencePart(view: View, bucket: number): unknown {
   )}</ul>`;
 }
 
-/** The part that tells how anybody can prove what the page states. @param base address of this service */
-function provePart(view: View, cap: string, { reproduce }: CheckFacts, base: string): unknown {
+/** The part that tells how anybody can prove what the page states. */
+function ownPart({ view, cap, facts: { reproduce }, base, proveFile }: EndpointPage): unknown {
   const entry = view.entry(cap);
   const leaf = entry ? headlineOf(entry)?.leaf : undefined;
   const bucket = bucketOf(cap);
   return html`<section aria-labelledby="own" class="rule"><h2 id="own">Prove it yourself</h2><div class="prose">
+${leaf === undefined ? "" : provePart(cap, proveFile)}
 ${reproduce ? html`<p>The same free handshake from your machine:</p>${command(reproduce)}` : ""}
 <p>The <a href="/v1/check?url=${cap}">signed answer</a> to a check, and its signature verified offline with Node alone
 (<a href="/docs/verify-a-check.mjs">the script</a>, <a href="/.well-known/svc-keys.json">the keys</a>):</p>

@@ -3,16 +3,17 @@ import { html, raw } from "hono/html";
 import { PROBLEMS, type Problem } from "../http/problem.ts";
 import { CSS } from "./css.ts";
 
-const policy = (formAction: "'none'" | "'self'"): string =>
+const policy = (formAction: "'none'" | "'self'", scripts: readonly string[] = []): string =>
   [
     "default-src 'none'",
+    ...(scripts.length > 0 ? [`script-src ${scripts.join(" ")}`, "connect-src 'self'"] : []),
     `style-src 'sha256-${createHash("sha256").update(CSS).digest("base64")}'`,
     "base-uri 'none'",
     `form-action ${formAction}`,
     "frame-ancestors 'none'",
   ].join("; ");
 
-/** No script runs, nothing is loaded, and only this style sheet applies. */
+/** No script runs, nothing is loaded, and only this style sheet applies. Pages with a proof: {@link scriptHeaders}. */
 const PAGE_CSP = policy("'none'");
 
 export const PAGE_HEADERS: Record<string, string> = {
@@ -24,6 +25,12 @@ export const PAGE_HEADERS: Record<string, string> = {
 
 /** Headers for a page with a form that is sent to this host. */
 export const FORM_HEADERS: Record<string, string> = { ...PAGE_HEADERS, "content-security-policy": policy("'self'") };
+
+/** Headers for a page that runs these scripts alone, which may ask this host. @param scripts sources of CSP's script-src */
+export const scriptHeaders = (scripts: readonly string[]): Record<string, string> => ({
+  ...PAGE_HEADERS,
+  "content-security-policy": policy("'none'", scripts),
+});
 
 export interface Layout {
   title: string;

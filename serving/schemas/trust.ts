@@ -1,4 +1,5 @@
 import { z } from "zod";
+import { CardBundle } from "../../pipelines/published/card-bundle.ts";
 import { SignedCard } from "../../pipelines/record/card.ts";
 import { CapId, Correction, Money, ONE_TEXT } from "./common.ts";
 
@@ -14,6 +15,20 @@ export const TrustResponse = z.strictObject({
   corrections: z.array(Correction),
 });
 export type TrustResponse = z.infer<typeof TrustResponse>;
+
+/** Answer of GET /v1/trust/{id}/proof (docs/card-bundle.md): what a browser proves a card from, step by step. */
+export const CardProof = z.strictObject({
+  schema: z.literal("svc.card.proof.v1"),
+  capability_id: CapId,
+  bundle: CardBundle.describe("The headline card."),
+  graded: CardBundle.nullable().describe("The newest headline card whose evidence is published; null: there is none."),
+  evidence: z
+    .array(
+      z.strictObject({ day: z.string(), key: z.string(), bytes: z.int().nonnegative(), rows: z.int().nonnegative() }),
+    )
+    .describe("Evidence files of the endpoint's bucket, newest first; each key is a path of this host."),
+});
+export type CardProof = z.infer<typeof CardProof>;
 
 /** Query of GET /v1/trust/{id}/failures: where the page before it ended, and how many calls it may have. */
 export const FailuresQuery = z.object({

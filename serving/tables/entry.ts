@@ -74,6 +74,8 @@ export interface DatedLetter {
   raw: Band;
   /** The published letter. */
   band: Band;
+  /** Index of its leaf in the log. */
+  leaf: number;
 }
 
 /**
@@ -113,7 +115,7 @@ export const SERVING_PROJECTION: Projection<Entry> = {
     latencyMs: latencyOf(leaf.card),
   }),
   letters: (before, leaf) => {
-    const letter = { at: cardTime(leaf), raw: leaf.raw_band, band: leaf.card.band };
+    const letter = { at: cardTime(leaf), raw: leaf.raw_band, band: leaf.card.band, leaf: leaf.index };
     return [...before, letter].slice(-MAX_LETTERS);
   },
 };

@@ -9,6 +9,7 @@ import { ControlCalls } from "../../pipelines/1-observe/probe/exchange.ts";
 import type { ProbeDeps } from "../../pipelines/1-observe/probe/probe.ts";
 import { processReader } from "../../pipelines/1-observe/reading/reader.ts";
 import { type Serving, serve } from "../../serving/main.ts";
+import { builtClient } from "../helpers/client-package.ts";
 import { capOf, type PublicRecord } from "../helpers/public-record.ts";
 import { servingOver } from "../helpers/serving.ts";
 import { STEADY_LOOP } from "../helpers/steady-loop.ts";
@@ -64,6 +65,7 @@ const PAGES = {
   settings: "/docs/settings",
   letters: "/docs/how-a-letter-is-made",
   leaderboard: "/leaderboard",
+  prove: "/prove",
   byClass: "/?class=arithmetic",
   status: "/status",
   docs: "/docs",
@@ -88,6 +90,7 @@ const CHARTS: Record<Name, number> = {
   settings: 0,
   letters: 0,
   leaderboard: 0,
+  prove: 0,
   byClass: 1,
   status: 0,
   docs: 0,
@@ -106,6 +109,7 @@ let browser: Browser;
 let shots: string;
 beforeAll(async () => {
   if (missing) return;
+  await builtClient();
   browser = await launchChromium();
   record = await makeRecord();
   const { app } = await servingOver(record, {

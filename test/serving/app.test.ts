@@ -29,6 +29,7 @@ const ADDRESS: Record<string, string> = {
   receiptProof: `/v1/web/evidence/receipts/${"00".repeat(32)}`,
   evidenceBody: `/v1/web/evidence/bodies/20261121-${"0".repeat(26)}`,
   cardBundle: `/v1/trust/${capOf(SUM)}/bundle`,
+  cardProof: `/v1/trust/${capOf(SUM)}/proof`,
   archiveManifest: `/v1/archive/${EMPTY_DAY_ID}`,
   docs: "/docs/check-before-you-pay",
   watcher: `/v1/watchers/wat_${"0".repeat(26)}`,
@@ -167,7 +168,17 @@ test("before the first look nothing is said of the record, signed, kept or put i
   const unknown = "/v1/check?url=https%3A%2F%2Fseen-by-nobody.example%2Fx";
   const ofRecord = OPERATIONS.filter(({ ofRecord }) => ofRecord);
   expect(ofRecord.map(({ id }) => id)).toEqual([
-    ...["check", "trust", "failures", "cardBundle", "trustIndex", "trustFeed", "archive", "archiveManifest"],
+    ...[
+      "check",
+      "trust",
+      "failures",
+      "cardBundle",
+      "cardProof",
+      "trustIndex",
+      "trustFeed",
+      "archive",
+      "archiveManifest",
+    ],
     ...["watcherCreate", "watcher"],
     ...["viaGet", "viaPost", "receiptProof", "routePlan", "routeExecute", "evaluate"],
     ...[

@@ -200,12 +200,12 @@ test.each([
 ])("every address that llms.txt links answers, with %s", async (_, clientFile) => {
   const published = await PublicRecord.open();
   await published.publish([listingDraft({ url: "https://seller.example/sum" })]);
-  const { get } = await servingOver(published, { clientFile });
+  const { get } = await servingOver(published, { clientFile, proveFile: clientFile });
   const text = await (await get("/llms.txt")).text();
   const links = [...text.matchAll(/\]\((https:\/\/touchstone\.test)([^)]*)\)/g)].map(([, , path]) => path!);
   expect(links.length).toBeGreaterThan(30);
   for (const path of links) expect([path, (await get(path)).status]).toEqual([path, 200]);
-  expect(links.includes("/client.mjs")).toBe(clientFile !== null);
+  for (const file of ["/client.mjs", "/prove.mjs"]) expect(links.includes(file)).toBe(clientFile !== null);
   await published.close();
 });
 

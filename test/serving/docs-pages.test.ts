@@ -1,7 +1,7 @@
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
 import { parseUrl } from "../../infra/url.ts";
-import { METHOD_PAGE } from "../../pipelines/record/card.ts";
+import { METHOD_PAGE } from "../../pipelines/record/verifier-version.ts";
 import { PROBLEMS } from "../../serving/http/problem.ts";
 import { OPERATIONS } from "../../serving/operations.ts";
 import { readDocs } from "../../serving/pages/docs.ts";

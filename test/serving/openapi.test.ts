@@ -171,6 +171,7 @@ const ADDRESS: Record<string, string[]> = {
   trust: [`/v1/trust/${capOf(SUM)}`],
   failures: [`/v1/trust/${capOf(SUM)}/failures`],
   cardBundle: [`/v1/trust/${capOf(SUM)}/bundle`],
+  cardProof: [`/v1/trust/${capOf(SUM)}/proof`],
   receiptProof: [`/v1/web/evidence/receipts/${"00".repeat(32)}`],
   archiveManifest: [`/v1/archive/${EMPTY_DAY_ID}`],
   viaGet: [`/v1/via/${capOf(SUM)}`],

@@ -18,6 +18,8 @@ const LATE = { url: "https://late.example/x" };
 const FAIL = { url: "https://fail.example/'x", defects: [{ defect: "no_402", says: `free ${EVIL}` }] };
 
 let record: PublicRecord;
+/** A module for the page, which no test here runs. */
+const PROVE = { text: "export {};\n", sha256: "0".repeat(64), integrity: `sha256-${"A".repeat(43)}=` };
 let serving: TestServing;
 beforeAll(async () => {
   record = await PublicRecord.open();
@@ -59,7 +61,7 @@ beforeAll(async () => {
     payments: JSON.stringify(payments),
   };
   await record.live([rowOf(SUM, { price: "0.020100", paid_calls: 77, ...looked }), rowOf(FAIL, { pay_to: null })]);
-  serving = await servingOver(record);
+  serving = await servingOver(record, { proveFile: PROVE });
 });
 afterAll(() => record.close());
 
@@ -81,18 +83,26 @@ describe("every page", () => {
   ];
 
   test.each(pages.map((_, i) => i))(
-    "page %i runs nothing, loads nothing, and allows exactly its own style",
+    "page %i loads nothing, runs at most the button of its proof, and allows exactly its own style",
     async (i) => {
       const response = await serving.get(pages[i]!);
-      const html = await response.text();
+      const whole = await response.text();
       expect([response.status, response.headers.get("content-type")]).toEqual([200, "text/html; charset=utf-8"]);
+      const [, script] = /<script type="module">([^<]*)<\/script>/.exec(whole) ?? [];
+      const html = whole.replace(`<script type="module">${script}</script>`, "");
+      expect(script !== undefined).toBe(pages[i]!.startsWith("/endpoint/") && pages[i] !== `/endpoint/${capOf(LATE)}`);
       expect(html).not.toMatch(/<script|<img|<iframe|<link| style=| on[a-z]+=|javascript:/i);
       const style = /<style>([\s\S]*?)<\/style>/.exec(html)![1]!;
       const hash = createHash("sha256").update(style).digest("base64");
       // The market has a form that asks this host; no other page may send anything anywhere.
       const form = pages[i] === "/" ? "'self'" : "'none'";
+      const started = createHash("sha256")
+        .update(script ?? "")
+        .digest("base64");
+      const own = `'sha256-${started}' '${PROVE.integrity}' https://touchstone.test/prove.mjs`;
+      const scripts = script === undefined ? "" : ` script-src ${own}; connect-src 'self';`;
       expect(response.headers.get("content-security-policy")).toBe(
-        `default-src 'none'; style-src 'sha256-${hash}'; base-uri 'none'; form-action ${form}; frame-ancestors 'none'`,
+        `default-src 'none';${scripts} style-src 'sha256-${hash}'; base-uri 'none'; form-action ${form}; frame-ancestors 'none'`,
       );
       expect(html.includes("<form")).toBe(pages[i] === "/");
       expect(style).toContain("prefers-color-scheme:dark");

@@ -3,7 +3,7 @@ import { describe, expect, it } from "vitest";
 import { params } from "../../../pipelines/3-grade/params.ts";
 import { sumRows } from "../../../pipelines/3-grade/pure.ts";
 import type { Sample } from "../../../pipelines/3-grade/sample.ts";
-import { METHOD_PAGE } from "../../../pipelines/record/card.ts";
+import { METHOD_PAGE } from "../../../pipelines/record/verifier-version.ts";
 import type { Flag } from "../../../pipelines/record/vocabulary.ts";
 import { NOW } from "./random.ts";
 import { at, before, DAY, flagsOf, good, grade, HOUR, PAID, theft } from "./seller.ts";

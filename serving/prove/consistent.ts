@@ -1,0 +1,94 @@
+import { edgeOf, TILE_WIDTH, tilePath } from "../../infra/tree/path.ts";
+import { base64 } from "../client/bytes.ts";
+import { BadObject, type Get, nodeHash } from "./objects.ts";
+
+/** A tree of the log: its size, and its root in base64. */
+export interface TreeRoot {
+  size: number;
+  root: string;
+}
+
+const HASH_BYTES = 32;
+/** Hashes in a tile are 8 levels of the tree apart from those of the tile above. */
+const TILE_HEIGHT = 8;
+
+/** A hash tile of the tree of `size` leaves was not given. */
+class NotGiven extends Error {}
+
+/** Reads hashes of complete subtrees from the tiles of a tree (c2sp.org/tlog-tiles). Whether they are true, the caller sees. */
+class Tiles {
+  readonly #read = new Map<string, Promise<Uint8Array>>();
+
+  constructor(
+    private readonly get: Get,
+    private readonly size: number,
+  ) {}
+
+  /** Hash of the leaves [index * 2^level, (index + 1) * 2^level). @throws NotGiven, BadObject */
+  async node(level: number, index: number): Promise<Uint8Array> {
+    const [tileLevel, above] = [Math.floor(level / TILE_HEIGHT), level % TILE_HEIGHT];
+    const first = index * 2 ** above;
+    const n = Math.floor(first / TILE_WIDTH);
+    const tile = await this.#tile(tileLevel, n);
+    const at = (i: number): Uint8Array => tile.subarray(i * HASH_BYTES, (i + 1) * HASH_BYTES);
+    let hashes = Array.from({ length: 2 ** above }, (_, i) => at(first - n * TILE_WIDTH + i));
+    while (hashes.length > 1) {
+      const pairs = Array.from({ length: hashes.length / 2 }, (_, i) => [hashes[2 * i]!, hashes[2 * i + 1]!] as const);
+      hashes = await Promise.all(pairs.map(([left, right]) => nodeHash(left, right)));
+    }
+    return hashes[0]!;
+  }
+
+  #tile(level: number, n: number): Promise<Uint8Array> {
+    const { full, width } = edgeOf(this.size, level);
+    const wide = n < full ? TILE_WIDTH : width;
+    const key = tilePath(level, n, wide);
+    const reading = this.#read.get(key) ?? this.#fetch(key, wide, tilePath(level, n));
+    this.#read.set(key, reading);
+    return reading;
+  }
+
+  /** A partial tile may have been replaced by the full one. */
+  async #fetch(key: string, width: number, full: string): Promise<Uint8Array> {
+    const most = TILE_WIDTH * HASH_BYTES;
+    const bytes = (await this.get(key, most)) ?? (key === full ? null : await this.get(full, most));
+    if (!bytes) throw new NotGiven(`${key} was not given`);
+    if (bytes.length < width * HASH_BYTES) throw new BadObject(`${key} has ${bytes.length} bytes`);
+    return bytes;
+  }
+}
+
+/**
+ * Does the newer tree begin with the leaves of the older one? The hashes of the older tree's subtrees, read from the tiles,
+ * must lead to both roots (RFC 9162 section 2.1.4). Some tiles of each level are read.
+ * @param older of at least one leaf, smaller than the newer
+ * @returns null when it does; a sentence when tiles were not given @throws BadObject when it does not
+ */
+export async function continues(older: TreeRoot, newer: TreeRoot, get: Get): Promise<string | null> {
+  const tiles = new Tiles(get, newer.size);
+  const before: Uint8Array[] = [];
+  const over = async (start: number, end: number): Promise<Uint8Array> => {
+    const level = Math.log2(end - start);
+    if (Number.isInteger(level) && (end <= older.size || start >= older.size)) {
+      const hash = await tiles.node(level, start / (end - start));
+      if (end <= older.size) before.push(hash);
+      return hash;
+    }
+    let width = 1;
+    while (width * 2 < end - start) width *= 2;
+    const left = await over(start, start + width);
+    return nodeHash(left, await over(start + width, end));
+  };
+  try {
+    const root = await over(0, newer.size);
+    let old = before.pop()!;
+    for (const hash of before.reverse()) old = await nodeHash(hash, old);
+    if (base64(root) !== newer.root) throw new BadObject("the tiles lead to another root than the checkpoint's");
+    if (base64(old) !== older.root)
+      throw new BadObject(`fork: its first ${older.size} leaves are other ones than this browser has proven before`);
+    return null;
+  } catch (error) {
+    if (error instanceof NotGiven) return error.message;
+    throw error;
+  }
+}

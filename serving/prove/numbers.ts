@@ -1,0 +1,88 @@
+import { lower, round6 } from "../../pipelines/3-grade/bounds.ts";
+import { bestReached, computeComposite, parseWeight } from "../../pipelines/3-grade/letter.ts";
+import { params } from "../../pipelines/3-grade/params.ts";
+import { BANDS, COMPONENTS, type ComponentName, type Letter } from "../../pipelines/record/vocabulary.ts";
+
+/** A card whose signature holds. Its members are as its signer wrote them. */
+export interface Card {
+  [member: string]: unknown;
+  capability_id: string;
+  tier: string;
+  band: string;
+  composite: number;
+  components: Partial<
+    Record<ComponentName, { point: number | null; lower: number | null; upper?: number | null; method: string }>
+  > | null;
+  flags?: readonly string[];
+}
+
+/** A bound may differ from the one of the printed figures by this: they have six decimals. */
+const TOLERANCE = 1e-4;
+/** Most that calls of buyers may add to the weight of our own. */
+const BUYERS = 1 + params.buyers.budget_share_of_own;
+
+const numberOf = (letter: string): number => BANDS.indexOf(letter as Letter);
+const NO_CAP = 0;
+
+/** Flags that limit the letter, with the best letter that each allows (verification-method.md section 4). */
+const FLAG_CAPS: Readonly<Record<string, string>> = {
+  dark: params.stale.dark_72h,
+  stale_paid: params.stale.paid_30d,
+  listing_mismatch: params.listing_mismatch_now,
+  price_untested: params.price_untested_cap,
+};
+
+/** Components whose bound follows from point, W and deff; that of latency is a quantile. */
+const BOUNDED = COMPONENTS.filter((name) => name !== "latency_p95");
+
+/** The greatest lower bound that a component's own figures allow; null where it names no weight. */
+function greatestBound({ point, method }: { point: number | null; method: string }): number | null {
+  const deff = Number(/;deff=(\d{1,9}(?:\.\d{1,6})?)/.exec(method)?.[1] ?? 1);
+  const n = parseWeight({ method }) / deff;
+  if (point === null || !(n > 0)) return null;
+  return Math.max(lower(point * n, n) ?? 0, lower(point * n * BUYERS, n * BUYERS) ?? 0);
+}
+
+/** What of a card contradicts its own figures, in words; empty where nothing does. */
+export function contradictions(card: Card): string[] {
+  const { band, tier, components, flags = [] } = card;
+  if (components === null) return band === "UNRATED" ? [] : [`the letter is ${band}, and the card has no figure`];
+  const found: string[] = [];
+  const lowers = Object.fromEntries(COMPONENTS.map((name) => [name, components[name]?.lower ?? null]));
+  const composite = computeComposite(lowers);
+  if (composite !== card.composite) found.push(`the composite is ${card.composite}, and its parts make ${composite}`);
+  for (const name of BOUNDED) {
+    const part = components[name];
+    const most = part && greatestBound(part);
+    if (most != null && round6(part!.lower ?? 0) > most + TOLERANCE) {
+      found.push(`the bound of ${name} is ${part!.lower}, and its figures allow ${round6(most)}`);
+    }
+  }
+  if (band === "UNRATED") return found;
+  const { bands } = params;
+  const correctness = components.correctness;
+  const caps: Record<string, number> = {
+    composite: bestReached(bands.composite, composite),
+    correctness: bestReached(bands.correctness, correctness?.lower ?? 0),
+    honesty: bestReached(bands.honesty, components.honesty?.lower ?? 0),
+    liveness: bestReached(bands.liveness, components.liveness?.lower ?? 0),
+    "price stability":
+      components.price_stability?.lower == null
+        ? NO_CAP
+        : bestReached(bands.price_stability, components.price_stability.lower),
+    tier: tier === "DELIVERY_VERIFIED" ? numberOf(params.tier_cap.DELIVERY_VERIFIED) : NO_CAP,
+    ...Object.fromEntries(
+      flags.flatMap((flag) => (FLAG_CAPS[flag] ? [[`flag ${flag}`, numberOf(FLAG_CAPS[flag])]] : [])),
+    ),
+  };
+  const letter = numberOf(band);
+  for (const [what, cap] of Object.entries(caps)) {
+    if (cap > letter) found.push(`the letter is ${band}, and its ${what} allows ${BANDS[cap]} at best`);
+  }
+  const weight = correctness ? parseWeight(correctness) : 0;
+  if (tier === "LIVENESS_VERIFIED") found.push(`the letter is ${band}, and nothing was paid`);
+  else if (band !== "F" && weight < params.letter_min_effective_paid) {
+    found.push(`the letter is ${band}, and ${weight} paid calls are behind it`);
+  }
+  return found;
+}

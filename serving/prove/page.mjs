@@ -1,0 +1,329 @@
+// The proof of a card as a part of a page: what a reader loads with the button of an endpoint's page, or has in a saved
+// file. It finds the element with `data-prove`, shows the steps there, and trusts nothing else of the page. Text of others
+// is only ever set as text.
+import { base64, fromBase64 } from "../client/bytes.ts";
+import { proveCard, STEPS } from "./steps.ts";
+
+export { proveCard, STEPS };
+
+const SCHEMAS = { bundle: "svc.card.bundle.v1", proof: "svc.card.proof.v1" };
+const DAY_H = 24;
+/** Longest answer to GET /v1/trust/{id}/proof, and longest saved file, bytes. */
+const MAX_PROOF = 4 * 1024 * 1024;
+const MAX_SAVED = 256 * 1024 * 1024;
+/** Most bytes that are kept for a saved file. */
+const MAX_KEPT = 96 * 1024 * 1024;
+const TIMEOUT_MS = 60_000;
+/** Times that an object is asked for while the service says that it is asked too much, and the longest pause, s. */
+const TRIES = 4;
+const MAX_PAUSE_S = 60;
+
+const WORDS = { running: "looking", shown: "shown", failed: "fails", open: "not shown here" };
+const MARKS = { running: "…", shown: "✓", failed: "✗", open: "–" };
+
+/** @returns an element with these properties and children */
+function make(tag, properties = {}, ...children) {
+  const { dataset = {}, ...rest } = properties;
+  const element = Object.assign(document.createElement(tag), rest);
+  Object.assign(element.dataset, dataset);
+  element.append(...children);
+  return element;
+}
+
+/** What this browser keeps, where a page may keep anything. */
+const kept = {
+  read(name) {
+    try {
+      return localStorage.getItem(`touchstone.${name}`);
+    } catch {
+      return null;
+    }
+  },
+  write(name, text) {
+    try {
+      if (text === null) localStorage.removeItem(`touchstone.${name}`);
+      else localStorage.setItem(`touchstone.${name}`, text);
+    } catch {
+      // Nothing is kept: the next proof asks for the policy again.
+    }
+  },
+};
+
+function seenCheckpoints() {
+  try {
+    return JSON.parse(kept.read("seen") ?? "{}") ?? {};
+  } catch {
+    return {};
+  }
+}
+
+/** Remembers the larger of two checkpoints of a log. */
+function remember({ origin, seen }) {
+  const all = seenCheckpoints();
+  const before = Object.hasOwn(all, origin) ? all[origin] : null;
+  if (before === null || before.size < seen.size) kept.write("seen", JSON.stringify({ ...all, [origin]: seen }));
+}
+
+/** Reads the body of an answer. @throws Error for one longer than `maxBytes` */
+async function bodyOf(answer, maxBytes) {
+  const reader = answer.body.getReader();
+  const parts = [];
+  let length = 0;
+  for (;;) {
+    const { done, value } = await reader.read();
+    if (done) break;
+    length += value.length;
+    if (length > maxBytes) {
+      await reader.cancel();
+      throw new Error(`${answer.url} is longer than ${maxBytes} bytes`);
+    }
+    parts.push(value);
+  }
+  return new Uint8Array(await new Blob(parts).arrayBuffer());
+}
+
+/** Asks a service. @returns the bytes, or null where there are none @throws Error when it does not answer */
+async function ask(base, path, maxBytes) {
+  for (let tried = 1; ; tried++) {
+    const answer = await fetch(`${base}/${path}`, { signal: AbortSignal.timeout(TIMEOUT_MS), credentials: "omit" });
+    if (answer.ok) return bodyOf(answer, maxBytes);
+    if (answer.status === 404) return null;
+    if ((answer.status !== 429 && answer.status !== 503) || tried === TRIES) {
+      throw new Error(`${path} was answered with ${answer.status}`);
+    }
+    const pause_s = Math.min(MAX_PAUSE_S, Number(answer.headers.get("retry-after")) || 2);
+    await new Promise((resolve) => setTimeout(resolve, pause_s * 1000));
+  }
+}
+
+/** A source that keeps what it gives, so that it can be saved. */
+function keeping(base) {
+  const objects = new Map();
+  let bytes = 0;
+  const get = async (key, maxBytes) => {
+    const object = await ask(base, key, maxBytes);
+    if (object && bytes + object.length <= MAX_KEPT) objects.set(key, object);
+    bytes += object?.length ?? 0;
+    return object;
+  };
+  return { get, objects, isWhole: () => bytes <= MAX_KEPT };
+}
+
+/** What a service says proves a card. @throws Error where it says nothing of that form */
+async function askedProof(base, cap) {
+  const bytes = await ask(base, `v1/trust/${cap}/proof`, MAX_PROOF);
+  if (!bytes) throw new Error("the service has no card of this endpoint");
+  return readProof(new TextDecoder().decode(bytes)).proof;
+}
+
+/** Reads a saved proof or card bundle. @throws Error */
+function readProof(text) {
+  const value = JSON.parse(text);
+  const isObject = (one) => typeof one === "object" && one !== null;
+  const isProof = value?.schema === SCHEMAS.proof && isObject(value.bundle);
+  if (!isProof && value?.schema !== SCHEMAS.bundle) throw new Error("neither a card bundle nor a saved proof");
+  const proof = isProof ? value : { capability_id: value.capability_id, bundle: value, graded: null, evidence: [] };
+  const saved = isProof && isObject(value.objects) ? value.objects : {};
+  const get = async (key) => (Object.hasOwn(saved, key) ? fromBase64(saved[key]) : null);
+  return { proof, get };
+}
+
+/** The list of steps, and the line that tells a screen reader how far it is. */
+function stepsView() {
+  const status = make("p", { className: "line" });
+  status.setAttribute("role", "status");
+  const items = new Map();
+  const list = make("ol", { className: "steps" });
+  for (const [id, title] of Object.entries(STEPS)) {
+    const [mark, word, says] = [
+      make("span", { className: "mark" }),
+      make("strong"),
+      make("span", { className: "said" }),
+    ];
+    mark.setAttribute("aria-hidden", "true");
+    items.set(id, { mark, word, says, item: make("li", { dataset: { step: id } }, mark, `${title}: `, word, says) });
+    list.append(items.get(id).item);
+  }
+  const tell = (id, outcome, said) => {
+    const { mark, word, says, item } = items.get(id);
+    item.dataset.outcome = outcome;
+    mark.textContent = MARKS[outcome];
+    word.textContent = WORDS[outcome];
+    says.textContent = said === "" ? "" : `. ${said}`;
+    status.textContent = `${STEPS[id]}: ${WORDS[outcome]}${outcome === "running" && said ? `, ${said}` : ""}`;
+  };
+  const reset = () => {
+    for (const { mark, word, says, item } of items.values()) {
+      delete item.dataset.outcome;
+      for (const one of [mark, word, says]) one.textContent = "";
+    }
+  };
+  const outcomes = () => [...items.values()].map(({ item }) => item.dataset.outcome);
+  return { status, list, tell, reset, outcomes };
+}
+
+/** The reader's policy: pasted or chosen, and kept in this browser. */
+function policyView(again) {
+  const policy = make("textarea", { rows: 6, spellcheck: false, value: kept.read("policy") ?? "" });
+  const file = make("input", { type: "file" });
+  const hours = make("input", { type: "number", min: "1", max: "87600", value: kept.read("hours") ?? String(DAY_H) });
+  const button = make("button", { type: "button", textContent: "Keep it and prove again" });
+  file.addEventListener("change", async () => {
+    if (file.files[0]) policy.value = await file.files[0].text();
+  });
+  button.addEventListener("click", () => {
+    kept.write("policy", policy.value.trim() === "" ? null : policy.value);
+    kept.write("hours", hours.value);
+    again();
+  });
+  const says = make("p", {
+    className: "small soft",
+    textContent:
+      "Which log, which witnesses, and how many of them: the text that --witness-policy takes (docs/witness). Take it from a place that you trust; one that this service gives you proves less. It stays in this browser.",
+  });
+  const view = make(
+    "details",
+    { className: "policy" },
+    make("summary", { textContent: "Your witness policy" }),
+    says,
+    make("label", {}, "Policy ", policy),
+    make("label", {}, "or its file ", file),
+    make("label", {}, "Oldest checkpoint, hours ", hours),
+    button,
+  );
+  const read = () => ({
+    policy: policy.value.trim() === "" ? null : policy.value.endsWith("\n") ? policy.value : `${policy.value}\n`,
+    maxAge_s: Math.max(1, Number(hours.value) || DAY_H) * 3600,
+  });
+  return { view, read };
+}
+
+/** A link that saves everything that was loaded as one file. */
+function saveLink(proof, { objects, isWhole }) {
+  if (!isWhole())
+    return make("p", { className: "small soft", textContent: "What was loaded is too long for one file." });
+  const saved = Object.fromEntries([...objects].map(([key, bytes]) => [key, base64(bytes)]));
+  const text = JSON.stringify({ ...proof, schema: SCHEMAS.proof, objects: saved });
+  const link = make("a", {
+    textContent: "Save all that was loaded as one file",
+    download: `${proof.capability_id}.touchstone`,
+  });
+  link.href = URL.createObjectURL(new Blob([text], { type: "application/json" }));
+  return make("p", {}, link, ` (${Math.ceil(text.length / 1024)} KiB), and prove it later without a network.`);
+}
+
+function summaryOf(outcomes, proven) {
+  const count = (outcome) => outcomes.filter((one) => one === outcome).length;
+  const [failed, open] = [count("failed"), count("open")];
+  const letter = proven
+    ? `The proven card of ${proven.card.capability_id} has the letter ${proven.card.band}`
+    : "No card is proven";
+  const end = `${count("shown")} of ${outcomes.length} steps are shown, ${open} not`;
+  return failed > 0
+    ? `Do not believe this. ${letter}; ${failed} of ${outcomes.length} steps fail.`
+    : `${letter}: ${end}.`;
+}
+
+/** Shows the proof in this element. */
+function mount(host) {
+  const { cap } = host.dataset;
+  const heading = make("h3", { textContent: "What is proven", tabIndex: -1 });
+  const proven = make("p", { className: "why", dataset: { proven: "" } });
+  const view = stepsView();
+  const after = make("div");
+  let source = null;
+  let running = false;
+
+  async function run() {
+    if (source === null || running) return;
+    running = true;
+    result.hidden = false;
+    view.reset();
+    proven.textContent = "";
+    after.replaceChildren();
+    heading.focus();
+    try {
+      if (!globalThis.crypto?.subtle)
+        throw new Error("a browser proves only over https, on localhost, or in a saved file");
+      const { proof, objects, get, shown, wanted } = await source();
+      const done = await proveCard(proof, {
+        ...policy.read(),
+        cap: wanted ?? String(proof.capability_id),
+        now_ms: Date.now(),
+        get,
+        shown,
+        seenOf: (origin) => {
+          const all = seenCheckpoints();
+          return Object.hasOwn(all, origin) ? all[origin] : null;
+        },
+        tell: view.tell,
+      });
+      if (done) {
+        proven.textContent = done.why;
+        if (!view.outcomes().includes("failed")) remember(done);
+      }
+      view.status.textContent = summaryOf(view.outcomes(), done);
+      if (objects) after.append(saveLink(proof, objects));
+    } catch (error) {
+      view.status.textContent = `Nothing is proven: ${error.message}.`;
+    }
+    host.dataset.done = String(Number(host.dataset.done ?? 0) + 1);
+    running = false;
+  }
+
+  const policy = policyView(run);
+  const result = make("div", { hidden: true }, heading, view.status, proven, view.list, after);
+  /** Online: of the page that this stands on, or of an address. */
+  const online = (base, of, shown) => async () => {
+    const proof = await askedProof(base, of);
+    const objects = keeping(base);
+    return { proof, objects, get: objects.get, shown, wanted: of };
+  };
+
+  if (cap) {
+    const letter = document.querySelector(".verdict .grade")?.textContent ?? "";
+    const sentence = document.querySelector(".verdict details p")?.textContent ?? "";
+    source = online("", cap, { letter, sentence });
+    host.append(result, policy.view);
+    run();
+    return;
+  }
+  const file = make("input", { type: "file" });
+  const take = (one) => {
+    source = async () => {
+      if (one.size > MAX_SAVED) throw new Error(`${one.name} is longer than ${MAX_SAVED} bytes`);
+      return { ...readProof(await one.text()), shown: null };
+    };
+    run();
+  };
+  file.addEventListener("change", () => file.files[0] && take(file.files[0]));
+  host.addEventListener("dragover", (event) => event.preventDefault());
+  host.addEventListener("drop", (event) => {
+    event.preventDefault();
+    if (event.dataTransfer.files[0]) take(event.dataTransfer.files[0]);
+  });
+  const address = make("input", { type: "url", placeholder: "https://HOST/endpoint/cap_…" });
+  const button = make("button", { type: "submit", textContent: "Prove" });
+  const form = make(
+    "form",
+    { className: "box" },
+    make("label", { className: "wide" }, "or the address of an endpoint's page ", address),
+    button,
+  );
+  form.addEventListener("submit", (event) => {
+    event.preventDefault();
+    const [, of] = /\/(cap_[0-9A-HJKMNP-TV-Z]{26})\b/.exec(address.value) ?? [];
+    if (of === undefined) return void address.setCustomValidity("");
+    source = online(new URL(address.value).origin, of, null);
+    run();
+  });
+  host.append(
+    make("p", {}, make("label", {}, "A saved card bundle or proof (.touchstone), chosen or dropped here ", file)),
+    form,
+    result,
+    policy.view,
+  );
+}
+
+const host = globalThis.document?.querySelector("[data-prove]");
+if (host) mount(host);

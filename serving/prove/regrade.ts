@@ -1,0 +1,95 @@
+import { canonicalText } from "../../infra/canonical-text.ts";
+import { gradeLine } from "../../pipelines/3-grade/cards.ts";
+import { windowStart } from "../../pipelines/3-grade/params.ts";
+import { sumRows } from "../../pipelines/3-grade/pure.ts";
+import { compareIds, inputLine } from "../../pipelines/3-grade/sample.ts";
+import { whyText } from "../../pipelines/3-grade/why.ts";
+import { EndpointEvidence } from "../../pipelines/audit/as-of.ts";
+import type { EvidenceLine } from "../../pipelines/record/evidence.ts";
+import { FIRST_VERIFIER_VERSION } from "../../pipelines/record/verifier-version.ts";
+import type { Band } from "../../pipelines/record/vocabulary.ts";
+import { bytesOf, hex, sha256 } from "../client/bytes.ts";
+import type { Card } from "./numbers.ts";
+
+/** The members of a proven grade leaf that regrading reads. */
+export interface GradeLeaf {
+  why: string;
+  raw_band: string;
+  headline: boolean;
+  inputs: { positions: Record<string, number>; digest: string };
+  card: Card;
+}
+
+/** What came out of the rows of a card. */
+export interface Regraded {
+  rows: number;
+  /** The letter that the rows give, before the hold. */
+  raw: string;
+  /** Members that came out as they are published. */
+  same: number;
+  /** What came out otherwise, in words. */
+  differs: string[];
+  /** What these rows alone do not decide. */
+  open: string[];
+}
+
+/** Members that are added when a card is signed. */
+const SIGNING: readonly string[] = ["signature", "signing_key_id", "canonicalization"];
+/** Flags that other endpoints, older disputes or older letters decide. */
+const OPEN_FLAGS: Readonly<Record<string, string>> = {
+  payee_took_the_money: "the flags of related parties",
+  domain_took_the_money: "the flags of related parties",
+  held_14d: "the hold of 14 days",
+  disputed: "the flag of an open dispute",
+};
+
+const text = (value: unknown): string => (value === undefined ? "nothing" : canonicalText(value).slice(0, 160));
+
+/**
+ * Makes a card again from the rows of its endpoint, with the code that the service itself grades with. The rows are
+ * authentic if their hash is the digest in the card's leaf, whoever sent them.
+ * @param lines lines of the evidence files that name the endpoint
+ * @returns a sentence where the rows are not those that the card was made from @throws Error for lines of another form
+ */
+export async function regrade(leaf: GradeLeaf, lines: readonly EvidenceLine[]): Promise<Regraded | string> {
+  const { card, inputs } = leaf;
+  const evidence = new EndpointEvidence();
+  for (const line of lines) if (line.capability_id === card.capability_id) evidence.add(line);
+  const endpoint = evidence.asOf(card.capability_id, inputs.positions, null);
+  const now = new Date(String(card.computed_at));
+  const since = windowStart(now);
+  const rows = endpoint.rows.filter(({ t, obs_id }) => t >= since && t < now && !endpoint.withdrawn.has(obs_id));
+  const digest = hex(await sha256(bytesOf([...rows].sort(compareIds).map(inputLine).join(""))));
+  if (digest !== inputs.digest) {
+    return `the ${rows.length} rows that came have the hash ${digest}, and the leaf names ${inputs.digest}: they are not the rows that this card was made from`;
+  }
+  const version = typeof card.verifier_version === "string" ? card.verifier_version : FIRST_VERIFIER_VERSION;
+  const line = gradeLine(sumRows(endpoint, now, version), { payee: false, domain: false }, now, version);
+  const made = line.cards.find((one) => one.card.tier === card.tier);
+  if (!made) return `the rows make no card of the tier ${card.tier}`;
+  const differs: string[] = [];
+  let same = 0;
+  const compare = (what: string, published: unknown, came: unknown): void => {
+    if (canonicalText(published) === canonicalText(came)) same++;
+    else differs.push(`${what}: published ${text(published)}, and the rows make ${text(came)}`);
+  };
+  compare("raw letter", leaf.raw_band, made.raw_band);
+  compare("headline", leaf.headline, made.headline);
+  const { band, flags = [], ...members } = card;
+  const { band: _, flags: madeFlags, ...madeMembers } = made.card;
+  for (const name of new Set([...Object.keys(members), ...Object.keys(madeMembers)])) {
+    if (SIGNING.includes(name)) continue;
+    compare(name, members[name] ?? null, (madeMembers as Record<string, unknown>)[name] ?? null);
+  }
+  const closed = (all: readonly string[]): string[] => all.filter((flag) => OPEN_FLAGS[flag] === undefined);
+  compare("flags", closed(flags), closed(madeFlags));
+  const open = new Set(flags.flatMap((flag) => OPEN_FLAGS[flag] ?? []));
+  if (band === made.raw_band) {
+    compare("sentence", leaf.why, whyText({ band: band as Band, parts: made.why, heldUntil: null }));
+  } else {
+    open.add("the hold of 14 days");
+    const isWorse = band !== "UNRATED" && (made.raw_band === "UNRATED" || band > made.raw_band);
+    if (!isWorse) differs.push(`letter: published ${band}, and the rows make ${made.raw_band}; a hold never raises`);
+  }
+  return { rows: rows.length, raw: made.raw_band, same, differs, open: [...open] };
+}

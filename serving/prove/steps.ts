@@ -1,0 +1,346 @@
+import type { Jwks, PublicJwk } from "../../infra/keys/jwk.ts";
+import { fromBase64url } from "../../infra/keys/jwk.ts";
+import { verifyObject } from "../../infra/keys/portable.ts";
+import { PARAMS_SHA256, params } from "../../pipelines/3-grade/params.ts";
+import type { EvidenceLine } from "../../pipelines/record/evidence.ts";
+import { base64, bytesOf, hex, sha256 } from "../client/bytes.ts";
+import { NotProven, type ProofPart, type ProvenCard, witnessPolicy } from "../client/proof.ts";
+import { continues, type TreeRoot } from "./consistent.ts";
+import { readBehind } from "./newest.ts";
+import { type Card, contradictions } from "./numbers.ts";
+import { evidenceLines, type Get, objectOf, type Progress } from "./objects.ts";
+import { type GradeLeaf, regrade } from "./regrade.ts";
+
+/**
+ * Proves one card step by step, in a browser or anywhere else with WebCrypto. Nothing that the service says about itself is
+ * taken as true: each step tells what it shows, what contradicts it, or why nothing is shown here.
+ */
+
+/** What a card bundle holds (docs/card-bundle.md), unproven. */
+export interface Bundle {
+  capability_id: string;
+  index: number;
+  leaf: string;
+  proof: string[];
+  checkpoint: string;
+  keys: Jwks;
+}
+
+/** Answer of GET /v1/trust/{id}/proof, unproven. A saved card bundle is one without evidence. */
+export interface CardProof {
+  capability_id: string;
+  bundle: Bundle;
+  graded: Bundle | null;
+  evidence: { day: string; key: string }[];
+}
+
+/** `failed`: it does not hold. `open`: not shown here, for the reason that is given. */
+export type Outcome = "running" | "shown" | "failed" | "open";
+
+export const STEPS = {
+  keys: "Keys follow from each other",
+  checkpoint: "Checkpoint is signed by the log",
+  witnesses: "Witnesses have seen it, and lately",
+  history: "It goes on from what this browser saw before",
+  inclusion: "Card is in the log",
+  card: "Card is signed",
+  page: "Page shows this card",
+  newest: "No newer card in this tree",
+  numbers: "Letter does not contradict its figures",
+  evidence: "Letter made again from the rows",
+} as const;
+export type StepId = keyof typeof STEPS;
+
+export interface ProveOptions {
+  /** The endpoint that is meant. */
+  cap: string;
+  /** The reader's witness policy; null: they have none. */
+  policy: string | null;
+  /** Oldest cosignature that is accepted, seconds. */
+  maxAge_s: number;
+  /** The reader's clock, unix ms. */
+  now_ms: number;
+  get: Get;
+  /** Letter and sentence that a page shows beside the proof; null: no page shows any. */
+  shown: { letter: string; sentence: string } | null;
+  /** The newest checkpoint of this log that was proven here before; null: none. */
+  seenOf: (origin: string) => TreeRoot | null;
+  /** Told once or more for each step, the last time with its outcome. */
+  tell: (step: StepId, outcome: Outcome, says: string) => void;
+}
+
+export interface Proven {
+  card: Card;
+  why: string;
+  origin: string;
+  seen: TreeRoot;
+}
+
+const PARTS: readonly ProofPart[] = ["checkpoint", "witnesses", "inclusion", "card"];
+const MAX_KEYS_DOCUMENTS = 256;
+const MAX_KEYS_BYTES = 256 * 1024;
+const NOT_REACHED = "not looked at, since a step above fails";
+
+const wordsOf = (error: unknown): string => (error instanceof Error ? error.message : String(error));
+const plural = (n: number, one: string, many = `${one}s`): string =>
+  `${n.toLocaleString("en-US")} ${n === 1 ? one : many}`;
+const leavesOf = (n: number): string => plural(n, "leaf", "leaves");
+
+/** A verifier key (c2sp.org/signed-note). @param type 1 of a log, 4 of a witness */
+async function vkeyOf(name: string, { x }: Pick<PublicJwk, "x">, type: number): Promise<string> {
+  const key = fromBase64url(String(x)) ?? new Uint8Array();
+  const id = hex(await sha256(bytesOf(`${name}\n`), [type], key)).slice(0, 8);
+  return `${name}+${id}+${base64(Uint8Array.of(type, ...key))}`;
+}
+
+/** The policy of a reader without one: the keys that the service itself shows, for its log and its own witness. */
+async function ownPolicy({ checkpoint, keys }: Bundle): Promise<string> {
+  const origin = String(checkpoint).split("\n", 1)[0]!;
+  const all = Array.isArray(keys?.keys) ? keys.keys.slice(0, 64) : [];
+  const lines: string[] = [];
+  const names: string[] = [];
+  for (const key of all.filter((one) => one?.purpose === "log")) lines.push(`log ${await vkeyOf(origin, key, 1)}`);
+  for (const key of all.filter((one) => one?.purpose === "witness")) {
+    names.push(`own${names.length}`);
+    lines.push(`witness ${names.at(-1)} ${await vkeyOf(`${origin}/witness`, key, 4)}`);
+  }
+  const quorum = names.length > 0 ? [`group own any ${names.join(" ")}`, "quorum own"] : ["quorum none"];
+  return `${[...lines, ...quorum].join("\n")}\n`;
+}
+
+/** Follows the keys documents from the first. @returns what they show, or a sentence why not @throws Error what is wrong */
+async function keysStep(get: Get, bundle: Bundle, progress: Progress): Promise<{ says: string } | string> {
+  const hint = await get("hint/keys.json", MAX_KEYS_BYTES);
+  const named = hint && /^keys\/(\d{1,6})\.json$/.exec(String(objectOf("hint/keys.json", hint).key))?.[1];
+  if (!named) return "the keys documents were not given";
+  const last = Number(named);
+  if (last >= MAX_KEYS_DOCUMENTS) return `there are ${last + 1} keys documents, more than a page reads`;
+  let [before, hash]: [Jwks | null, string | null] = [null, null];
+  for (let n = 0; n <= last; n++) {
+    progress(n, last + 1, "keys documents");
+    const key = `keys/${n}.json`;
+    const bytes = await get(key, MAX_KEYS_BYTES);
+    if (!bytes) return `${key} was not given`;
+    const document = objectOf(key, bytes);
+    if (document.n !== n || document.previous !== hash)
+      throw new Error(`${key} does not follow the document before it`);
+    const own = { keys: document.keys } as Jwks;
+    const verdict = await verifyObject(before ?? own, document, { purpose: "cards", at: String(document.computed_at) });
+    if (!verdict.ok) throw new Error(`the signature of ${key} does not hold (${verdict.reason})`);
+    [before, hash] = [own, hex(await sha256(bytes))];
+  }
+  const used = (bundle.keys?.keys ?? []).filter(({ purpose }) => purpose === "cards" || purpose === "log");
+  for (const { kid, x, purpose } of used) {
+    const published = before!.keys.find((key) => key.kid === kid && key.purpose === purpose);
+    if (published?.x !== x) throw new Error(`the ${purpose} key ${kid} that came with the card is in no keys document`);
+  }
+  return {
+    says: `${plural(last + 1, "keys document")}, each naming the hash of the one before and signed under it; the newest has the keys that came with the card. They are the service's own: your policy says whose log it is`,
+  };
+}
+
+/** Does the tree go on from one that was proven before? @throws BadObject for a fork */
+async function historyOf(seen: TreeRoot | null, now: TreeRoot, get: Get): Promise<[Outcome, string]> {
+  if (!seen || !(seen.size > 0)) {
+    return ["open", "this browser has proven no checkpoint of this log before; it remembers this one"];
+  }
+  if (now.size < seen.size) {
+    return ["failed", `rolled back: ${leavesOf(now.size)}, and this browser has proven ${seen.size} before`];
+  }
+  if (now.size === seen.size && now.root !== seen.root) {
+    return ["failed", `fork: another root for ${leavesOf(now.size)} than this browser has proven before`];
+  }
+  if (now.size === seen.size) return ["shown", `the tree of ${leavesOf(now.size)} that this browser has proven before`];
+  const missing = await continues(seen, now, get);
+  if (missing !== null) return ["open", missing];
+  return [
+    "shown",
+    `the first ${leavesOf(seen.size)} are those that this browser has proven before, and ${now.size - seen.size} follow`,
+  ];
+}
+
+/** Does the page show the proven card? @returns the outcome and what it says */
+function pageOf(shown: ProveOptions["shown"], card: Card, why: string): [Outcome, string] {
+  if (!shown) return ["open", "no page is compared here"];
+  if (shown.letter.toUpperCase() === "UNRATED" && card.band !== "UNRATED") {
+    return [
+      "open",
+      `the page shows no letter, and the card has ${card.band}: records of it may have been withdrawn since`,
+    ];
+  }
+  if (shown.letter.toUpperCase() !== card.band.toUpperCase()) {
+    return ["failed", `the page shows ${shown.letter}, and the proven card has ${card.band}`];
+  }
+  if (!shown.sentence.includes(why)) {
+    return ["failed", `the page shows another sentence than the proven leaf: ${why}`];
+  }
+  return ["shown", `letter ${card.band} and its sentence are those of the proven leaf`];
+}
+
+async function evidenceStep(
+  { graded, evidence }: CardProof,
+  main: { leaf: GradeLeaf; index: number },
+  prove: (bundle: Bundle) => Promise<{ leaf: GradeLeaf; index: number }>,
+  { get, cap }: ProveOptions,
+  progress: Progress,
+): Promise<[Outcome, string]> {
+  if (!graded) return ["open", "the evidence of none of its days is published yet, or was not given"];
+  const { leaf, index } = graded.index === main.index ? main : await prove(graded);
+  const since = String(leaf.card.window_start).slice(0, 10);
+  const files = (Array.isArray(evidence) ? evidence : []).slice(0, 256).filter(({ day }) => day >= since);
+  const lines: EvidenceLine[] = [];
+  let missing = 0;
+  for (const [i, { key }] of files.entries()) {
+    progress(i, files.length, "evidence files");
+    const found = await evidenceLines(get, key, cap);
+    if (!found) missing++;
+    for (const line of found ?? []) lines.push(JSON.parse(line) as EvidenceLine);
+  }
+  if (missing > 0) return ["open", `${missing} of ${plural(files.length, "evidence file")} were not given`];
+  const made = await regrade(leaf, lines);
+  if (typeof made === "string") return ["failed", made];
+  if (made.differs.length > 0) return ["failed", made.differs.slice(0, 3).join("; ")];
+  const which =
+    index === main.index
+      ? "This card"
+      : `Of an earlier card, leaf ${index} of ${String(leaf.card.computed_at)} with the letter ${leaf.card.band} (the newest whose evidence is published; a day follows six hours after its end):`;
+  const rest = made.open.length > 0 ? ` Not decided by its rows alone: ${made.open.join(", ")}.` : "";
+  return [
+    "shown",
+    `${which} ${plural(made.rows, "row")} in ${plural(files.length, "evidence file")} have the hash in the leaf; the rules of ${params.method} (parameters ${PARAMS_SHA256.slice(0, 16)}…) make the raw letter ${made.raw} of them, and ${made.same} members as published.${rest}`,
+  ];
+}
+
+/**
+ * Proves a card. Each step is told as it ends; a step that fails does not keep later ones from being looked at, except
+ * those that rest on it.
+ * @returns the proven card; null when it is not proven
+ */
+export async function proveCard(proof: CardProof, options: ProveOptions): Promise<Proven | null> {
+  const { cap, policy: own, maxAge_s, now_ms, get, tell } = options;
+  const told = new Set<StepId>();
+  const end = (step: StepId, outcome: Outcome, says: string): void => {
+    told.add(step);
+    tell(step, outcome, says);
+  };
+  const progressOf =
+    (step: StepId): Progress =>
+    (done, of, what) =>
+      tell(step, "running", `${done} of ${of} ${what}`);
+  const stop = (): null => {
+    for (const step of Object.keys(STEPS) as StepId[]) if (!told.has(step)) end(step, "open", NOT_REACHED);
+    return null;
+  };
+  const { bundle } = proof;
+
+  tell("keys", "running", "");
+  await keysStep(get, bundle, progressOf("keys")).then(
+    (found) => (typeof found === "string" ? end("keys", "open", found) : end("keys", "shown", found.says)),
+    (error) => end("keys", "failed", wordsOf(error)),
+  );
+
+  tell("checkpoint", "running", "");
+  const policy = await witnessPolicy(own ?? (await ownPolicy(bundle)), { maxAge_s, now: () => now_ms }).catch(wordsOf);
+  if (typeof policy === "string") {
+    end("checkpoint", "failed", policy);
+    return stop();
+  }
+  const proven = await policy.prove(bundle).catch((error) => {
+    if (error instanceof NotProven) return error;
+    return new NotProven("tampered", wordsOf(error), "checkpoint");
+  });
+  const failedAt = proven instanceof NotProven ? PARTS.indexOf(proven.part) : PARTS.length;
+  const words = partWords(proven, bundle, own !== null);
+  for (const [i, part] of PARTS.entries()) {
+    if (i < failedAt) end(part, ...words[part]);
+    if (i === failedAt) end(part, "failed", (proven as NotProven).says);
+  }
+  const [origin = "", sizeText = "", root = ""] = String(bundle.checkpoint).split("\n");
+  const seen = { size: Number(sizeText), root };
+  if (failedAt > 1) {
+    await historyOf(options.seenOf(origin), seen, get).then(
+      (found) => end("history", ...found),
+      (error) => end("history", "failed", wordsOf(error)),
+    );
+  }
+  if (proven instanceof NotProven) return stop();
+  const leaf = leafOf(bundle.leaf);
+  if (bundle.capability_id !== cap || proof.capability_id !== cap) {
+    end("card", "failed", `the card is of ${bundle.capability_id}, and ${cap} was asked for`);
+    return stop();
+  }
+
+  const { card } = leaf;
+  end("page", ...pageOf(options.shown, card, leaf.why));
+  tell("newest", "running", "");
+  const place = { index: proven.index, size: proven.treeSize, root, proof: bundle.proof };
+  await readBehind(place, { cap, computedAt: card.computed_at }, get, progressOf("newest")).then(
+    (behind) => {
+      if (typeof behind === "string") return end("newest", "open", behind);
+      const { newer, leaves, bundles, corrections } = behind;
+      if (newer !== null)
+        return end("newest", "failed", `leaf ${newer} of the same tree is a newer card of this endpoint`);
+      const also = corrections > 0 ? `; ${plural(corrections, "correction or dispute")} of it came since` : "";
+      end(
+        "newest",
+        "shown",
+        `all ${leavesOf(leaves)} behind it (${plural(bundles, "entry bundle")}) lead to the root, and none is a newer headline card of it${also}. A later checkpoint may hold one`,
+      );
+    },
+    (error) => end("newest", "failed", wordsOf(error)),
+  );
+
+  try {
+    const against = contradictions(card);
+    if (against.length > 0) end("numbers", "failed", against.slice(0, 3).join("; "));
+    else
+      end(
+        "numbers",
+        "shown",
+        "the composite is the weighted sum of the lower bounds, no bound is above what its figures allow, and the letter is not better than composite, bounds, tier, flags and number of paid calls allow",
+      );
+  } catch (error) {
+    end("numbers", "failed", `the card's figures cannot be read: ${wordsOf(error)}`);
+  }
+
+  tell("evidence", "running", "");
+  const main = { leaf, index: proven.index };
+  const proveAnother = async (other: Bundle) => {
+    await policy.prove(other);
+    if (other.capability_id !== cap) throw new Error(`a card of ${other.capability_id}`);
+    return { leaf: leafOf(other.leaf), index: other.index };
+  };
+  await evidenceStep(proof, main, proveAnother, options, progressOf("evidence")).then(
+    (found) => end("evidence", ...found),
+    (error) => end("evidence", "failed", wordsOf(error)),
+  );
+  return { card, why: leaf.why, origin: proven.origin, seen };
+}
+
+/** The object of a proven leaf. */
+const leafOf = (text: string): GradeLeaf => JSON.parse(text) as GradeLeaf;
+
+/** What the steps of a proof say that hold. */
+function partWords(
+  proven: ProvenCard | NotProven,
+  { checkpoint, index }: Bundle,
+  isOwn: boolean,
+): Record<ProofPart, [Outcome, string]> {
+  const [origin = "", size = ""] = String(checkpoint).split("\n");
+  const at = proven instanceof NotProven ? null : (proven.cosignedAt?.toISOString() ?? null);
+  const by = isOwn ? "a log key of your policy" : "the log key that the service itself shows, since you gave no policy";
+  const witnesses: [Outcome, string] = isOwn
+    ? at === null
+      ? ["open", "your policy asks for no witness"]
+      : ["shown", `the quorum of your policy has seen it at ${at} or later`]
+    : [
+        "open",
+        `only the log's own witness is asked${at ? `, which saw it at ${at}` : ""}. With a policy of yours, witnesses that others run are asked; one that this service names proves less`,
+      ];
+  return {
+    checkpoint: ["shown", `${size} leaves of ${origin}, signed under ${by}`],
+    witnesses,
+    inclusion: ["shown", `leaf ${index} of ${size}`],
+    card: ["shown", "under a cards key that was in force when the card was computed"],
+  };
+}
