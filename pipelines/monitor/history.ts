@@ -12,7 +12,7 @@ import { headOfNote, makeEquivocation, proveEquivocation } from "../published/eq
 import { createSourceFetch, type Source } from "../published/source.ts";
 import { parseVerifierKey } from "../published/trust.ts";
 import { rfc3339 } from "../record/time.ts";
-import { type Kept, MAX_UNPROVEN, type MonitorState } from "./state.ts";
+import { type Kept, MAX_UNPROVEN, type MonitorState, UNWITNESSED } from "./state.ts";
 
 /** Most checkpoints without a proof that are tried in one round. */
 const TRIED_AT_ONCE = 64;
@@ -112,7 +112,7 @@ export class History {
     }
     if (compared.nodes) return this.#fork(one, [head!, one], compared.nodes);
     if (mayLead(one.note)) state.prove(one.n, true);
-    else state.postpone(one.n, "too few witnesses cosigned it");
+    else state.postpone(one.n, UNWITNESSED);
     return null;
   }
 

@@ -213,10 +213,10 @@ export class Monitor {
       const says = `the log signed two histories: ${forked} of its checkpoints contradict others`;
       faults.push(new Failure("fork", says));
     }
-    const [open] = state.unproven(1);
-    if (open) {
-      const many = state.count("unproven");
-      const says = `${many} signed checkpoints are not proven; one of ${open.size} leaves, from ${open.source}: ${open.why ?? "not tried yet"}`;
+    const { many, first } = state.unexplained();
+    if (first) {
+      const why = `one of ${first.size} leaves, from ${first.source}: ${first.why ?? "not tried yet"}`;
+      const says = `${many} signed checkpoints are not proven; ${why}`;
       faults.push(new Failure("unproven", says));
     }
     const head = state.head();

@@ -90,6 +90,8 @@ export type StateStep =
 const MAX_PROVEN = 200_000;
 /** Most checkpoints that are kept without a proof: of peers, which may send many at once, and of all. */
 export const MAX_UNPROVEN = { peers: 1_000, all: 100_000 } as const;
+/** Why a checkpoint that goes on from the proven head is not the head yet. */
+export const UNWITNESSED = "too few witnesses cosigned it";
 /** Longest wait for another process with the same file, ms. */
 const BUSY_MS = 5_000;
 
@@ -233,6 +235,17 @@ export class MonitorState {
       ...[size, root, n],
     );
     return twin ?? null;
+  }
+
+  /** How many checkpoints nothing proves, and one of them; not those that only wait for witnesses. */
+  unexplained(): { many: number; first: Kept | null } {
+    const open = "verdict = 'unproven' AND why IS NOT ?";
+    const { many } = this.#one<{ many: number }>(
+      `SELECT COUNT(*) AS many FROM checkpoints WHERE ${open}`,
+      UNWITNESSED,
+    )!;
+    const first = this.#one<Kept>(`SELECT ${COLUMNS} FROM checkpoints WHERE ${open} ORDER BY n LIMIT 1`, UNWITNESSED);
+    return { many, first: first ?? null };
   }
 
   count(verdict: Verdict): number {

@@ -1,13 +1,17 @@
-import { writeFile } from "node:fs/promises";
+import { readFile, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { afterEach, expect, test } from "vitest";
 import { FixedClock } from "../../../infra/clock.ts";
+import { cosignatureLine } from "../../../infra/tree/cosignature.ts";
 import { EMPTY_ROOT } from "../../../infra/tree/hash.ts";
+import { COSIGNATURE, formatVkey, parseNote } from "../../../infra/tree/note.ts";
 import { tilePath } from "../../../infra/tree/path.ts";
+import { readPolicy } from "../../../infra/tree/policy.ts";
 import { proveEquivocation, readEquivocation } from "../../../pipelines/published/equivocation.ts";
 import { SourceDown } from "../../../pipelines/published/errors.ts";
 import type { Source } from "../../../pipelines/published/source.ts";
 import { NOW, PublicRecord } from "../../helpers/public-record.ts";
+import { noteSigner } from "../../helpers/witnessed.ts";
 import { WatchedSource } from "../mirror/testbed.ts";
 import { copyOf, fill, folder, forkedPair, keys, MonitorBed } from "./testbed.ts";
 
@@ -222,4 +226,28 @@ test("too old is stale; a tree without leaves has one root", async () => {
   await writeFile(join(copy.dir, "checkpoint"), record.note({ size: 0, root: EMPTY_ROOT }));
   const empty = await monitor.round({ sources: [copy.source], keys: keys(record), maxAgeSeconds: 0 });
   expect([codes(empty), monitor.state.count("unproven")]).toEqual([["rollback"], 0]);
+});
+
+test("below the policy a checkpoint does not lead; with its cosignatures it does, and it counts as evidence before", async () => {
+  const [first, second] = await pair(10);
+  const north = noteSigner("north.example/w1", 21);
+  const vkey = formatVkey(north, COSIGNATURE);
+  const policy = readPolicy(Buffer.from(`witness north ${vkey}\nquorum north\n`));
+  const given = { keys: { ...keys(first), policy } };
+  const copy = await copyOf(first);
+  const own = await readFile(join(copy.dir, "checkpoint"));
+  const monitor = await bed();
+  const before = await monitor.round({ sources: [copy.source], ...given });
+  expect([codes(before), before.head, before.kept]).toEqual([["unwitnessed"], null, 1]);
+  const line = cosignatureLine(parseNote(own).text, north, new Date(NOW));
+  await writeFile(join(copy.dir, "checkpoint"), Buffer.concat([own, Buffer.from(line)]));
+  const after = await monitor.round({ sources: [copy.source], ...given });
+  expect([codes(after), after.head?.size, after.kept]).toEqual([[], 10, 0]);
+  for (const [one, name] of [
+    [first, "one"],
+    [second, "other"],
+  ] as const)
+    await fill(one, name, 5);
+  const forked = await monitor.round({ sources: [folder(first), folder(second)], ...given });
+  expect([codes(forked)[0], forked.head?.size]).toEqual(["fork", 10]);
 });
