@@ -2,10 +2,11 @@ import { createHash } from "node:crypto";
 import { canonicalBytes, sha256hex } from "../../infra/canonical.ts";
 import type { Clock } from "../../infra/clock.ts";
 import { Failure } from "../../infra/errors.ts";
+import { verifyBytes } from "../../infra/keys/verify.ts";
 import type { Store } from "../../infra/store/store.ts";
 import { type CheckpointTrust, openCheckpoint } from "../../infra/tree/checkpoint.ts";
 import { EMPTY_ROOT, sameHash } from "../../infra/tree/hash.ts";
-import { BadNote, ED25519, lineOf, parseNote } from "../../infra/tree/note.ts";
+import { BadNote, ED25519, lineOf, type NoteKey, parseNote } from "../../infra/tree/note.ts";
 import { prefixProof, provenPrefix } from "../../infra/tree/proof.ts";
 import { TileReader } from "../../infra/tree/tiles.ts";
 import { headOfNote, makeEquivocation, proveEquivocation } from "../published/equivocation.ts";
@@ -166,11 +167,10 @@ export class History {
   async #fork(one: Kept, [smaller, larger]: readonly [Kept, Kept], nodes: readonly Uint8Array[]): Promise<Fork> {
     const { state, files, post, clock } = this.parts;
     const { origin } = headOfNote(one.note);
-    const notes = [parseNote(smaller.note), parseNote(larger.note)];
-    const keys = state
-      .trusted!.ever.map((vkey) => parseVerifierKey(vkey, ED25519))
-      .filter((key) => notes.some((note) => lineOf(note, key, ED25519)));
-    const equivocation = makeEquivocation(origin, keys, [smaller.note, larger.note], nodes);
+    const ever = state.trusted!.ever.map((vkey) => parseVerifierKey(vkey, ED25519));
+    const notes = [withoutFalseLines(smaller.note, ever), withoutFalseLines(larger.note, ever)] as const;
+    const keys = ever.filter((key) => notes.some((note) => lineOf(parseNote(note), key, ED25519)));
+    const equivocation = makeEquivocation(origin, keys, notes, nodes);
     // What others will verify is verified here first.
     proveEquivocation(equivocation);
     const bytes = canonicalBytes(equivocation);
@@ -187,6 +187,27 @@ export class History {
     state.fork(one.n, file && JSON.stringify(facts), post);
     return { file, says: `${origin}: ${says}` };
   }
+}
+
+/**
+ * The note without lines that carry the id of a key of the log and no signature of it. A log could add one of a key that
+ * it names only later, and the note would not verify any more once that key is believed.
+ */
+function withoutFalseLines(bytes: Buffer, keys: readonly NoteKey[]): Buffer {
+  const note = parseNote(bytes);
+  const signed = Buffer.from(note.text);
+  const wrong = keys.flatMap((key) => {
+    const line = lineOf(note, key, ED25519);
+    return line && !verifyBytes(key.publicKey, signed, line) ? [line] : [];
+  });
+  if (wrong.length === 0) return bytes;
+  const lines = note.signatures
+    .filter(({ signature }) => !wrong.includes(signature))
+    .map(({ name, id, signature }) => {
+      const blob = Buffer.concat([Buffer.from(id, "hex"), signature]).toString("base64");
+      return `\u2014 ${name} ${blob}\n`;
+    });
+  return Buffer.from(`${note.text}\n${lines.join("")}`);
 }
 
 /** sha256 of the signed text of a note. @throws BadNote */

@@ -1,9 +1,10 @@
-import { spawnSync } from "node:child_process";
+import { spawn, spawnSync } from "node:child_process";
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { EXIT } from "../../../commands/exit.ts";
+import { freePort } from "../../../fixtures/cluster/ports.ts";
 import { refuseUnnamedExit } from "../../helpers/exit-codes.ts";
 import { runs } from "../../helpers/programs.ts";
 import { PAYEE, type PublicRecord } from "../../helpers/public-record.ts";
@@ -65,6 +66,31 @@ test("a seller's alarm: what the name stands for, nothing, a change, and a fork 
   ]);
   expect(once(sourceDir(first)).status).toBe(EXIT.fork);
 });
+
+test("two processes that each see one side tell each other, and both end with the code of a fork", async () => {
+  const sides = await forkedPair(10);
+  await fill(sides[0], "one", 7);
+  await fill(sides[1], "other", 7);
+  const ports = [await freePort(), await freePort()] as const;
+  const processes = [0, 1].map((i) => {
+    const words = [join(dir, `side${i}`), sourceDir(sides[i]!), "--listen", `${ports[i]}`, "--every", "1"];
+    const trust = ["--log-key", keysOf(sides[0]).log, "--max-age", "0", "--peer", `http://127.0.0.1:${ports[1 - i]}`];
+    const argv = [...runs("touchstone.ts"), "monitor", ...words, ...trust];
+    const child = spawn(process.execPath, argv, { cwd: dir, stdio: ["ignore", "pipe", "inherit"] });
+    let out = "";
+    const found = new Promise<string>((done) =>
+      child.stdout.on("data", (chunk) => {
+        out += chunk;
+        if (out.includes("FORK of")) done(out);
+      }),
+    );
+    return { child, found, end: new Promise<number | null>((done) => child.on("close", done)) };
+  });
+  for (const { found } of processes) expect(await found).toContain("two roots for 17 leaves");
+  for (const { child } of processes) child.kill("SIGTERM");
+  for (const { end } of processes) expect(await end).toBe(EXIT.fork);
+  for (const side of sides) await side.close();
+}, 300_000);
 
 test.each(FILES)("verify proves the recorded %s, and no change of it", (name) => {
   const file = recorded(name);

@@ -4,7 +4,7 @@ import { afterEach, expect, test } from "vitest";
 import { FixedClock } from "../../../infra/clock.ts";
 import { cosignatureLine } from "../../../infra/tree/cosignature.ts";
 import { EMPTY_ROOT } from "../../../infra/tree/hash.ts";
-import { COSIGNATURE, formatVkey, parseNote } from "../../../infra/tree/note.ts";
+import { COSIGNATURE, ED25519, formatVkey, parseNote, signatureLine } from "../../../infra/tree/note.ts";
 import { tilePath } from "../../../infra/tree/path.ts";
 import { readPolicy } from "../../../infra/tree/policy.ts";
 import { proveEquivocation, readEquivocation } from "../../../pipelines/published/equivocation.ts";
@@ -76,6 +76,24 @@ test.each([
   const again = await monitor.round({ sources: [folder(first)], keys: keys(first) });
   expect([codes(again), again.forks, again.head]).toEqual([["fork"], [], alone.head]);
   expect(monitor.told.filter(({ type }) => type === "monitor.equivocation").length).toBe(1);
+});
+
+test("a line of a key that the log names only later does not spoil the proof", async () => {
+  const [first, second] = await pair(10);
+  await fill(second, "other", 5);
+  const next = noteSigner(first.trust.log.name, 33);
+  const own = Buffer.from((await second.store.get("checkpoint"))!.bytes);
+  const alone = new WatchedSource(join(second.dir, "nothing"));
+  alone.shown.set("checkpoint", Buffer.concat([own, Buffer.from(signatureLine(next, ED25519, Buffer.alloc(64, 1)))]));
+  const monitor = await bed();
+  const before = await monitor.round({ sources: [folder(first), alone], keys: keys(first) });
+  expect(codes(before)).toEqual(["unproven"]);
+  const { trusted } = monitor.state;
+  monitor.state.saveTrusted({ ...trusted!, ever: [...trusted!.ever, formatVkey(next, ED25519)] });
+  await fill(first, "one", 9);
+  const round = await monitor.round({ sources: [folder(first)], keys: keys(first) });
+  expect(codes(round)).toEqual(["fork"]);
+  expect((await provenFile(monitor, round.forks[0]?.file, first)).smaller.size).toBe(15);
 });
 
 test("two roots of one size, of two sources at the first start", async () => {

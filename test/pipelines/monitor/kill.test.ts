@@ -80,7 +80,7 @@ test.each(STEPS)(
     const bed = await MonitorBed.open(undefined, at);
     const seen = bed.state.page(0, 100).length;
     await bed.close(true);
-      const after = await round(at, "none", 0, sources);
+    const after = await round(at, "none", 0, sources);
     expect([after.killed, JSON.parse(after.lines.at(-1)!)]).toEqual([false, { head: 14, faults: ["fork"] }]);
     const told = [...killed.lines, ...after.lines].map((line) => JSON.parse(line) as { type?: string; leaf?: number });
     const leaves = (all: { leaf?: number }[]) => [
