@@ -119,13 +119,12 @@ test("a name that is added later begins from the first leaf, and the others go o
 
 test("leaves that are not of their form are passed over, and memory holds what the names concern alone", async () => {
   const at = "2026-11-21T12:00:00.000Z";
-  const { capability_id } = sellerListing();
   const leaves = [
     { kind: "grade", headline: true, card: null },
-    { kind: "grade", headline: true, card: { capability_id } },
+    { kind: "grade", headline: true, card: { capability_id: CAP } },
     { kind: "listing", url: 7, offers: "none" },
     { kind: "kin", add: "all" },
-    { kind: "correction", capability_id, body: null },
+    { kind: "correction", capability_id: CAP, body: null },
     { kind: "unheard of" },
     ...Array.from({ length: 300 }, (_, i) => listingDraft({ url: `https://more${i}.example/x` })),
     sellerListing(),

@@ -9,6 +9,7 @@ import type { Store } from "../../../infra/store/store.ts";
 import { Monitor, type MonitorParts, type Round } from "../../../pipelines/monitor/monitor.ts";
 import { MonitorState, type StateStep } from "../../../pipelines/monitor/state.ts";
 import { DirectorySource } from "../../../pipelines/published/source.ts";
+import type { UnsignedCard } from "../../../pipelines/record/card.ts";
 import { cardOf, listingDraft, NOW, PAYEE, PublicRecord } from "../../helpers/public-record.ts";
 import { keysOf, sourceDir } from "../mirror/testbed.ts";
 
@@ -74,7 +75,12 @@ export const sellerListing = (pay_to: string | null = PAYEE, price = OFFER.price
   offers: [{ ...OFFER, price, pay_to }],
 });
 
-export const sellerCard = (record: PublicRecord, band: "A" | "B" | "C" | "F", flags: string[] = [], hour = 6) =>
+export const sellerCard = (
+  record: PublicRecord,
+  band: "A" | "B" | "C" | "F",
+  flags: UnsignedCard["flags"] = [],
+  hour = 6,
+) =>
   record.grades(
     [cardOf(SELLER, { band, flags, computed_at: `2026-11-21T${String(hour).padStart(2, "0")}:00:00.000Z` })],
     `${band}.`,
