@@ -17,7 +17,7 @@ export const EXIT_MEANINGS: Readonly<Record<ExitName, string>> = {
     "Log, stores and keys do not belong together, records are lost, or the books differ from the chain: an operator has to look.",
   busy: "Another process holds the log, the lake, the partitions, the mirror's folder or the register.",
   rollback: "The source of a mirror shows fewer leaves than were proven before.",
-  fork: "Two signed checkpoints contradict each other; a file keeps both.",
+  fork: "Two signed checkpoints contradict each other; a file keeps both. `verify`: it proved such a file.",
   tampered: "Bytes do not match the root, hash, signature or commitment that proves them.",
   stale: "The newest checkpoint is older than accepted.",
   unknown: "The record holds no such endpoint, record, correction, plan or file.",
@@ -34,6 +34,10 @@ export const EXIT_MEANINGS: Readonly<Record<ExitName, string>> = {
   unfit: "`doctor` found something that keeps a role from its work.",
   unwitnessed:
     "Too few of the policy's witnesses cosigned the checkpoint, or none of its logs signed it: nothing is believed.",
+  unproven:
+    "`monitor`: the log signed a checkpoint, and no source shows what proves that it goes together with the others. It is kept, and is no fork.",
+  changed: "`monitor --once`: something changed for a name that it watches.",
+  untold: "`monitor --once`: the webhook did not take a notice, which waits for the next run.",
   flawed: "`listing`: the endpoint can be paid, and parts of its offer do not follow the protocols.",
   unpayable: "`listing`: buyers cannot pay the endpoint, or would refuse to.",
   ungraded:

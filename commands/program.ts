@@ -54,6 +54,7 @@ const RUNNERS: { [W in Words]: () => Promise<RunOf<W>> } = {
   mirror: async () => (await import("./mirror.ts")).mirror,
   "mirror serve": async () => (await import("./mirror-serve.ts")).mirrorServe,
   witness: async () => (await import("./witness.ts")).witnessCommand,
+  monitor: async () => (await import("./monitor.ts")).monitorCommand,
   audit: async () => (await import("./audit.ts")).auditCommand,
   verify: async () => (await import("./verify.ts")).verifyCommand,
   export: async () => (await import("./export.ts")).exportCommand,

@@ -14,7 +14,7 @@ export interface OptionRow {
 
 /** One command of the command line. */
 export interface CommandRow {
-  /** Arguments, each in angle brackets. The value of `<day>` is a UTC day. */
+  /** Arguments, each in angle brackets. The value of `<day>` is a UTC day; the last may be a list, `<source...>`. */
   args?: string;
   does: string;
   /** Options by flags. A value `<n>`, `<seconds>` or `<fd>` is a whole number, `<date>` a UTC day. */
@@ -87,9 +87,11 @@ export type OptionsOfRow<Row> = OptionsIn<Row> & JsonIn<Row>;
 
 type ArgsIn<Args> = Args extends `<${string}> ${infer Rest}`
   ? [string, ...ArgsIn<Rest>]
-  : Args extends string
-    ? [string]
-    : [];
+  : Args extends `<${string}...>`
+    ? [string[]]
+    : Args extends string
+      ? [string]
+      : [];
 
 /** Arguments of a row as its function gets them. */
 export type ArgsOfRow<Row> = Row extends { args: infer Args } ? ArgsIn<Args> : [];

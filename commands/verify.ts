@@ -1,8 +1,10 @@
 import { systemClock } from "../infra/clock.ts";
 import { Failure } from "../infra/errors.ts";
+import { ED25519 } from "../infra/tree/note.ts";
 import { checkAge } from "../pipelines/mirror/state.ts";
 import { CardBundle, proveCardBundle, sourceOf } from "../pipelines/published/card-bundle.ts";
-import { openSourceTreeHead } from "../pipelines/published/trust.ts";
+import { EQUIVOCATION_SCHEMA, proveEquivocation, readEquivocation } from "../pipelines/published/equivocation.ts";
+import { logOfPolicy, openSourceTreeHead, parseVerifierKey } from "../pipelines/published/trust.ts";
 import { faultsOf } from "../pipelines/record/faults.ts";
 import { cardTime } from "../pipelines/record/leaf.ts";
 import { readNamedJson } from "./files.ts";
@@ -14,12 +16,14 @@ import type { OptionsOf } from "./table.ts";
 const MAX_BYTES = 8 * 1024 * 1024;
 
 /**
- * `touchstone verify FILE`: proves a card bundle offline, under the keys of the options, else under those in the file;
- * docs/card-bundle.md.
- * @throws Failure `unreadable`, `usage`, `tampered` (Unproven), `unwitnessed`, `stale`
+ * `touchstone verify FILE`: proves a card bundle or an equivocation offline, under the keys of the options, else under
+ * those in the file; docs/card-bundle.md, docs/monitor.md.
+ * @throws Failure `fork` for an equivocation that is proven; `unreadable`, `usage`, `tampered` (Unproven), `unwitnessed`, `stale`
  */
 export async function verifyCommand(file: string, options: OptionsOf<"verify"> & RecordOptions): Promise<void> {
-  const { data: bundle, error } = CardBundle.safeParse(await readNamedJson(file, MAX_BYTES));
+  const value = await readNamedJson(file, MAX_BYTES);
+  if ((value as { schema?: unknown } | null)?.schema === EQUIVOCATION_SCHEMA) return verifyEquivocation(value, options);
+  const { data: bundle, error } = CardBundle.safeParse(value);
   if (!bundle) {
     const [fault] = faultsOf(error);
     throw new Failure(
@@ -40,4 +44,35 @@ export async function verifyCommand(file: string, options: OptionsOf<"verify"> &
     `proven: leaf ${bundle.index} of the ${size} leaves of ${origin}, cosigned at ${cosigned_at ?? "no time"}`,
     `next: a newer card may stand in the record: touchstone recompute ${card.capability_id} --from https://${origin}`,
   ]);
+}
+
+/**
+ * Proves an equivocation file. @throws Failure `fork` when it is proven, Unproven when it is not, `unreadable`, `usage`,
+ * `unwitnessed` for a policy that names other logs
+ */
+async function verifyEquivocation(value: unknown, options: OptionsOf<"verify"> & RecordOptions): Promise<void> {
+  const file = readEquivocation(value);
+  const { log, policy } = await keysOf(options);
+  const given = log ?? logOfPolicy(policy, Buffer.from(file.larger));
+  const keys = given === undefined ? undefined : [parseVerifierKey(given, ED25519), ...(policy?.logs ?? [])];
+  const { smaller, larger, prefixRoot } = proveEquivocation(file, keys);
+  if (!keys) say(`believing the keys of the file: --log-key ${file.log_keys.join(" or ")}`);
+  const [signed, other] = [smaller.root.toString("hex"), Buffer.from(prefixRoot).toString("hex")];
+  const sizes = { smaller: smaller.size, larger: larger.size };
+  const facts = {
+    origin: file.origin,
+    ...sizes,
+    signed_root: signed,
+    other_root: other,
+    larger_root: larger.root.toString("hex"),
+  };
+  print(options, facts, [
+    `proven: ${file.origin} signed two histories`,
+    `  its checkpoint of ${smaller.size} leaves has the root ${signed}`,
+    smaller.size === larger.size
+      ? `  and another of ${larger.size} leaves the root ${other}`
+      : `  and the tree of ${larger.size} leaves that it signed has at ${smaller.size} the root ${other}`,
+    "next: publish the file, and tell the operator of the log, its mirrors and its witnesses",
+  ]);
+  throw new Failure("fork", `${file.origin} signed two histories`);
 }

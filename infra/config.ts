@@ -142,6 +142,19 @@ export const Settings = z.strictObject({
       below_quorum: z.enum(["publish", "hold"]).default("publish"),
     })
     .prefault({}),
+  monitor: z
+    .strictObject({
+      /**
+       * Secret of `touchstone monitor --webhook`, `whsec_` and the base64 of 24 to 64 bytes: every notice carries an HMAC under
+       * it (Standard Webhooks); null: no signature.
+       */
+      webhook_secret: z
+        .string()
+        .regex(/^whsec_[A-Za-z0-9+/]{32,86}={0,2}$/, "expected whsec_ and the base64 of 24 to 64 bytes")
+        .nullable()
+        .default(null),
+    })
+    .prefault({}),
   market: z
     .strictObject({
       /** Ports of the demo's two witnesses on 127.0.0.1; 0: any free port. */
@@ -495,8 +508,8 @@ const withoutText = (says: string): string => says.replace(/,? *(?:\.{3})?"[\s\S
 
 /** Adds the secrets in these settings to the texts that log lines and error messages hide. */
 function addSecretsOf(settings: z.infer<typeof Settings>): void {
-  const { kafka, stores, chain, networks, control_urls, catalogues, sell, brief } = settings;
-  addSecrets(kafka.password, stores.private_key, stores.public_key, stores.orders_key);
+  const { kafka, stores, chain, networks, control_urls, catalogues, sell, brief, monitor } = settings;
+  addSecrets(kafka.password, stores.private_key, stores.public_key, stores.orders_key, monitor.webhook_secret);
   for (const address of [chain.rpc_url, ...networks.flatMap(({ rpc_urls }) => rpc_urls)])
     addAddressSecrets(address, true);
   const listed = catalogues.map(toCatalogue);

@@ -33,4 +33,5 @@ export const SLOW = [
   "test/flow/buying-killed.test.ts",
   "test/pipelines/6-notify/kill.test.ts",
   "test/pipelines/witness/kill.test.ts",
+  "test/pipelines/monitor/{command,kill}.test.ts",
 ];

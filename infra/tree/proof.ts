@@ -34,24 +34,52 @@ export function verifyConsistency(
   // When size1 is a power of two, root1 is itself a node of the larger tree, so the proof leaves it out.
   const steps = (m & (m - 1n)) === 0n ? [root1, ...proof] : [...proof];
   if (proof.length === 0) return false;
+  const roots = foldSteps(m, n, steps);
+  return roots !== null && sameHash(roots.prefix, root1) && sameHash(roots.whole, root2);
+}
+
+/** Folds the nodes of a consistency proof from m to n leaves (RFC 9162 section 2.1.4.2); null for too many or too few. */
+function foldSteps(
+  m: bigint,
+  n: bigint,
+  steps: readonly Uint8Array[],
+): { prefix: Uint8Array; whole: Uint8Array } | null {
   let fn = m - 1n;
   let sn = n - 1n;
   for (; (fn & 1n) === 1n; fn >>= 1n) sn >>= 1n;
-  let before: Uint8Array = steps[0]!;
-  let after: Uint8Array = steps[0]!;
+  let prefix: Uint8Array = steps[0]!;
+  let whole: Uint8Array = steps[0]!;
   for (const step of steps.slice(1)) {
-    if (sn === 0n) return false;
+    if (sn === 0n) return null;
     if ((fn & 1n) === 1n || fn === sn) {
-      before = nodeHash(step, before);
-      after = nodeHash(step, after);
+      prefix = nodeHash(step, prefix);
+      whole = nodeHash(step, whole);
       for (; (fn & 1n) === 0n && fn !== 0n; fn >>= 1n) sn >>= 1n;
     } else {
-      after = nodeHash(after, step);
+      whole = nodeHash(whole, step);
     }
     fn >>= 1n;
     sn >>= 1n;
   }
-  return sn === 0n && sameHash(before, root1) && sameHash(after, root2);
+  return sn === 0n ? { prefix, whole } : null;
+}
+
+/**
+ * Computes, from the nodes that {@link prefixProof} creates, the root of the first `size1` leaves of the tree (size2,
+ * root2). Unlike a consistency proof this needs no other root for `size1`, so it shows which root the larger tree has
+ * there, also when that is not the root which the log signed.
+ * @returns null when the nodes do not lead to root2, or the sizes are not 0 < size1 < size2
+ */
+export function provenPrefix(
+  size1: TreeNumber,
+  size2: TreeNumber,
+  root2: Uint8Array,
+  nodes: readonly Uint8Array[],
+): Uint8Array | null {
+  const [m, n] = [toTreeNumber(size1), toTreeNumber(size2)];
+  if (m === null || n === null || m === 0n || m >= n || nodes.length === 0 || !areHashes(nodes, [root2])) return null;
+  const roots = foldSteps(m, n, nodes);
+  return roots && sameHash(roots.whole, root2) ? roots.prefix : null;
 }
 
 /** Reports whether the leaf with this hash stands at `index` in the tree of `size` leaves with this root. */
@@ -113,6 +141,17 @@ export async function consistencyProof(size1: number, size2: number, node: NodeR
   }
   if (from > 0) ranges.unshift([from, to]);
   return hashesOf(ranges, node);
+}
+
+/**
+ * Creates the nodes from which {@link provenPrefix} computes the root of the first `size1` leaves (0 < size1 < size2):
+ * those of the consistency proof, and before them the hash of the prefix where it is one complete subtree, which a
+ * consistency proof leaves out.
+ */
+export async function prefixProof(size1: number, size2: number, node: NodeReader): Promise<Uint8Array[]> {
+  const nodes = await consistencyProof(size1, size2, node);
+  const level = Math.log2(size1);
+  return Number.isInteger(level) ? [await node(level, 0), ...nodes] : nodes;
 }
 
 /**

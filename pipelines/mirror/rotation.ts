@@ -56,10 +56,10 @@ export async function followKeys(
  * @throws Unproven for a document that does not continue the chain
  */
 export async function findLaterKeys(
-  source: Source,
-  store: Store,
+  source: Pick<Source, "get">,
+  store: Pick<Store, "get">,
   pins: Pins,
-  known: NonNullable<Newest["keys"]>,
+  known: Pick<NonNullable<Newest["keys"]>, "key" | "sha256">,
   origin: string,
   clock: Clock,
 ): Promise<Pins | null> {

@@ -282,11 +282,17 @@ export class StoreSource implements Source {
 /**
  * Opens the source that an operator named: an http(s) address, a bucket (`s3://`), or a folder ({@link findRecordFolder}).
  * @param settings returns the credentials of a bucket (stores.public_key_id and so on); called only for a bucket
+ * @param patience of an http(s) address
  * @throws Failure `usage` when it is none of them, StoreUnfit for a bucket without credentials
  */
-export async function openSource(name: string, clock: Clock, settings?: () => Pick<Config, "stores">): Promise<Source> {
+export async function openSource(
+  name: string,
+  clock: Clock,
+  settings?: () => Pick<Config, "stores">,
+  patience: Omit<HttpSourceOptions, "clock"> = {},
+): Promise<Source> {
   if (name.startsWith("s3://")) return openBucket(name.replace(/\/+$/, ""), settings);
-  if (/^[a-z][a-z0-9+.-]*:\/\//i.test(name)) return new HttpSource(name, { clock });
+  if (/^[a-z][a-z0-9+.-]*:\/\//i.test(name)) return new HttpSource(name, { clock, ...patience });
   const found = await findRecordFolder(name);
   if (!found) throw new Failure("unreadable", `neither an address nor a folder: ${name}`);
   return new DirectorySource(found.publicDir);

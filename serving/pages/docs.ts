@@ -80,6 +80,7 @@ const GROUPS: readonly (readonly [string, readonly string[]])[] = [
       "card-bundle",
       "mirror",
       "witness",
+      "monitor",
       "analysts",
       "trace",
     ],

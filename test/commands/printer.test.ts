@@ -12,6 +12,7 @@ import { letterLines } from "../../commands/letters.ts";
 import * as listing from "../../commands/listing.ts";
 import { lineOf, linesOf } from "../../commands/listings.ts";
 import * as mirror from "../../commands/mirror.ts";
+import * as monitor from "../../commands/monitor.ts";
 import { ProgressLine, print, printJson, printJsonText, printLines, say, sayError } from "../../commands/printer.ts";
 import { commandsOf } from "../../commands/program.ts";
 import * as recompute from "../../commands/recompute.ts";
@@ -144,6 +145,15 @@ const PRINTS: Record<string, () => void> = {
     say(HOSTILE);
   },
   "mirror serve": printed,
+  monitor: () => {
+    const notice = { at: HOSTILE, says: HOSTILE, capability_id: HOSTILE, url: HOSTILE, names: [HOSTILE], leaf: 1 };
+    printLines(monitor.noticeLine({ type: "monitor.changed", ...notice }, HOSTILE));
+    printLines(
+      monitor.noticeLine({ type: "monitor.equivocation", log: HOSTILE, says: HOSTILE, file: HOSTILE }, HOSTILE),
+    );
+    printLines(monitor.foundLine(hostile({ card: hostile({ flags: [HOSTILE] }), names: [HOSTILE] })));
+    say(HOSTILE);
+  },
   audit: () => {
     printLines(audit.linesOf(hostile({ open: 1, not_run: 1, result: "broken", problems: [hostile()] })));
     printLines(audit.conclude(hostile({ findings: [hostile({ open: 1 })] }), 1));

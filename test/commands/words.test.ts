@@ -42,7 +42,10 @@ function wrongWith(line: string): string | null {
   const given = new Set(words.filter((word) => word.startsWith("--")).map((word) => word.split("=")[0]));
   if (unknown.length > 0) return `no option ${unknown[0]}`;
   const required = command.registeredArguments.filter((one) => one.required).length;
-  if (operands.length < required || operands.length > command.registeredArguments.length) {
+  const most = command.registeredArguments.at(-1)?.variadic
+    ? Number.POSITIVE_INFINITY
+    : command.registeredArguments.length;
+  if (operands.length < required || operands.length > most) {
     return `${operands.length} arguments, not ${required}`;
   }
   if (command === program || (command.commands.length > 0 && command.registeredArguments.length + required === 0)) {

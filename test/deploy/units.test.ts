@@ -8,8 +8,8 @@ import { runs } from "../helpers/programs.ts";
 
 /**
  * The service units of infra/deploy/systemd (touchstone.service, touchstone-observe@.service, touchstone-own@.service,
- * touchstone-publish@.service, touchstone-serve.service, touchstone-witness.service) with their env files (common.env,
- * pipeline.env, observe.env, own.env, publish.env, serve.env, witness.env): systemd takes them, and the commands that they start, with the environment that they
+ * touchstone-publish@.service, touchstone-serve.service, touchstone-witness.service, touchstone-monitor.service) with their env files (common.env,
+ * pipeline.env, observe.env, own.env, publish.env, serve.env, witness.env, monitor.env): systemd takes them, and the commands that they start, with the environment that they
  * give, say what an operator has left to do. `touchstone start` with settings that
  * hold is run by test/flow/operate-page.test.ts, as a process and not under systemd.
  */
@@ -49,9 +49,9 @@ function wordsOf(unit: string): string[] {
   return words.map((word) => word.replace(/^\$\{(\w+)\}$/, (_, name: string) => env[name]!));
 }
 
-test("there is one for a machine alone, one for each role of a cluster, and one for a witness", () => {
+test("there is one for a machine alone, one for each role of a cluster, one for a witness and one for a monitor", () => {
   const roles = UNITS.map((unit) => wordsOf(unit)[0]);
-  expect(roles.sort()).toEqual(["observe", "own", "publish", "serve", "start", "witness"]);
+  expect(roles.sort()).toEqual(["monitor", "observe", "own", "publish", "serve", "start", "witness"]);
 });
 
 test.each(UNITS)("%s: settings that hold, and variables that are set", (unit) => {
@@ -106,6 +106,7 @@ test.each([
   ["touchstone-publish@.service", /keys|TOUCHSTONE_KAFKA_PASSWORD|kafka\.password/i],
   ["touchstone-serve.service", /keys/i],
   ["touchstone.service", /control_urls/],
+  ["touchstone-monitor.service", /not a verifier key/],
   ["touchstone-witness.service", /no such file|ENOENT|there is no file/i],
 ] as const)("%s: its command without secrets ends with a code that systemd does not restart", async (unit, says) => {
   const state = join(dir, `state-of-${unit}`);

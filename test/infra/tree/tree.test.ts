@@ -1,7 +1,7 @@
 import { describe, expect, it } from "vitest";
 import { computeRoot, EMPTY_ROOT, leafHash } from "../../../infra/tree/hash.ts";
 import { tilePath } from "../../../infra/tree/path.ts";
-import { consistencyProof, verifyConsistency } from "../../../infra/tree/proof.ts";
+import { consistencyProof, prefixProof, provenPrefix, verifyConsistency } from "../../../infra/tree/proof.ts";
 import { MissingObject, Tampered, TileReader, TreeState } from "../../../infra/tree/tiles.ts";
 import { fc } from "../../helpers/histories.ts";
 import { inclusionProof, subtreeProof, verifyInclusion, verifySubtree } from "./inclusion.ts";
@@ -165,5 +165,49 @@ describe("proofs", () => {
     const reader = await readerOf(tiles, state);
     await expect(inclusionProof(100 * 256, 70_000, reader.node)).rejects.toThrow(/tile\/0\/100 .* expected .* got/);
     expect(await inclusionProof(99 * 256, 70_000, reader.node)).toHaveLength(17);
+  });
+});
+
+describe("the root of a prefix", () => {
+  it("is computed from nodes of the larger tree alone, for every pair of sizes; fewer, more or other nodes show none", async () => {
+    for (let n = 2; n <= 34; n++) {
+      const { state, tiles } = grow([n]);
+      const { node } = await readerOf(tiles, state);
+      const root = naiveRoot(LEAVES.slice(0, n));
+      for (let m = 1; m < n; m++) {
+        const nodes = await prefixProof(m, n, node);
+        expect(provenPrefix(m, n, root, nodes)).toEqual(naiveRoot(LEAVES.slice(0, m)));
+        expect(provenPrefix(m, n, root, nodes.slice(1))).toBeNull();
+        expect(provenPrefix(m, n, root, [...nodes, root])).toBeNull();
+        expect(provenPrefix(m, n, naiveRoot(LEAVES.slice(1, n)), nodes)).toBeNull();
+        for (const at of nodes.keys()) expect(provenPrefix(m, n, root, nodes.with(at, Buffer.alloc(32)))).toBeNull();
+      }
+    }
+  });
+
+  it("has no proof for sizes that are none, and for nodes of another length", async () => {
+    const { state, tiles } = grow([9]);
+    const { node } = await readerOf(tiles, state);
+    const nodes = await prefixProof(5, 9, node);
+    const root = state.root();
+    for (const [m, n] of [
+      [0, 9],
+      [9, 9],
+      [10, 9],
+      [5.5, 9],
+      [-1, 9],
+      [5, 2 ** 60],
+    ] as const) {
+      expect(provenPrefix(m, n, root, nodes)).toBeNull();
+    }
+    expect(provenPrefix(5, 9, root, [])).toBeNull();
+    expect(
+      provenPrefix(
+        5,
+        9,
+        root,
+        nodes.map((one) => one.subarray(1)),
+      ),
+    ).toBeNull();
   });
 });

@@ -1,4 +1,4 @@
-import { cp, mkdtemp, rm } from "node:fs/promises";
+import { cp, mkdtemp, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
@@ -17,6 +17,7 @@ import { checkpointKeys } from "../../../pipelines/4-publish/tree-head.ts";
 import { Unproven } from "../../../pipelines/published/errors.ts";
 import { DirectorySource } from "../../../pipelines/published/source.ts";
 import { ORIGIN } from "../../helpers/public-record.ts";
+import { MonitorBed } from "../monitor/testbed.ts";
 import { Mirror } from "./testbed.ts";
 
 const T0 = Date.parse("2026-11-21T00:00:00.000Z");
@@ -63,6 +64,12 @@ async function mirrorAt(hours: number, like?: Mirror): Promise<Mirror> {
 const sync = (mirror: Mirror, given = {}, from = join(dir, "public")) =>
   mirror.run(new DirectorySource(from), { maxAgeSeconds: 0, ...given });
 
+const treeSize = async (): Promise<number> =>
+  Number(
+    Buffer.from((await publicStore.get("checkpoint"))!.bytes)
+      .toString()
+      .split("\n")[1],
+  );
 const signatures = async (): Promise<number> =>
   parseNote((await publicStore.get("checkpoint"))!.bytes).signatures.length;
 
@@ -169,5 +176,34 @@ describe("keys are rotated", () => {
     await store.close();
     await expect(sync(mirror, {}, copy)).rejects.toThrow("keys/1.json");
     expect((await sync(mirror)).result).toBe("synced");
+  });
+});
+
+describe("a monitor", () => {
+  test("that saw the log before its keys were rotated follows the keys documents, and no stranger's", async () => {
+    const bed = await MonitorBed.open();
+    bed.clock.set(at(0));
+    const sources = [new DirectorySource(join(dir, "public"))];
+    expect((await bed.round({ sources, maxAgeSeconds: 0 })).faults).toEqual([]);
+    rotateAll();
+    await publishAt(26);
+    bed.clock.set(at(26));
+    const round = await bed.round({ sources, maxAgeSeconds: 0 });
+    expect([round.faults, round.head?.size, bed.state.trusted?.ever.length]).toEqual([[], await treeSize(), 2]);
+    expect(bed.said.at(-1)).toMatch(/rotated/);
+    // A stranger's document does not continue the chain.
+    const strange = await mkdtemp(join(tmpdir(), "rotation-strange-"));
+    await cp(join(dir, "public"), strange, { recursive: true });
+    createKeyring(join(strange, "keys-of-a-stranger"), new Date(at(-24)));
+    const stranger = loadKeys(join(strange, "keys-of-a-stranger"));
+    const log = { name: ORIGIN, publicKey: stranger.log.publicKey, sign: stranger.log.sign };
+    const witness = { name: `${ORIGIN}/witness`, publicKey: stranger.witness.publicKey, sign: stranger.witness.sign };
+    const head = { origin: ORIGIN, size: 99, root: Buffer.alloc(32, 9) };
+    await rm(join(strange, "checkpoint"));
+    await writeFile(join(strange, "checkpoint"), signCheckpoint(head, log, witness, new Date(at(26))));
+    const forged = await bed.round({ sources: [new DirectorySource(strange)], maxAgeSeconds: 0 });
+    expect([forged.faults.map(({ code }) => code), forged.kept]).toEqual([["tampered"], 0]);
+    await rm(strange, { recursive: true, force: true });
+    await bed.close();
   });
 });

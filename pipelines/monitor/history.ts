@@ -1,0 +1,214 @@
+import { createHash } from "node:crypto";
+import { canonicalBytes, sha256hex } from "../../infra/canonical.ts";
+import type { Clock } from "../../infra/clock.ts";
+import { Failure } from "../../infra/errors.ts";
+import { verifyBytes } from "../../infra/keys/verify.ts";
+import type { Store } from "../../infra/store/store.ts";
+import { type CheckpointTrust, openCheckpoint } from "../../infra/tree/checkpoint.ts";
+import { EMPTY_ROOT, sameHash } from "../../infra/tree/hash.ts";
+import { BadNote, ED25519, lineOf, type NoteKey, parseNote } from "../../infra/tree/note.ts";
+import { prefixProof, provenPrefix } from "../../infra/tree/proof.ts";
+import { TileReader } from "../../infra/tree/tiles.ts";
+import { headOfNote, makeEquivocation, proveEquivocation } from "../published/equivocation.ts";
+import { createSourceFetch, type Source } from "../published/source.ts";
+import { parseVerifierKey } from "../published/trust.ts";
+import { rfc3339 } from "../record/time.ts";
+import { type Kept, MAX_UNPROVEN, type MonitorState, UNWITNESSED } from "./state.ts";
+
+/** Most checkpoints without a proof that are tried in one round. */
+const TRIED_AT_ONCE = 64;
+/** Most files of equivocations that are written: each alone proves that the log's key signed two histories. */
+const MAX_FILES = 16;
+
+/** A contradiction that was found: its file is on the disk. */
+export interface Fork {
+  /** Key of the file in the folder of equivocations; null where there are enough files already. */
+  file: string | null;
+  says: string;
+}
+
+export interface HistoryParts {
+  state: MonitorState;
+  /** Folder of the equivocation files. */
+  files: Store;
+  clock: Clock;
+  /** Whether a webhook has to take notices. */
+  post: boolean;
+}
+
+/**
+ * The checkpoints that a monitor saw, and what is proven of them. A checkpoint is kept before anything is proven, so a
+ * kill loses none. It is proven once the tiles of a source show that it and the proven head are of one tree, and forked
+ * once they show that it is not. Without such tiles it stays unproven, whatever the source serves instead.
+ */
+export class History {
+  constructor(private readonly parts: HistoryParts) {}
+
+  /**
+   * Keeps a checkpoint that a source or a peer showed.
+   * @param trust keys of the log under which it has to be signed
+   * @param most see MonitorState.keep
+   * @returns whether it is new
+   * @throws BadNote unless the log signed it, Failure while too many are kept without a proof
+   */
+  see(bytes: Uint8Array, trust: CheckpointTrust, from: string, most: number = MAX_UNPROVEN.all): boolean {
+    const { state, clock } = this.parts;
+    const { size, root } = openCheckpoint(bytes, trust);
+    if (size === 0 && !sameHash(root, EMPTY_ROOT)) throw new BadNote("not the root of an empty tree");
+    return state.keep(
+      {
+        ...{ digest: digestOf(bytes), size, root, note: Buffer.from(bytes), source: from },
+        seenAt: rfc3339(clock.now()),
+      },
+      most,
+    );
+  }
+
+  /**
+   * Tries to prove or to refute what has no verdict yet, with the tiles of these sources.
+   * @param shown digests of what the sources show now, which is tried in any case: peers may have sent more than is tried
+   * at once
+   * @param mayLead decides whether a checkpoint is believed enough to be the new head
+   * @returns the forks that were found
+   * @throws faults of our own disk
+   */
+  async settle(
+    sources: readonly Source[],
+    shown: readonly Buffer[],
+    mayLead: (note: Buffer) => boolean,
+  ): Promise<Fork[]> {
+    const { state } = this.parts;
+    const forks: Fork[] = [];
+    // The largest first: once it leads, the others are compared with its tree.
+    const rows = [...state.unproven(TRIED_AT_ONCE), ...shown.flatMap((digest) => state.unprovenOf(digest) ?? [])];
+    const waiting = [...new Map(rows.map((one) => [one.n, one])).values()].sort((a, b) => b.size - a.size);
+    for (const one of waiting) {
+      const head = state.head();
+      const fork =
+        head && one.size <= head.size
+          ? await this.#tryBelow(one, head, sources)
+          : await this.#tryAbove(one, head, sources, mayLead);
+      if (fork) forks.push(fork);
+    }
+    // Two roots of one size need no tiles.
+    for (const one of waiting) {
+      const twin = state.twin(one);
+      if (twin) forks.push(await this.#fork(one, [twin, one], []));
+    }
+    return forks;
+  }
+
+  /** A checkpoint of more leaves than the head, or the first one: the tiles of its own tree decide. */
+  async #tryAbove(
+    one: Kept,
+    head: Kept | null,
+    sources: readonly Source[],
+    mayLead: (note: Buffer) => boolean,
+  ): Promise<Fork | null> {
+    const { state } = this.parts;
+    const compared = await this.#compare(head, one, sources);
+    if ("why" in compared) {
+      state.postpone(one.n, compared.why);
+      return null;
+    }
+    if (compared.nodes) return this.#fork(one, [head!, one], compared.nodes);
+    if (mayLead(one.note)) state.prove(one.n, true);
+    else state.postpone(one.n, UNWITNESSED);
+    return null;
+  }
+
+  /** A checkpoint of at most as many leaves as the head: the tiles of the head's tree decide. */
+  async #tryBelow(one: Kept, head: Kept, sources: readonly Source[]): Promise<Fork | null> {
+    const { state } = this.parts;
+    const isSameSize = one.size === head.size;
+    // Another root of the head's size needs no tiles: the caller compares all roots of one size.
+    if (isSameSize && !sameHash(one.root, head.root)) return null;
+    const compared = isSameSize || one.size === 0 ? {} : await this.#compare(one, head, sources);
+    if ("why" in compared) {
+      state.postpone(one.n, compared.why);
+      return null;
+    }
+    if (compared.nodes) return this.#fork(one, [one, head], compared.nodes);
+    state.prove(one.n, false);
+    return null;
+  }
+
+  /**
+   * Compares two checkpoints with the tiles of the larger tree, which are proven under its root first.
+   * @returns the nodes that prove a fork; nothing when the larger tree begins with the smaller; `why` when no source
+   * shows the tiles
+   */
+  async #compare(
+    smaller: Kept | null,
+    larger: Kept,
+    sources: readonly Source[],
+  ): Promise<{ why: string } | { nodes?: Uint8Array[] }> {
+    const reasons: string[] = [];
+    for (const source of [...sources].sort(
+      (a, b) => Number(b.name === larger.source) - Number(a.name === larger.source),
+    )) {
+      try {
+        const reader = await TileReader.open(larger.size, larger.root, createSourceFetch(source));
+        if (!smaller || smaller.size === 0) return {};
+        const nodes = await prefixProof(smaller.size, larger.size, reader.node);
+        const prefix = provenPrefix(smaller.size, larger.size, larger.root, nodes);
+        if (!prefix) throw new Error(`tiles of ${source.name} were proven and do not lead to the root`);
+        return sameHash(prefix, smaller.root) ? {} : { nodes };
+      } catch (error) {
+        // The source lacks the tiles, or serves others: that proves nothing about the log.
+        if (!(error instanceof Failure)) throw error;
+        reasons.push(`${source.name}: ${error.message}`);
+      }
+    }
+    return { why: reasons.join("; ").slice(0, 1_000) || "no source answers" };
+  }
+
+  /** Writes the file of a fork, then gives the verdict. A kill between both leads to the same file again. */
+  async #fork(one: Kept, [smaller, larger]: readonly [Kept, Kept], nodes: readonly Uint8Array[]): Promise<Fork> {
+    const { state, files, post, clock } = this.parts;
+    const { origin } = headOfNote(one.note);
+    const ever = state.trusted!.ever.map((vkey) => parseVerifierKey(vkey, ED25519));
+    const notes = [withoutFalseLines(smaller.note, ever), withoutFalseLines(larger.note, ever)] as const;
+    const keys = ever.filter((key) => notes.some((note) => lineOf(parseNote(note), key, ED25519)));
+    const equivocation = makeEquivocation(origin, keys, notes, nodes);
+    // What others will verify is verified here first.
+    proveEquivocation(equivocation);
+    const bytes = canonicalBytes(equivocation);
+    const key = `${sha256hex(bytes).slice(0, 16)}.json`;
+    const held = await files.list("");
+    const file = held.length < MAX_FILES || held.some((object) => object.key === key) ? key : null;
+    if (file) await files.create(file, bytes);
+    const says =
+      smaller.size === larger.size
+        ? `two roots for ${larger.size} leaves`
+        : `the tree of ${larger.size} leaves does not begin with the tree of ${smaller.size}`;
+    const sources = [smaller.source, larger.source];
+    const facts = { type: "monitor.equivocation", log: origin, says, file, sources, at: rfc3339(clock.now()) };
+    state.fork(one.n, file && JSON.stringify(facts), post);
+    return { file, says: `${origin}: ${says}` };
+  }
+}
+
+/**
+ * The note without lines that carry the id of a key of the log and no signature of it. A log could add one of a key that
+ * it names only later, and the note would not verify any more once that key is believed.
+ */
+function withoutFalseLines(bytes: Buffer, keys: readonly NoteKey[]): Buffer {
+  const note = parseNote(bytes);
+  const signed = Buffer.from(note.text);
+  const wrong = keys.flatMap((key) => {
+    const line = lineOf(note, key, ED25519);
+    return line && !verifyBytes(key.publicKey, signed, line) ? [line] : [];
+  });
+  if (wrong.length === 0) return bytes;
+  const lines = note.signatures
+    .filter(({ signature }) => !wrong.includes(signature))
+    .map(({ name, id, signature }) => {
+      const blob = Buffer.concat([Buffer.from(id, "hex"), signature]).toString("base64");
+      return `\u2014 ${name} ${blob}\n`;
+    });
+  return Buffer.from(`${note.text}\n${lines.join("")}`);
+}
+
+/** sha256 of the signed text of a note. @throws BadNote */
+export const digestOf = (bytes: Uint8Array): Buffer => createHash("sha256").update(parseNote(bytes).text).digest();

@@ -1,0 +1,295 @@
+import type { Clock } from "../../infra/clock.ts";
+import { Failure } from "../../infra/errors.ts";
+import type { Store } from "../../infra/store/store.ts";
+import { type Checkpoint, openCheckpoint } from "../../infra/tree/checkpoint.ts";
+import { BadNote } from "../../infra/tree/note.ts";
+import { Unwitnessed } from "../../infra/tree/policy.ts";
+import { MissingObject } from "../../infra/tree/tiles.ts";
+import { checkAge } from "../mirror/state.ts";
+import { headOfNote } from "../published/equivocation.ts";
+import { Rollback, Unproven } from "../published/errors.ts";
+import { readProvenLeaves } from "../published/leaves.ts";
+import { MAX } from "../published/limits.ts";
+import { CHECKPOINT } from "../published/objects.ts";
+import { RecordReader } from "../published/reader.ts";
+import { createSourceFetch, type Source } from "../published/source.ts";
+import type { GivenKeys } from "../published/trust.ts";
+import { digestOf, type Fork, History } from "./history.ts";
+import { type FoundName, readNewLeaves } from "./names.ts";
+import { type Peer, pullPeer } from "./peers.ts";
+import type { MonitorState, WatchedName } from "./state.ts";
+import { MonitorTrust } from "./trust.ts";
+import type { Webhook } from "./webhook.ts";
+
+/** Pause after the first failure of a peer or of the webhook, ms. */
+const PAUSE_MS = 30_000;
+
+export interface MonitorParts {
+  state: MonitorState;
+  /** Folder of the equivocation files. */
+  files: Store;
+  /** Addresses of one log. */
+  sources: readonly Source[];
+  peers: readonly Peer[];
+  names: readonly WatchedName[];
+  webhook: Webhook | null;
+  keys: GivenKeys;
+  /** Oldest acceptable cosignature in seconds; 0 accepts any. Default: a day, where a witness is trusted. */
+  maxAgeSeconds?: number | undefined;
+  clock: Clock;
+  /** Called with texts that the operator has to know. */
+  say: (text: string) => void;
+  /** Prints a notice, and returns once it was handed to the system. */
+  tell: (notice: Record<string, unknown>) => Promise<void>;
+}
+
+/** What one round brought. */
+export interface Round {
+  /** The proven tree head, or null before the first. */
+  head: { size: number; root: string } | null;
+  /** Checkpoints that are new here. */
+  kept: number;
+  /** Notices that were told. */
+  told: number;
+  /** Forks that were found in this round. */
+  forks: Fork[];
+  /** What new names stand for. */
+  found: FoundName[];
+  /** What is wrong with the log, or with all of its addresses, the gravest first. */
+  faults: Failure[];
+  /** What is wrong with a peer, or with one address while another answers. */
+  warnings: Failure[];
+}
+
+/** What a source showed in a round. */
+interface Shown {
+  source: Source;
+  /** null where the policy does not believe it. */
+  checkpoint: Checkpoint | null;
+  size: number;
+  /** sha256 of its signed text. */
+  digest: Buffer;
+}
+
+/** Causes in the order in which a round is judged by them. */
+const GRAVITY = ["fork", "unproven", "tampered", "unwitnessed", "stale", "rollback"];
+const gravity = ({ code }: Failure): number => (GRAVITY.indexOf(code) + GRAVITY.length + 1) % (GRAVITY.length + 1);
+
+/**
+ * Follows one log at several addresses, together with other monitors, and tells what it learns (docs/monitor.md). Each
+ * round asks every source and every peer for checkpoints, keeps them, proves them, reads the new leaves for the names that
+ * are watched, and tells what waits. It may be killed at any moment: what it saw is kept, and what was not told is told
+ * by the next round.
+ */
+export class Monitor {
+  readonly #history: History;
+  readonly #trust: MonitorTrust;
+
+  constructor(private readonly parts: MonitorParts) {
+    const { state, files, clock, webhook, keys, say } = parts;
+    this.#history = new History({ state, files, clock, post: webhook !== null });
+    this.#trust = new MonitorTrust(state, keys, clock, say);
+    if (!webhook) state.forgetPosts();
+  }
+
+  /** Origin of the log; null before the first checkpoint. */
+  get origin(): string | null {
+    return this.#trust.ever?.log.name ?? null;
+  }
+
+  /**
+   * @returns what the round brought, also where sources, peers or the webhook failed
+   * @throws faults of our own disk, and Failure `usage`
+   */
+  async round(): Promise<Round> {
+    const { state, sources } = this.parts;
+    const [faults, warnings]: [Failure[], Failure[]] = [[], []];
+    const before = state.page(null, 1)[0]?.n ?? 0;
+    const shown = await this.#askSources(faults, warnings);
+    const alive = sources.filter((source) => shown.some((one) => one.source === source));
+    await this.#askPeers(warnings);
+    const forks = await this.#history.settle(
+      alive,
+      shown.map(({ digest }) => digest),
+      this.#mayLead,
+    );
+    this.#judge(shown, faults);
+    const found = await this.#readNames(alive, faults);
+    const told = await this.#tell(faults);
+    const head = state.head();
+    return {
+      head: head && { size: head.size, root: head.root.toString("hex") },
+      kept: (state.page(null, 1)[0]?.n ?? 0) - before,
+      ...{ told, forks, found },
+      faults: faults.sort((a, b) => gravity(a) - gravity(b)),
+      warnings,
+    };
+  }
+
+  /**
+   * Asks all sources at once, and keeps what they show. One that does not answer is a fault only where none answers.
+   * @returns the checkpoint of each that answered; null where the policy does not believe it
+   */
+  async #askSources(faults: Failure[], warnings: Failure[]): Promise<Shown[]> {
+    const { sources } = this.parts;
+    const down: Failure[] = [];
+    const asked = await Promise.all(
+      sources.map(async (source) => {
+        try {
+          const bytes = await source.get(CHECKPOINT, MAX.note);
+          if (!bytes) throw new MissingObject(CHECKPOINT);
+          return [{ source, bytes }];
+        } catch (error) {
+          down.push(failureOf(error, source));
+          return [];
+        }
+      }),
+    );
+    const shown: Shown[] = [];
+    // One after the other: the first may pin the keys.
+    for (const { source, bytes } of asked.flat()) {
+      try {
+        const checkpoint = await this.#trust.open(source, bytes);
+        const isNew = this.#history.see(bytes, this.#trust.ever!, source.name);
+        if (!isNew) this.#refresh(bytes);
+        shown.push({ source, checkpoint, size: checkpoint.size, digest: digestOf(bytes) });
+      } catch (error) {
+        faults.push(failureOf(error, source));
+        // The log signed it: what too few witnesses cosigned may still prove a fork.
+        if (!(error instanceof Unwitnessed) || !this.#trust.ever) continue;
+        this.#history.see(bytes, this.#trust.ever, source.name);
+        shown.push({ source, checkpoint: null, size: headOfNote(bytes).size, digest: digestOf(bytes) });
+      }
+    }
+    (shown.length > 0 ? warnings : faults).push(...down);
+    return shown;
+  }
+
+  /** Keeps a note with further cosignatures in the place of one that the policy does not believe. */
+  #refresh(bytes: Uint8Array): void {
+    const { state } = this.parts;
+    const digest = digestOf(bytes);
+    const kept = state.noteOf(digest);
+    if (kept && !this.#mayLead(kept) && this.#mayLead(Buffer.from(bytes)))
+      state.replaceNote(digest, Buffer.from(bytes));
+  }
+
+  /** Is this note believed enough to be the proven head? */
+  #mayLead = (note: Buffer): boolean => {
+    const { policy } = this.#trust.current!;
+    if (!policy) return true;
+    try {
+      openCheckpoint(note, { ...this.#trust.ever!, policy });
+      return true;
+    } catch (error) {
+      if (error instanceof Unwitnessed || error instanceof BadNote) return false;
+      throw error;
+    }
+  };
+
+  async #askPeers(warnings: Failure[]): Promise<void> {
+    const { peers, state, clock } = this.parts;
+    const trust = this.#trust.ever;
+    if (!trust) return;
+    for (const peer of peers) {
+      if (!peer.isDue(clock.monotonic())) continue;
+      try {
+        await pullPeer(peer, { state, history: this.#history, origin: trust.log.name, trust });
+        peer.succeeded();
+      } catch (error) {
+        if (!(error instanceof Failure)) throw error;
+        peer.failed(clock.monotonic(), PAUSE_MS);
+        // A peer that lies or is down takes nothing from what the sources show.
+        warnings.push(new Failure("failed", `peer ${error.message}`, { cause: error, retriable: true }));
+      }
+    }
+  }
+
+  /** Finds what is wrong with the log and its addresses, after all was proven that can be. */
+  #judge(shown: readonly Shown[], faults: Failure[]): void {
+    const { state, clock, maxAgeSeconds, sources } = this.parts;
+    const forked = state.count("forked");
+    if (forked > 0) {
+      const says = `the log signed two histories: ${forked} of its checkpoints contradict others`;
+      faults.push(new Failure("fork", says));
+    }
+    const { many, first } = state.unexplained();
+    if (first) {
+      const why = `one of ${first.size} leaves, from ${first.source}: ${first.why ?? "not tried yet"}`;
+      const says = `${many} signed checkpoints are not proven; ${why}`;
+      faults.push(new Failure("unproven", says));
+    }
+    const head = state.head();
+    const largest = shown.reduce((size, one) => Math.max(size, one.size), -1);
+    if (head && shown.length === sources.length && largest < head.size) faults.push(new Rollback(head.size, largest));
+    const [newest] = shown
+      .flatMap(({ checkpoint }) => (checkpoint ? [checkpoint] : []))
+      .sort((a, b) => (b.cosignedAt?.getTime() ?? 0) - (a.cosignedAt?.getTime() ?? 0));
+    if (!newest) return;
+    try {
+      checkAge(newest, clock, maxAgeSeconds);
+    } catch (error) {
+      if (!(error instanceof Failure)) throw error;
+      faults.push(error);
+    }
+  }
+
+  /** Reads the leaves of the proven head that no round read for the names. */
+  async #readNames(alive: readonly Source[], faults: Failure[]): Promise<FoundName[]> {
+    const { state, names, webhook } = this.parts;
+    const head = state.head();
+    if (!head || names.length === 0) return [];
+    const errors: Failure[] = [];
+    for (const source of alive) {
+      const leaves = async function* (from: number) {
+        // From the first leaf on, segments take one request for 65,536 leaves.
+        if (from === 0) return yield* readProvenLeaves(source, head);
+        const reader = await RecordReader.over(createSourceFetch(source), head);
+        yield* reader.leaves(from);
+      };
+      try {
+        const log = this.origin!;
+        return await readNewLeaves({ state, log, post: webhook !== null, leaves, size: head.size }, names);
+      } catch (error) {
+        if (error instanceof Failure && error.code === "usage") throw error;
+        errors.push(failureOf(error, source));
+      }
+    }
+    // Any source that served them is enough.
+    faults.push(...errors);
+    return [];
+  }
+
+  /** Prints what waits, then posts it. @returns how many were printed */
+  async #tell(faults: Failure[]): Promise<number> {
+    const { state, webhook, tell } = this.parts;
+    let told = 0;
+    for (let after = 0; ; ) {
+      const waiting = state.notices(100, after);
+      if (waiting.length === 0) break;
+      after = waiting.at(-1)!.n;
+      for (const { n, body } of waiting.filter(({ printed }) => !printed)) {
+        await tell(JSON.parse(body) as Record<string, unknown>);
+        state.tell(n, "printed");
+        told++;
+      }
+    }
+    try {
+      await webhook?.post(state, PAUSE_MS);
+    } catch (error) {
+      if (!(error instanceof Failure)) throw error;
+      faults.push(error);
+    }
+    return told;
+  }
+}
+
+/** A fault of a source, named by it. Leaves that are no JSON are a fault of the log. @throws faults of our own */
+function failureOf(error: unknown, source: Source): Failure {
+  if (error instanceof BadNote)
+    return new Unproven(CHECKPOINT, `a checkpoint that ${source.name} may show`, error.message);
+  if (error instanceof SyntaxError) return new Unproven("a leaf", "JSON", error.message);
+  if (!(error instanceof Failure)) throw error;
+  if (error.code === "usage") throw error;
+  return new Failure(error.code, `${source.name}: ${error.message}`, { cause: error, retriable: error.retriable });
+}

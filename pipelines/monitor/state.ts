@@ -1,0 +1,375 @@
+import { closeSync, openSync } from "node:fs";
+import { join } from "node:path";
+import Database from "better-sqlite3";
+import { Failure } from "../../infra/errors.ts";
+import { createPrivateFolder } from "../../infra/keys/files.ts";
+import { isErrno } from "../../infra/store/store.ts";
+import type { Pins } from "../published/trust.ts";
+
+/** What is known of a checkpoint: it belongs to the proven tree, nothing is proven yet, or it contradicts another. */
+export type Verdict = "proven" | "unproven" | "forked";
+
+/** A checkpoint that the log signed. */
+export interface Kept {
+  /** Number in the order in which checkpoints were kept, from 1. */
+  n: number;
+  size: number;
+  root: Buffer;
+  /** The signed note as it first came. */
+  note: Buffer;
+  /** The source or peer that it came from. */
+  source: string;
+  seenAt: string;
+  verdict: Verdict;
+  /** Why it is not proven; null before the first attempt. */
+  why: string | null;
+}
+export type Seen = Pick<Kept, "size" | "root" | "note" | "source" | "seenAt"> & {
+  /** sha256 of the signed text, by which a checkpoint is kept once. */
+  digest: Buffer;
+};
+
+/** The keys that this monitor believes. */
+export interface Trusted {
+  pins: Pins;
+  /** Every verifier key of the log that was ever believed: old checkpoints of peers are signed with retired keys. */
+  ever: string[];
+  /** The keys document that rotations are followed from; null where the source showed none. */
+  keys: { n: number; key: string; sha256: string; text: string } | null;
+}
+
+export type NameKind = "cap" | "pay_to" | "domain";
+/** A name that is watched. */
+export interface WatchedName {
+  kind: NameKind;
+  value: string;
+}
+
+/** What is kept of a watched endpoint, as JSON. */
+export interface WatchedRow {
+  cap: string;
+  /** Leaves below this position were applied. */
+  next: number;
+  state: string;
+}
+
+/** A notice that is not told yet. */
+export interface Notice {
+  n: number;
+  body: string;
+  printed: boolean;
+  posted: boolean;
+}
+
+/** Leaves that were read for some names: what they changed, and the notices that follow from it. */
+export interface ReadLeaves {
+  names: readonly WatchedName[];
+  next: number;
+  rows: readonly WatchedRow[];
+  /** JSON of each notice. */
+  notices: readonly string[];
+  /** Whether a webhook has to take the notices too. */
+  post: boolean;
+}
+
+/** Moments at which a test ends the process. */
+export type StateStep =
+  | "seen"
+  | "kept"
+  | "proving"
+  | "proven"
+  | "evidence"
+  | "forked"
+  | "reading"
+  | "read"
+  | "printed"
+  | "posted"
+  | "told";
+
+/** Most proven checkpoints that are kept: four years of one every ten minutes. The oldest are dropped first. */
+const MAX_PROVEN = 200_000;
+/** Most checkpoints that are kept without a proof: of peers, which may send many at once, and of all. */
+export const MAX_UNPROVEN = { peers: 1_000, all: 100_000 } as const;
+/** Why a checkpoint that goes on from the proven head is not the head yet. */
+export const UNWITNESSED = "too few witnesses cosigned it";
+/** Longest wait for another process with the same file, ms. */
+const BUSY_MS = 5_000;
+
+const SCHEMA = `
+  CREATE TABLE monitor (only_one INTEGER PRIMARY KEY CHECK (only_one = 1), id TEXT NOT NULL, trusted TEXT, head INTEGER) STRICT;
+  CREATE TABLE checkpoints (n INTEGER PRIMARY KEY AUTOINCREMENT, digest BLOB NOT NULL UNIQUE, size INTEGER NOT NULL,
+    root BLOB NOT NULL, note BLOB NOT NULL, source TEXT NOT NULL, seen_at TEXT NOT NULL, verdict TEXT NOT NULL,
+    why TEXT, tries INTEGER NOT NULL DEFAULT 0) STRICT;
+  CREATE INDEX checkpoints_by_size ON checkpoints (size);
+  CREATE INDEX checkpoints_by_verdict ON checkpoints (verdict, tries);
+  CREATE TABLE peers (url TEXT PRIMARY KEY, id TEXT NOT NULL, after INTEGER NOT NULL) STRICT;
+  CREATE TABLE names (kind TEXT NOT NULL, value TEXT NOT NULL, next INTEGER NOT NULL, PRIMARY KEY (kind, value)) STRICT;
+  CREATE TABLE watched (cap TEXT PRIMARY KEY, next INTEGER NOT NULL, state TEXT NOT NULL) STRICT;
+  CREATE TABLE notices (n INTEGER PRIMARY KEY AUTOINCREMENT, body TEXT NOT NULL, printed INTEGER NOT NULL,
+    posted INTEGER NOT NULL) STRICT;
+  INSERT INTO monitor (only_one, id) VALUES (1, hex(randomblob(16)));
+  PRAGMA user_version = 1;
+`;
+const COLUMNS = "n, size, root, note, source, seen_at AS seenAt, verdict, why";
+
+/**
+ * Everything that a monitor remembers, in one SQLite file: the checkpoints that it saw, the proven tree head, what it
+ * knows of watched endpoints, and notices that are not told yet. Every commit is on the disk before the call returns.
+ */
+export class MonitorState {
+  readonly #db: Database.Database;
+
+  private constructor(
+    db: Database.Database,
+    readonly onStep: (step: StateStep) => void,
+  ) {
+    this.#db = db;
+  }
+
+  /**
+   * Opens `monitor.sqlite` in `dir`, or makes it.
+   * @param onStep is told each step of a change; for tests
+   * @throws Failure `record` for a file that is damaged or none of ours
+   */
+  static open(dir: string, onStep: (step: StateStep) => void = () => undefined): MonitorState {
+    createPrivateFolder(dir);
+    const path = join(dir, "monitor.sqlite");
+    closeSync(openSync(path, "a", 0o600));
+    const db = new Database(path, { timeout: BUSY_MS });
+    try {
+      db.pragma("journal_mode = WAL");
+      db.pragma("synchronous = FULL");
+      db.transaction(() => db.pragma("user_version", { simple: true }) === 0 && db.exec(SCHEMA)).immediate();
+      return new MonitorState(db, onStep);
+    } catch (error) {
+      db.close();
+      if (!isErrno(error, "SQLITE_NOTADB", "SQLITE_CORRUPT")) throw error;
+      throw new Failure("record", `${path} is damaged or of no monitor`, { cause: error });
+    }
+  }
+
+  /** Random name of this file, by which a peer notices that a monitor began anew. */
+  get id(): string {
+    return this.#one<{ id: string }>("SELECT id FROM monitor")!.id;
+  }
+
+  get trusted(): Trusted | null {
+    const { trusted } = this.#one<{ trusted: string | null }>("SELECT trusted FROM monitor")!;
+    return trusted === null ? null : (JSON.parse(trusted) as Trusted);
+  }
+
+  saveTrusted(trusted: Trusted): void {
+    this.#db.prepare("UPDATE monitor SET trusted = ?").run(JSON.stringify(trusted));
+  }
+
+  /** The largest proven checkpoint, or null before the first. */
+  head(): Kept | null {
+    return this.#one<Kept>(`SELECT ${COLUMNS} FROM checkpoints WHERE n = (SELECT head FROM monitor)`) ?? null;
+  }
+
+  /**
+   * Keeps a checkpoint, unless its text is kept already.
+   * @param most checkpoints without a proof, above which no further one is taken
+   * @returns whether it is new @throws Failure `failed` where there are as many
+   */
+  keep({ digest, size, root, note, source, seenAt }: Seen, most: number): boolean {
+    if (this.noteOf(digest)) return false;
+    if (this.count("unproven") >= most) {
+      throw new Failure("failed", `${most} checkpoints are kept without a proof: no further one is taken`);
+    }
+    this.onStep("seen");
+    this.#db
+      .transaction(() => {
+        this.#db
+          .prepare(
+            "INSERT OR IGNORE INTO checkpoints (digest, size, root, note, source, seen_at, verdict) VALUES (?, ?, ?, ?, ?, ?, 'unproven')",
+          )
+          .run(digest, size, root, note, source, seenAt);
+        const over = this.count("proven") - MAX_PROVEN;
+        if (over <= 0) return;
+        this.#db
+          .prepare(
+            "DELETE FROM checkpoints WHERE n IN (SELECT n FROM checkpoints WHERE verdict = 'proven' AND n <> (SELECT head FROM monitor) ORDER BY n LIMIT ?)",
+          )
+          .run(over);
+      })
+      .immediate();
+    this.onStep("kept");
+    return true;
+  }
+
+  /** The note that is kept of this text, or null. */
+  noteOf(digest: Buffer): Buffer | null {
+    return this.#one<{ note: Buffer }>("SELECT note FROM checkpoints WHERE digest = ?", digest)?.note ?? null;
+  }
+
+  /** Replaces the note of a kept text by one with further signatures. */
+  replaceNote(digest: Buffer, note: Buffer): void {
+    this.#db.prepare("UPDATE checkpoints SET note = ? WHERE digest = ?").run(note, digest);
+  }
+
+  /** Checkpoints without a verdict, those that were tried least first. */
+  unproven(limit: number): Kept[] {
+    return this.#all<Kept>(
+      `SELECT ${COLUMNS} FROM checkpoints WHERE verdict = 'unproven' ORDER BY tries, n LIMIT ?`,
+      limit,
+    );
+  }
+
+  /** The checkpoint with this text, while it has no verdict. */
+  unprovenOf(digest: Buffer): Kept | null {
+    const sql = `SELECT ${COLUMNS} FROM checkpoints WHERE digest = ? AND verdict = 'unproven'`;
+    return this.#one<Kept>(sql, digest) ?? null;
+  }
+
+  /**
+   * A checkpoint of the same size and another root that is proven, or that came earlier and has no verdict either; null
+   * for none, or for a checkpoint that has a verdict now.
+   */
+  twin({ n, size, root }: Pick<Kept, "n" | "size" | "root">): Kept | null {
+    const isOpen = this.#one("SELECT 1 FROM checkpoints WHERE n = ? AND verdict = 'unproven'", n);
+    if (!isOpen) return null;
+    const twin = this.#one<Kept>(
+      `SELECT ${COLUMNS} FROM checkpoints WHERE size = ? AND root <> ?
+        AND (verdict = 'proven' OR (verdict = 'unproven' AND n < ?)) ORDER BY verdict, n LIMIT 1`,
+      ...[size, root, n],
+    );
+    return twin ?? null;
+  }
+
+  /** How many checkpoints nothing proves, and one of them; not those that only wait for witnesses. */
+  unexplained(): { many: number; first: Kept | null } {
+    const open = "verdict = 'unproven' AND why IS NOT ?";
+    const { many } = this.#one<{ many: number }>(
+      `SELECT COUNT(*) AS many FROM checkpoints WHERE ${open}`,
+      UNWITNESSED,
+    )!;
+    const first = this.#one<Kept>(`SELECT ${COLUMNS} FROM checkpoints WHERE ${open} ORDER BY n LIMIT 1`, UNWITNESSED);
+    return { many, first: first ?? null };
+  }
+
+  count(verdict: Verdict): number {
+    return this.#one<{ many: number }>("SELECT COUNT(*) AS many FROM checkpoints WHERE verdict = ?", verdict)!.many;
+  }
+
+  /** A checkpoint is in the proven tree. @param leads it is the new head */
+  prove(n: number, leads: boolean): void {
+    this.onStep("proving");
+    this.#db
+      .transaction(() => {
+        this.#db.prepare("UPDATE checkpoints SET verdict = 'proven', why = NULL WHERE n = ?").run(n);
+        if (leads) this.#db.prepare("UPDATE monitor SET head = ?").run(n);
+      })
+      .immediate();
+    this.onStep("proven");
+  }
+
+  /** A checkpoint could not be proven now, and why. */
+  postpone(n: number, why: string): void {
+    this.#db.prepare("UPDATE checkpoints SET why = ?, tries = tries + 1 WHERE n = ?").run(why, n);
+  }
+
+  /** A checkpoint contradicts another; its file is on the disk. @param notice JSON; null: no notice */
+  fork(n: number, notice: string | null, post: boolean): void {
+    this.onStep("evidence");
+    this.#db
+      .transaction(() => {
+        this.#db.prepare("UPDATE checkpoints SET verdict = 'forked', why = NULL WHERE n = ?").run(n);
+        if (notice !== null) this.#addNotice(notice, post);
+      })
+      .immediate();
+    this.onStep("forked");
+  }
+
+  /** Checkpoints that were kept after number `after`, oldest first; without it the newest, newest first. */
+  page(after: number | null, limit: number): Kept[] {
+    return after === null
+      ? this.#all<Kept>(`SELECT ${COLUMNS} FROM checkpoints ORDER BY n DESC LIMIT ?`, limit)
+      : this.#all<Kept>(`SELECT ${COLUMNS} FROM checkpoints WHERE n > ? ORDER BY n LIMIT ?`, after, limit);
+  }
+
+  /** How far a peer was read; null for a peer that was never read. */
+  peer(url: string): { id: string; after: number } | null {
+    return this.#one<{ id: string; after: number }>("SELECT id, after FROM peers WHERE url = ?", url) ?? null;
+  }
+
+  savePeer(url: string, { id, after }: { id: string; after: number }): void {
+    this.#db.prepare("INSERT OR REPLACE INTO peers (url, id, after) VALUES (?, ?, ?)").run(url, id, after);
+  }
+
+  /** First leaf that was not read for a name; null for a name that is new here. */
+  nextOf({ kind, value }: WatchedName): number | null {
+    return (
+      this.#one<{ next: number }>("SELECT next FROM names WHERE kind = ? AND value = ?", kind, value)?.next ?? null
+    );
+  }
+
+  watched(): WatchedRow[] {
+    return this.#all<WatchedRow>("SELECT cap, next, state FROM watched");
+  }
+
+  /** Commits leaves that were read, with the notices that follow from them: both or neither. */
+  saveRead({ names, next, rows, notices, post }: ReadLeaves): void {
+    this.onStep("reading");
+    this.#db
+      .transaction(() => {
+        const name = this.#db.prepare("INSERT OR REPLACE INTO names (kind, value, next) VALUES (?, ?, ?)");
+        for (const { kind, value } of names) name.run(kind, value, next);
+        const row = this.#db.prepare("INSERT OR REPLACE INTO watched (cap, next, state) VALUES (?, ?, ?)");
+        for (const one of rows) row.run(one.cap, one.next, one.state);
+        for (const body of notices) this.#addNotice(body, post);
+      })
+      .immediate();
+    this.onStep("read");
+  }
+
+  #addNotice(body: string, post: boolean): void {
+    this.#db.prepare("INSERT INTO notices (body, printed, posted) VALUES (?, 0, ?)").run(body, post ? 0 : 1);
+  }
+
+  /** Notices after number `after` that are not told everywhere yet, oldest first. */
+  notices(limit: number, after = 0): Notice[] {
+    return this.#all<Omit<Notice, "printed" | "posted"> & { printed: number; posted: number }>(
+      "SELECT n, body, printed, posted FROM notices WHERE n > ? ORDER BY n LIMIT ?",
+      ...[after, limit],
+    ).map((one) => ({ ...one, printed: one.printed === 1, posted: one.posted === 1 }));
+  }
+
+  noticesWaiting(): number {
+    return this.#one<{ many: number }>("SELECT COUNT(*) AS many FROM notices")!.many;
+  }
+
+  /** A notice was printed, or the webhook took it. One that was told everywhere is dropped. */
+  tell(n: number, where: "printed" | "posted"): void {
+    this.onStep(where);
+    this.#db
+      .transaction(() => {
+        this.#db.prepare(`UPDATE notices SET ${where} = 1 WHERE n = ?`).run(n);
+        this.#db.prepare("DELETE FROM notices WHERE n = ? AND printed = 1 AND posted = 1").run(n);
+      })
+      .immediate();
+    this.onStep("told");
+  }
+
+  /** Without a webhook nothing waits for one. */
+  forgetPosts(): void {
+    this.#db
+      .transaction(() => {
+        this.#db.prepare("UPDATE notices SET posted = 1").run();
+        this.#db.prepare("DELETE FROM notices WHERE printed = 1").run();
+      })
+      .immediate();
+  }
+
+  close(): void {
+    this.#db.close();
+  }
+
+  #one<T>(sql: string, ...given: unknown[]): T | undefined {
+    return this.#db.prepare<unknown[], T>(sql).get(...given);
+  }
+
+  #all<T>(sql: string, ...given: unknown[]): T[] {
+    return this.#db.prepare<unknown[], T>(sql).all(...given);
+  }
+}

@@ -1,0 +1,132 @@
+import { z } from "zod";
+import { sha256hex } from "../../infra/canonical.ts";
+import type { Clock } from "../../infra/clock.ts";
+import { Failure } from "../../infra/errors.ts";
+import type { Checkpoint, CheckpointTrust, TreeHead } from "../../infra/tree/checkpoint.ts";
+import { ED25519 } from "../../infra/tree/note.ts";
+import { findLaterKeys } from "../mirror/rotation.ts";
+import { parseJson, Unproven } from "../published/errors.ts";
+import { KeysDocument } from "../published/keys.ts";
+import { MAX } from "../published/limits.ts";
+import { HINT_KEYS, kindOfKey } from "../published/objects.ts";
+import { RecordReader } from "../published/reader.ts";
+import { createSourceFetch, type Source } from "../published/source.ts";
+import {
+  findSigningKeys,
+  type GivenKeys,
+  logOfPolicy,
+  openTreeHead,
+  type Pins,
+  parseVerifierKey,
+  trustOfPins,
+} from "../published/trust.ts";
+import type { MonitorState, Trusted } from "./state.ts";
+
+const HintedKeys = z.looseObject({ key: z.string(), leaf: z.int().min(0) });
+
+/**
+ * The keys document that a source names, proven by its leaf in the tree of a signed checkpoint. Later rotations are
+ * followed from it. null where the source does not show what proves it.
+ */
+async function findKeysDocument(source: Source, head: TreeHead): Promise<Trusted["keys"]> {
+  try {
+    const hint = await source.get(HINT_KEYS, MAX.hint);
+    const { data: named } = HintedKeys.safeParse(hint && parseJson(hint));
+    if (!named || named.leaf >= head.size || kindOfKey(named.key) !== "keys") return null;
+    const reader = await RecordReader.over(createSourceFetch(source), head);
+    for await (const { leaf } of reader.leaves(named.leaf, named.leaf + 1)) {
+      const bytes = leaf.kind === "keys" && leaf.key === named.key ? await source.get(named.key, MAX.keys) : null;
+      const { data } = KeysDocument.safeParse(bytes && parseJson(bytes));
+      if (!bytes || !data || leaf.kind !== "keys" || sha256hex(bytes) !== leaf.sha256) return null;
+      return { n: data.n, key: leaf.key, sha256: leaf.sha256, text: Buffer.from(bytes).toString("utf8") };
+    }
+    return null;
+  } catch (error) {
+    if (error instanceof Failure || error instanceof SyntaxError) return null;
+    throw error;
+  }
+}
+
+/** Adds keys to those that were ever believed. */
+const withPins = (pins: Pins, before: Trusted | null): string[] => [
+  ...new Set([...(before?.ever ?? []), pins.log, ...(pins.logs ?? [])]),
+];
+
+/**
+ * The keys that a monitor believes: those given, else those pinned at the first start, else those that the source shows
+ * now, which are then pinned. Rotations are followed as by a mirror: each keys document names the one before and is
+ * signed by a key of it.
+ */
+export class MonitorTrust {
+  constructor(
+    private readonly state: MonitorState,
+    private readonly given: GivenKeys,
+    private readonly clock: Clock,
+    private readonly say: (text: string) => void,
+  ) {
+    if (given.witness && !given.log) throw new Failure("usage", "a witness key needs the log key beside it");
+    const { trusted } = state;
+    if (given.log) {
+      const { name } = parseVerifierKey(given.log, ED25519);
+      const before = trusted && trustOfPins(trusted.pins).log.name;
+      if (before && before !== name) throw new Failure("usage", `this folder follows ${before}, not ${name}`);
+    }
+  }
+
+  /** Trust for what sources show now; null before the first start found any key. */
+  get current(): CheckpointTrust | null {
+    const { trusted } = this.state;
+    return trusted && { ...trustOfPins(trusted.pins), policy: this.given.policy };
+  }
+
+  /** Trust for kept checkpoints and those of peers: the log's signature alone, also of retired keys. */
+  get ever(): CheckpointTrust | null {
+    const { trusted } = this.state;
+    if (!trusted) return null;
+    const [log, ...logs] = trusted.ever.map((vkey) => parseVerifierKey(vkey, ED25519));
+    return { log: log!, logs };
+  }
+
+  /**
+   * Verifies the checkpoint of a source. The first one pins the keys.
+   * @throws Unproven, Unwitnessed, MissingObject, Failure `usage`; what the source throws
+   */
+  async open(source: Source, bytes: Uint8Array): Promise<Checkpoint> {
+    await this.#pin(source, bytes);
+    const trust = this.current!;
+    try {
+      return openTreeHead(bytes, trust, this.clock);
+    } catch (error) {
+      const { trusted } = this.state;
+      if (!(error instanceof Unproven) || !trusted?.keys) throw error;
+      const { key, sha256, text } = trusted.keys;
+      const bytesOfKeys = Buffer.from(text);
+      const info = { key, etag: sha256, size: bytesOfKeys.length, modifiedAt: this.clock.now() };
+      const held = { get: async () => ({ ...info, bytes: bytesOfKeys }) };
+      const ahead = await findLaterKeys(source, held, trusted.pins, { key, sha256 }, trust.log.name, this.clock);
+      if (!ahead) throw error;
+      const checkpoint = openTreeHead(bytes, { ...trustOfPins(ahead), policy: this.given.policy }, this.clock);
+      this.state.saveTrusted({ ...trusted, pins: ahead, ever: withPins(ahead, trusted) });
+      this.say("the keys of the checkpoint were rotated: their documents continue the chain from the pinned one");
+      return checkpoint;
+    }
+  }
+
+  async #pin(source: Source, bytes: Uint8Array): Promise<void> {
+    const before = this.state.trusted;
+    const log = this.given.log ?? logOfPolicy(this.given.policy, bytes);
+    const isKnown =
+      before &&
+      (log === undefined || before.ever.includes(log)) &&
+      (!this.given.witness || before.pins.witness === this.given.witness);
+    if (isKnown) return;
+    const pins: Pins = log ? { log, witness: this.given.witness ?? null } : await findSigningKeys(source, bytes);
+    // Only a checkpoint that these keys signed pins them.
+    const { log: key } = trustOfPins(pins);
+    const head = openTreeHead(bytes, { log: key }, null);
+    const keys = before?.keys ?? (await findKeysDocument(source, head));
+    this.state.saveTrusted({ pins, ever: withPins(pins, before), keys });
+    const witness = pins.witness ? ` --witness-key ${pins.witness}` : "";
+    if (!log) this.say(`trust on first use: pinned --log-key ${pins.log}${witness} as ${source.name} shows them`);
+  }
+}

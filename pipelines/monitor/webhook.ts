@@ -1,0 +1,64 @@
+import type { Clock } from "../../infra/clock.ts";
+import type { Egress } from "../../infra/egress/egress.ts";
+import { Failure } from "../../infra/errors.ts";
+import { signMessage } from "../6-notify/notice.ts";
+import type { MonitorState } from "./state.ts";
+
+/** Notices that are read from the state at once. */
+const AT_ONCE = 100;
+/** Longest pause after failures, ms. */
+const MAX_PAUSE_MS = 3_600_000;
+
+/** Key of the signatures `v1`, base64. @param secret as Standard Webhooks writes it: `whsec_` and base64 */
+const hmacKeyOf = (secret: string | null): string | null => secret?.replace(/^whsec_/, "") ?? null;
+
+/**
+ * Posts notices to one receiver, in their order, each until a 2xx status confirms it (Standard Webhooks). A notice has
+ * one id at every attempt, so that a receiver can drop one that came twice.
+ */
+export class Webhook {
+  #failures = 0;
+  #retryAt = 0;
+
+  /** @throws Failure `usage` for an address that is not posted to */
+  constructor(
+    readonly url: string,
+    private readonly parts: { egress: Pick<Egress, "fetch" | "validate">; clock: Clock; secret: string | null },
+  ) {
+    const verdict = parts.egress.validate(url);
+    if (!verdict.ok) throw new Failure("usage", `--webhook: ${verdict.says}`);
+  }
+
+  /**
+   * Posts what waits. Stops at the first notice that is not taken; later calls wait for a growing pause.
+   * @param pauseMs pause after the first failure
+   * @throws Failure `untold` when the receiver did not take a notice
+   */
+  async post(state: MonitorState, pauseMs: number): Promise<void> {
+    const { clock } = this.parts;
+    if (clock.monotonic() < this.#retryAt) return;
+    for (;;) {
+      const waiting = state.notices(AT_ONCE).filter(({ posted }) => !posted);
+      if (waiting.length === 0) break;
+      for (const { n, body } of waiting) {
+        const says = await this.#send(`mon_${state.id.toLowerCase()}_${n}`, body);
+        if (says !== null) {
+          const pause = Math.min(MAX_PAUSE_MS, pauseMs * 2 ** this.#failures++);
+          this.#retryAt = clock.monotonic() + pause;
+          throw new Failure("untold", `the webhook did not take a notice, which waits: ${says}`, { retriable: true });
+        }
+        this.#failures = 0;
+        state.tell(n, "posted");
+      }
+    }
+  }
+
+  /** @returns null when the receiver took it, else why not */
+  async #send(id: string, text: string): Promise<string | null> {
+    const { egress, clock, secret } = this.parts;
+    const { headers, body } = signMessage(id, text, clock.now(), [], hmacKeyOf(secret));
+    const result = await egress.fetch({ url: this.url, method: "POST", headers, body, profile: "notice" });
+    if (result.outcome !== "answered") return result.says;
+    return result.status >= 200 && result.status < 300 ? null : `it answered ${result.status}`;
+  }
+}

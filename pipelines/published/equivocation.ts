@@ -1,0 +1,105 @@
+import { z } from "zod";
+import { Failure } from "../../infra/errors.ts";
+import { openCheckpoint, parseBody, type TreeHead } from "../../infra/tree/checkpoint.ts";
+import { sameHash } from "../../infra/tree/hash.ts";
+import { BadNote, ED25519, formatVkey, type NoteKey, parseNote } from "../../infra/tree/note.ts";
+import { provenPrefix } from "../../infra/tree/proof.ts";
+import { Unproven } from "./errors.ts";
+import { parseVerifierKey } from "./trust.ts";
+
+/** Schema name of an equivocation file. */
+export const EQUIVOCATION_SCHEMA = "svc.equivocation.v1";
+
+/**
+ * Two checkpoints of one log that cannot both be of one append-only tree, with everything that proves it offline
+ * (docs/monitor.md).
+ */
+export const Equivocation = z.strictObject({
+  schema: z.literal(EQUIVOCATION_SCHEMA),
+  origin: z.string().max(1_000).describe("Name of the log, the first line of both checkpoints."),
+  log_keys: z.array(z.string().max(2_000)).min(1).max(64).describe("Verifier keys of the log under which both verify."),
+  smaller: z.string().describe("Signed note of the smaller tree, or of either where the sizes are equal."),
+  larger: z.string().describe("Signed note of the larger tree."),
+  proof: z
+    .array(z.string().regex(/^[A-Za-z0-9+/]{43}=$/))
+    .max(65)
+    .describe(
+      "Empty for equal sizes. Else nodes of the larger tree, base64, from which RFC 9162 section 2.1.4.2 computes its root and the root that its first leaves have.",
+    ),
+});
+export type Equivocation = z.infer<typeof Equivocation>;
+
+const noteText = (note: Uint8Array): string => Buffer.from(note).toString("utf8");
+
+/** Makes the file from two notes, the smaller tree first, and the nodes of `prefixProof` where the sizes differ. */
+export const makeEquivocation = (
+  origin: string,
+  keys: readonly NoteKey[],
+  [smaller, larger]: readonly [Uint8Array, Uint8Array],
+  nodes: readonly Uint8Array[],
+): Equivocation => ({
+  ...{ schema: EQUIVOCATION_SCHEMA, origin, log_keys: keys.map((key) => formatVkey(key, ED25519)) },
+  ...{ smaller: noteText(smaller), larger: noteText(larger) },
+  proof: nodes.map((hash) => Buffer.from(hash).toString("base64")),
+});
+
+/** What an equivocation file proves. */
+export interface ProvenEquivocation {
+  smaller: TreeHead;
+  larger: TreeHead;
+  /** Root that the larger tree has at the size of the smaller one; the larger root where the sizes are equal. */
+  prefixRoot: Uint8Array;
+}
+
+/**
+ * Proves an equivocation: the log's key signed both checkpoints, and their roots cannot be of one append-only tree. The
+ * proof needs no cosignature, no clock and no network.
+ * @param keys verifier keys of the log that the caller trusts; without them those of the file are believed, which shows
+ * only that their holder equivocated
+ * @throws Unproven, which names the first part that does not hold; Failure `usage` for a malformed key
+ */
+export function proveEquivocation(file: Equivocation, keys?: readonly NoteKey[]): ProvenEquivocation {
+  const { origin } = file;
+  const believed = keys ?? file.log_keys.map((vkey) => parseVerifierKey(vkey, ED25519));
+  const [log, ...logs] = believed.filter(({ name }) => name === origin);
+  if (!log) throw new Unproven("log_keys", `a key of ${origin}`, believed.map(({ name }) => name).join(", ") || "none");
+  const opened = (member: "smaller" | "larger"): TreeHead => {
+    try {
+      return openCheckpoint(Buffer.from(file[member]), { log, logs });
+    } catch (error) {
+      if (error instanceof BadNote) throw new Unproven(member, `a checkpoint signed by ${origin}`, error.message);
+      throw error;
+    }
+  };
+  const [smaller, larger] = [opened("smaller"), opened("larger")];
+  const nodes = file.proof.map((hash) => Buffer.from(hash, "base64"));
+  return { smaller, larger, prefixRoot: provenContradiction(smaller, larger, nodes) };
+}
+
+/** @returns the root that the larger tree has at the smaller size, which is another than the smaller one's @throws Unproven */
+function provenContradiction(smaller: TreeHead, larger: TreeHead, nodes: readonly Uint8Array[]): Uint8Array {
+  if (smaller.size > larger.size) throw new Unproven("smaller", `at most ${larger.size} leaves`, `${smaller.size}`);
+  // A tree without leaves has one root, and every tree begins with it.
+  if (smaller.size === 0) throw new Unproven("smaller", "at least one leaf", "none");
+  const isEqualSize = smaller.size === larger.size;
+  if (isEqualSize && nodes.length > 0) throw new Unproven("proof", "no nodes for equal sizes", `${nodes.length}`);
+  const prefix = isEqualSize ? larger.root : provenPrefix(smaller.size, larger.size, larger.root, nodes);
+  if (!prefix) {
+    throw new Unproven("proof", `nodes of the tree of ${larger.size} leaves in \`larger\``, "another root");
+  }
+  if (sameHash(prefix, smaller.root)) {
+    throw new Unproven("proof", "two histories", "checkpoints of one history: the larger tree begins with the smaller");
+  }
+  return prefix;
+}
+
+/** The checkpoint in a note, unverified. @throws BadNote */
+export const headOfNote = (note: Uint8Array): TreeHead => parseBody(parseNote(note).text);
+
+/** Reads the form of a file. @throws Failure `unreadable` naming the member */
+export function readEquivocation(value: unknown): Equivocation {
+  const { data, error } = Equivocation.safeParse(value);
+  if (data) return data;
+  const [issue] = error.issues;
+  throw new Failure("unreadable", `no equivocation: /${issue?.path.map(String).join("/")} ${issue?.message}`);
+}

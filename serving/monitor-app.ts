@@ -1,0 +1,54 @@
+import { createHash } from "node:crypto";
+import { H3 } from "h3";
+import { FastResponse } from "srvx";
+import type { Logger } from "../infra/telemetry.ts";
+import { checkpointsPage } from "../pipelines/monitor/peers.ts";
+import type { MonitorState } from "../pipelines/monitor/state.ts";
+
+const HEADERS = { "cache-control": "no-store", "x-content-type-options": "nosniff" } as const;
+
+const respondText = (status: number, says: string): Response =>
+  new FastResponse(`${says}\n`, { status, headers: { "content-type": "text/plain; charset=utf-8", ...HEADERS } });
+
+/** Number after which a page begins; null: the newest; undefined: not a number. */
+function afterOf(url: URL): number | null | undefined {
+  const text = url.searchParams.get("after");
+  if (text === null) return null;
+  return /^\d{1,15}$/.test(text) ? Number(text) : undefined;
+}
+
+/**
+ * Creates the app over which other monitors read what this one saw (docs/monitor.md): `GET /checkpoints`, the same at
+ * `/<sha256 of the origin>/checkpoints`, and what it follows at `/`.
+ * @param originOf origin of the log; null before the first checkpoint
+ */
+export function createMonitorApp(state: MonitorState, originOf: () => string | null, logger: Logger): H3 {
+  const app = new H3({
+    silent: true,
+    onError: (error) => {
+      logger.error({ err: error }, "checkpoints could not be read");
+      return respondText(503, "this monitor cannot read its state");
+    },
+  });
+  const answer = (url: URL): Response => {
+    const origin = originOf();
+    if (origin === null) return respondText(404, "this monitor has seen no checkpoint yet");
+    const after = afterOf(url);
+    if (after === undefined) return respondText(400, "after: a number of a checkpoint");
+    const body = JSON.stringify(checkpointsPage(state, origin, after));
+    return new FastResponse(body, { headers: { "content-type": "application/json", ...HEADERS } });
+  };
+  app.get("/checkpoints", ({ url }) => answer(url));
+  app.get("/:hash/checkpoints", ({ url, context }) => {
+    const origin = originOf();
+    const isOurs = origin !== null && createHash("sha256").update(origin).digest("hex") === context.params?.hash;
+    return isOurs ? answer(url) : respondText(404, "this monitor does not follow that log");
+  });
+  app.get("/", () => {
+    const head = state.head();
+    const log = originOf() ?? "no log yet";
+    return respondText(200, `monitor of ${log}: ${head ? `${head.size} leaves are proven` : "nothing is proven"}`);
+  });
+  app.all("/**", () => respondText(404, "a monitor has /checkpoints"));
+  return app;
+}

@@ -1,0 +1,180 @@
+import { createHash } from "node:crypto";
+import { afterEach, expect, test } from "vitest";
+import { createLogger } from "../../../infra/telemetry.ts";
+import { CheckpointsPage, Peer } from "../../../pipelines/monitor/peers.ts";
+import { proveEquivocation, readEquivocation } from "../../../pipelines/published/equivocation.ts";
+import { serve } from "../../../serving/main.ts";
+import { createMonitorApp } from "../../../serving/monitor-app.ts";
+import { NOW, ORIGIN, PublicRecord } from "../../helpers/public-record.ts";
+import { fill, folder, forkedPair, keys, listening, MonitorBed } from "./testbed.ts";
+
+/** Monitors that exchange what they saw, over HTTP, and peers that lie, flood, or do not answer. */
+const opened: { close(): Promise<unknown> }[] = [];
+const keep = <T extends { close(): Promise<unknown> }>(one: T): T => {
+  opened.push(one);
+  return one;
+};
+afterEach(async () => {
+  for (const one of opened.splice(0).reverse()) await one.close();
+});
+const bed = async () => keep(await MonitorBed.open());
+const served = async ({ state }: MonitorBed, origin: string | null = ORIGIN) =>
+  keep(await serve({ app: createMonitorApp(state, () => origin, createLogger("silent")), host: "127.0.0.1", port: 0 }));
+
+test.each([
+  ["of one size", 20, 20],
+  ["of other sizes", 7, 90],
+])("two monitors that each see one side, %s, both prove the fork", async (_, one, other) => {
+  const records = (await forkedPair(30)).map(keep) as [PublicRecord, PublicRecord];
+  await fill(records[0], "one", one);
+  await fill(records[1], "other", other);
+  const beds = [await bed(), await bed()] as const;
+  const urls = [(await served(beds[0])).url, (await served(beds[1])).url] as const;
+  const monitors = ([0, 1] as const).map((i) =>
+    beds[i].monitor({ sources: [folder(records[i])], keys: keys(records[0]), peers: [new Peer(urls[1 - i]!)] }),
+  );
+  const rounds = [];
+  for (const monitor of [...monitors, ...monitors]) rounds.push(await monitor.round());
+  expect(rounds.slice(2).map(({ faults }) => faults[0]?.code)).toEqual(
+    one === other ? ["fork", "fork"] : ["unproven", "fork"],
+  );
+  // The side that had fewer leaves has no tiles of the larger tree: its own growth proves the fork.
+  if (one !== other) {
+    await fill(records[0], "later", 200);
+    expect((await monitors[0]!.round()).faults[0]?.code).toBe("fork");
+  }
+  for (const { files } of beds) {
+    const [file] = await files.list("");
+    const bytes = (await files.get(file!.key))!.bytes;
+    expect(
+      proveEquivocation(readEquivocation(JSON.parse(Buffer.from(bytes).toString())), [records[0].trust.log]),
+    ).toBeTruthy();
+  }
+});
+
+test("pages are bounded, and a pull goes on where the last one ended", async () => {
+  const record = keep(await PublicRecord.open());
+  await fill(record, "a", 3);
+  const [ours, theirs] = [await bed(), await bed()];
+  await ours.round({ sources: [folder(record)], keys: keys(record) });
+  const { size, root } = ours.state.head()!;
+  // 450 texts of one head: extensions differ.
+  for (let i = 0; i < 450; i++) {
+    const note = record.note({ size, root }).toString().replace(/\n\n/, `\nx-${i}\n\n`);
+    ours.state.keep(
+      {
+        digest: createHash("sha256").update(note).digest(),
+        size,
+        root,
+        note: Buffer.from(note),
+        source: "test",
+        seenAt: NOW,
+      },
+      10_000,
+    );
+  }
+  const { url } = await served(ours);
+  const get = async (path: string) => CheckpointsPage.parse(await (await fetch(`${url}${path}`)).json());
+  const newest = await get("/checkpoints");
+  expect([newest.checkpoints.length, newest.checkpoints[0]?.n, newest.next]).toEqual([200, 451, null]);
+  const second = await get(`/checkpoints?after=${(await get("/checkpoints?after=0")).next}`);
+  expect([second.checkpoints[0]?.n, second.next]).toEqual([201, 400]);
+  const hash = createHash("sha256").update(ORIGIN).digest("hex");
+  expect((await get(`/${hash}/checkpoints?after=450`)).checkpoints.length).toBe(1);
+  expect((await fetch(`${url}/${"0".repeat(64)}/checkpoints`)).status).toBe(404);
+  expect((await fetch(`${url}/checkpoints?after=-1`)).status).toBe(400);
+  expect(await (await fetch(url)).text()).toBe(`monitor of ${ORIGIN}: 3 leaves are proven\n`);
+  // The changed texts have the signature of another text: the puller keeps the one that the log signed.
+  const peer = new Peer(url);
+  const round = await theirs.round({ sources: [folder(record)], keys: keys(record), peers: [peer] });
+  expect([round.kept, peer.dropped, round.faults, round.warnings.length]).toEqual([1, 9, [], 1]);
+});
+
+const LIES: [
+  string,
+  (record: PublicRecord, page: CheckpointsPage) => Promise<{ status: number; body?: string }>,
+  RegExp,
+][] = [
+  ["answers 500", async () => ({ status: 500 }), /does not answer: it answered 500/],
+  ["answers no JSON", async () => ({ status: 200, body: "<html>" }), /something else than checkpoints/],
+  ["answers too much", async () => ({ status: 200, body: "x".repeat(9_000_000) }), /more than \d+ bytes/],
+  [
+    "follows another log",
+    async (_, page) => ({ status: 200, body: JSON.stringify({ ...page, log: "x.example" }) }),
+    /follows x\.example/,
+  ],
+  [
+    "sends notes that nobody signed",
+    async (record, page) => {
+      const note = record
+        .note({ size: 9, root: Buffer.alloc(32, 9) })
+        .toString()
+        .replace("\n9\n", "\n8\n");
+      return {
+        status: 200,
+        body: JSON.stringify({ ...page, checkpoints: [{ n: 1, note, seen_at: NOW, verdict: "proven" }] }),
+      };
+    },
+    /1 checkpoints that touchstone\.test did not sign/,
+  ],
+  [
+    "sends notes of another key",
+    async (_, page) => {
+      const stranger = keep(await PublicRecord.open());
+      const note = stranger.note({ size: 9, root: Buffer.alloc(32, 9) }).toString();
+      const many = Array.from({ length: 200 }, (_, n) => ({
+        n: n + 1,
+        note,
+        seen_at: NOW,
+        verdict: "proven" as const,
+      }));
+      return { status: 200, body: JSON.stringify({ ...page, checkpoints: many, next: 200 }) };
+    },
+    /sends checkpoints that touchstone\.test did not sign/,
+  ],
+];
+test.each(LIES)("a peer that %s is left alone for a while, and nothing of it is kept", async (_, lie, says) => {
+  const record = keep(await PublicRecord.open());
+  await fill(record, "a", 3);
+  let asked = 0;
+  const page: CheckpointsPage = { log: ORIGIN, id: "peer", checkpoints: [], next: null };
+  const answer = await lie(record, page);
+  const { url } = keep(
+    await listening(() => {
+      asked++;
+      return answer;
+    }),
+  );
+  const own = await bed();
+  const monitor = own.monitor({ sources: [folder(record)], keys: keys(record), peers: [new Peer(url)] });
+  const round = await monitor.round();
+  expect(round.warnings.map(({ message }) => message)).toEqual([expect.stringMatching(says)]);
+  expect([round.kept, round.faults, round.head?.size]).toEqual([1, [], 3]);
+  const before = asked;
+  await monitor.round();
+  expect([asked, own.state.count("unproven")]).toEqual([before, 0]);
+});
+
+test("a peer that floods with what the log did sign fills its bound, and not the disk", async () => {
+  const record = keep(await PublicRecord.open());
+  await fill(record, "a", 3);
+  let n = 0;
+  const { url } = keep(
+    await listening(() => {
+      const checkpoints = Array.from({ length: 200 }, () => {
+        n++;
+        const note = record.note({ size: 1_000 + n, root: Buffer.alloc(32, n % 256) }).toString();
+        return { n, note, seen_at: NOW, verdict: "unproven" };
+      });
+      return { status: 200, body: JSON.stringify({ log: ORIGIN, id: "flood", checkpoints, next: n }) };
+    }),
+  );
+  const own = await bed();
+  const monitor = own.monitor({ sources: [folder(record)], keys: keys(record), peers: [new Peer(url)] });
+  const round = await monitor.round();
+  expect([round.faults.map(({ code }) => code), round.head?.size]).toEqual([["unproven"], 3]);
+  expect(round.warnings[0]?.message).toMatch(/1000 checkpoints are kept without a proof/);
+  expect(own.state.count("unproven")).toBeGreaterThan(990);
+  await fill(record, "b", 3);
+  expect((await monitor.round()).head?.size).toBe(6);
+});
