@@ -19,7 +19,7 @@ import {
   unpublishedReceipts,
 } from "../../4-publish/known.ts";
 import { MomentIndex } from "../../4-publish/moments.ts";
-import { type RunDrafts, writeRun } from "../../4-publish/runs.ts";
+import { type PackedLines, RUN_LINES, type RunDrafts, writeRun } from "../../4-publish/runs.ts";
 import { changesNothing } from "../../4-publish/take-lines.ts";
 import { readCorrectionsBelow } from "../../corrections/endpoint-record.ts";
 import { partitionOf } from "../../record/ids.ts";
@@ -46,6 +46,8 @@ export interface OwnerParts {
   followed: PublishedRecord;
   logger: Logger;
   metrics: Metrics;
+  /** Most lines with cards of one run object (default {@link RUN_LINES}). */
+  runLines?: number;
 }
 
 export interface OwnerReport {
@@ -56,7 +58,7 @@ export interface OwnerReport {
   lines: number;
   /** Endpoints whose line says nothing new: it stays out of the run. */
   leftOut: number;
-  /** Number of the run, null when none was written. */
+  /** Number of the run, of its last object where there are several; null when none was written. */
   run: number | null;
 }
 
@@ -73,6 +75,29 @@ const keyOf = ({ cap, pay_to, domain }: Thief): string => JSON.stringify([cap, p
 function changedRows(before: readonly Thief[], after: readonly Thief[]): Thief[] {
   const [had, has] = [new Set(before.map(keyOf)), new Set(after.map(keyOf))];
   return [...before.filter((thief) => !has.has(keyOf(thief))), ...after.filter((thief) => !had.has(keyOf(thief)))];
+}
+
+/**
+ * What each object of a run holds: lines, the drafts about their endpoints (a correction is published with the cards that it
+ * changes), and a share of the other drafts, at most `most`.
+ */
+function runObjects(
+  packed: readonly PackedLines[],
+  drafts: RunDrafts,
+  most: number,
+): { lines: PackedLines | null; drafts: RunDrafts }[] {
+  const objectOf = new Map(packed.flatMap(({ caps }, i) => caps.map((cap) => [cap, i] as const)));
+  const own: RunDrafts[number][][] = packed.map(() => []);
+  const rest: RunDrafts[number][] = [];
+  for (const draft of drafts) {
+    const i = "capability_id" in draft ? objectOf.get(draft.capability_id) : undefined;
+    (i === undefined ? rest : own[i]!).push(draft);
+  }
+  const count = Math.max(packed.length, Math.ceil(rest.length / most));
+  return Array.from({ length: count }, (_, i) => ({
+    lines: packed[i] ?? null,
+    drafts: [...(own[i] ?? []), ...rest.slice(i * most, (i + 1) * most)],
+  }));
 }
 
 /**
@@ -158,18 +183,20 @@ export class Owner {
         this.#dueAt.set(cap, due_at);
       },
       related: table,
+      runLines: this.parts.runLines ?? RUN_LINES,
     });
     const { run } = graded;
     this.#table = table;
     const number = await this.#writeRun(now, graded, sha256, refuseRevoked);
     if (!run) return { held, caps: 0, rows: 0, lines: 0, leftOut: 0, run: number };
     // Most turns change nothing, so they are not logged as information.
-    const told = { run: number, endpoints: run.read.caps, rows: run.read.rows, lines: run.lines.length };
+    const lines = run.objects.reduce((sum, { caps }) => sum + caps.length, 0);
+    const told = { run: number, endpoints: run.read.caps, rows: run.read.rows, lines };
     if (number !== null) this.parts.logger.info(told, "endpoints were graded");
     metrics.count("touchstone_grade_endpoints_read_total", {}, run.read.caps);
     metrics.count("touchstone_grade_rows_read_total", {}, run.read.rows);
     metrics.count("touchstone_grade_lines_left_out_total", {}, run.read.leftOut);
-    return { held, ...run.read, lines: run.lines.length, run: number };
+    return { held, ...run.read, lines, run: number };
   }
 
   /**
@@ -211,9 +238,10 @@ export class Owner {
   }
 
   /**
-   * Writes the run as a private object, unless the publisher would publish nothing of it. Corrections, commitments and
+   * Writes the run as private objects, unless the publisher would publish nothing of it. Corrections, commitments and
    * receipts are read after the look; if rows have left the lake in between, they would be missing below the run's
-   * positions, so `refuseRevoked` is called before the write.
+   * positions, so `refuseRevoked` is called before each write. The last object carries the list of thieves, so the table of
+   * related parties changes once, after all cards. If this process dies between two objects, the next one grades everything.
    */
   async #writeRun(
     now: Date,
@@ -227,15 +255,22 @@ export class Owner {
     const receipts = await unpublishedReceipts(lake, followed.fold);
     const drafts = [...listingDrafts(facts.listed, facts.unlisted), ...corrections, ...commitments, ...receipts];
     const extra = newDraftsOf(followed.fold, drafts) as RunDrafts;
-    const lines = run?.lines ?? [];
     const at = rfc3339(now);
     const changes = relatedPartyDrafts(followed.fold, { now: at, positions, thieves }, log.partitions);
+    const objects = runObjects(run?.objects ?? [], extra, this.parts.runLines ?? RUN_LINES);
     refuseRevoked();
-    if (lines.length + extra.length + changes.length === 0) return null;
+    if (objects.length === 0 && changes.length === 0) return null;
+    if (objects.length === 0) objects.push({ lines: null, drafts: [] });
     const read = { v: 2 as const, log: log.id, now: at, params_sha256: PARAMS_SHA256, positions, kin_sha256 };
-    const n = await writeRun(privateStore, { ...read, thieves, changed: lines.length }, lines, -1, extra);
-    this.#refusals.addRun(n);
-    for (const { cap } of lines) this.#lines.set(cap, { day: dayOf(now), at });
+    let n = -1;
+    for (const [i, { lines, drafts: own }] of objects.entries()) {
+      refuseRevoked();
+      const table = i + 1 === objects.length ? { thieves } : {};
+      const caps = lines?.caps ?? [];
+      n = await writeRun(privateStore, { ...read, ...table, changed: caps.length }, lines ?? [], n, own);
+      this.#refusals.addRun(n);
+      for (const cap of caps) this.#lines.set(cap, { day: dayOf(now), at });
+    }
     return n;
   }
 
