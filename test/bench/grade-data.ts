@@ -40,14 +40,11 @@ CREATE TABLE withdrawn AS SELECT obs_id FROM samples WHERE hash(obs_id) % 997 = 
 CREATE TABLE site AS SELECT cap, pay_to, domain, FALSE AS ours, FALSE AS disputed FROM kind_of;
 CHECKPOINT;`;
 
-/**
- * The same rows as the prototype wants them: whole numbers for endpoints and records. Not timed.
- * @param only a join that leaves some endpoints (`ep`); empty for all
- */
-const forPrototype = (only: string): string => `
+/** The same rows as the prototype wants them: whole numbers for endpoints and records. Not timed. */
+const FOR_PROTOTYPE = `
 CREATE SCHEMA prototype;
-CREATE TABLE prototype.site AS SELECT ep, pay_to, domain, FALSE AS ours FROM kind_of ${only};
-CREATE TABLE prototype.obs AS SELECT row_number() OVER () AS obs_id, obs_id AS id, k.ep, s.* EXCLUDE (cap, obs_id, pay_to) FROM samples s JOIN (FROM kind_of ${only}) k USING (cap);
+CREATE TABLE prototype.site AS SELECT ep, pay_to, domain, FALSE AS ours FROM kind_of;
+CREATE TABLE prototype.obs AS SELECT row_number() OVER () AS obs_id, obs_id AS id, k.ep, s.* EXCLUDE (cap, obs_id, pay_to) FROM samples s JOIN kind_of k USING (cap);
 CREATE TABLE prototype.withdrawn AS SELECT o.obs_id FROM prototype.obs o JOIN withdrawn w ON w.obs_id = o.id;
 ALTER TABLE prototype.obs DROP COLUMN id;
 CREATE TABLE prototype.raw_bands (ep UINTEGER, day DATE, band_raw UTINYINT);
@@ -77,9 +74,9 @@ export async function makeData(conn: DuckDBConnection, endpoints: number, rows: 
     await conn.run(statements);
 }
 
-/** The prototype's tables of the same rows, and its statements. @param only see {@link forPrototype} */
-export async function preparePrototype(conn: { run: (text: string) => Promise<unknown> }, only = ""): Promise<string> {
-  await conn.run(forPrototype(only));
+/** The prototype's tables of the same rows, and its statements. */
+export async function preparePrototype(conn: DuckDBConnection): Promise<string> {
+  await conn.run(FOR_PROTOTYPE);
   await conn.run(readFileSync(join(PROTOTYPE, "00_macros.sql"), "utf8"));
   let text = readFileSync(join(PROTOTYPE, "20_grade.sql"), "utf8");
   for (const [name, value] of Object.entries(MOMENTS)) text = text.replaceAll(name, value);

@@ -1,6 +1,7 @@
 import { once } from "node:events";
 import { createWriteStream, existsSync } from "node:fs";
 import { join } from "node:path";
+import { DuckDBInstance } from "@duckdb/node-api";
 import { type Lake, openLake } from "../../infra/lake/duckdb.ts";
 import { sql } from "../../infra/lake/sql.ts";
 import { INGEST_TABLES } from "../../pipelines/2-ingest/load.ts";
@@ -92,21 +93,20 @@ export interface Recomputed {
 /** Letters of some endpoints by the prototype, from the raw rows alone; null without a design folder. */
 export async function recomputed(dir: string, eps: readonly number[]): Promise<Recomputed[] | null> {
   if (!existsSync(PROTOTYPE)) return null;
-  const raw = await openRaw(dir, "2GB");
+  const instance = await DuckDBInstance.create(":memory:", { threads: "2", memory_limit: "2GB" });
+  const conn = await instance.connect();
   try {
-    return await raw.transaction(async (tx) => {
-      await tx.run("CREATE TEMP TABLE picked AS SELECT unnest(from_json($eps, '[\"UINTEGER\"]')) AS ep", {
-        eps: JSON.stringify(eps),
-      });
-      const text = await preparePrototype(tx, "SEMI JOIN picked USING (ep)");
-      await tx.run(text);
-      const rows = await tx.all<Recomputed>(
-        "SELECT p.ep, p.tier, p.letter, p.composite FROM published p WHERE p.tier IS NOT NULL ORDER BY p.ep",
-      );
-      await tx.run("USE main; DROP SCHEMA prototype CASCADE; DROP TABLE picked");
-      return rows;
-    });
+    await conn.run(`SET TimeZone = 'UTC'; ATTACH '${join(dir, "raw.duckdb")}' AS raw (READ_ONLY);
+      CREATE TABLE kind_of AS SELECT k.* FROM raw.kind_of k WHERE ep IN (${eps.join(",")});
+      CREATE TABLE samples AS SELECT s.* FROM raw.samples s SEMI JOIN kind_of USING (cap);
+      CREATE TABLE withdrawn AS SELECT w.* FROM raw.withdrawn w SEMI JOIN samples USING (obs_id)`);
+    await conn.run(await preparePrototype(conn));
+    const rows = await conn.runAndReadAll(
+      "SELECT ep::INTEGER AS ep, tier::INTEGER AS tier, letter, composite FROM published WHERE tier IS NOT NULL ORDER BY ep",
+    );
+    return rows.getRowObjectsJS() as unknown as Recomputed[];
   } finally {
-    await raw.close();
+    conn.closeSync();
+    instance.closeSync();
   }
 }
