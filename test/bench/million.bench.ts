@@ -413,8 +413,8 @@ function report(table: ReadonlyMap<string, Cost>): void {
   row(Array(9).fill("---"));
   for (const [name, { cpu, peakMb: peak, bytes }] of table) {
     const grows = name in STEPS || name === REPLICA;
-    const own = cpu - (grows ? idle.cpu : 0);
-    const ten = idle.peakMb + 10 * (peak - idle.peakMb);
+    const own = Math.max(0, cpu - (grows ? idle.cpu : 0));
+    const ten = idle.peakMb + 10 * Math.max(0, peak - idle.peakMb);
     const size = bytes > 0 ? [(bytes / 1e6).toFixed(1), (bytes / endpoints).toFixed(0)] : ["", ""];
     const figures = [name, own.toFixed(1), grows ? ((own / endpoints) * 1e6).toFixed(0) : "", peak.toFixed(0), ...size];
     const tenfold = grows ? [(own / 360).toFixed(2), (ten / 1e3).toFixed(1)] : ["", ""];
