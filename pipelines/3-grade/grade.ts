@@ -275,17 +275,3 @@ export async function* gradeChunks(
   await db.run(sql("grade/due:clear"));
   return { nonDelivering, read };
 }
-
-/** Grades endpoints as {@link gradeChunks} does, but returns all lines of the run at once. */
-export async function gradeRun(
-  conn: DuckDBConnection | Statements,
-  options: GradeOptions,
-): Promise<GradeSummary & { lines: RunLine[] }> {
-  const lines: RunLine[] = [];
-  const chunks = gradeChunks(conn, options);
-  for (;;) {
-    const { value, done } = await chunks.next();
-    if (done) return { lines, ...value };
-    for (const line of value) lines.push(line);
-  }
-}

@@ -4,8 +4,11 @@ import { type DuckDBConnection, DuckDBInstance } from "@duckdb/node-api";
 import { sql } from "../../infra/lake/sql.ts";
 import { SHARED_DESIGN } from "../pipelines/3-grade/vectors.ts";
 
-/** Endpoints of many characters, failures in spells of a block; u(i, k) is the k-th number in [0, 1) of thing i. */
-const synth = (endpoints: number, rows: number): string => `
+/**
+ * Endpoints of many characters, failures in spells of a block; u(i, k) is the k-th number in [0, 1) of thing i.
+ * @param many rows of every fortieth endpoint, at least `rows`
+ */
+export const synth = (endpoints: number, rows: number, many = rows): string => `
 CREATE MACRO u(i, k) AS (hash(i * 131 + k) >> 11)::DOUBLE / 9007199254740992.0;
 CREATE TABLE kind_of AS SELECT e::UINTEGER AS ep, 'cap_' || upper(left(md5('cap' || e), 26)) AS cap, '0x' || left(sha256('pay' || (e // 3)), 40) AS pay_to,
   'shop' || (e // 5) || '.example' AS domain, 0.9 + 0.1 * u(e, 1) AS p_live, CASE WHEN u(e, 2) < .6 THEN .97 + .03 * u(e, 3) ELSE u(e, 3) END AS p_right,
@@ -14,8 +17,9 @@ CREATE TABLE kind_of AS SELECT e::UINTEGER AS ep, 'cap_' || upper(left(md5('cap'
   u(e, 13) < .8 AS has_schema FROM range(${endpoints}) r(e);
 CREATE TABLE samples AS
 WITH looks AS (
-  SELECT k.*, ep::BIGINT * ${rows} + i AS n, u(n, 20) AS uk, u(n, 21) AS uf, u(n, 22) AS us, u(n, 23) AS ur,
-    TIMESTAMP '2026-08-17' + to_seconds(floor(u(n, 24) * 91 * 86400)::BIGINT) AS t FROM kind_of k, range(${rows}) r(i)),
+  SELECT k.*, ep::BIGINT * ${many} + i AS n, u(n, 20) AS uk, u(n, 21) AS uf, u(n, 22) AS us, u(n, 23) AS ur,
+    TIMESTAMP '2026-08-17' + to_seconds(floor(u(n, 24) * 91 * 86400)::BIGINT) AS t
+  FROM (SELECT *, unnest(range(CASE WHEN ep % 40 = 7 THEN ${many} ELSE ${rows} END)) AS i FROM kind_of) k),
 acts AS (
   SELECT *, u(1000000007 + ep::BIGINT * 512 + floor(epoch(t) / 21600)::BIGINT % 512, 25) > p_live AS down,
     (CASE WHEN NOT sells OR down THEN 0 WHEN uk < .25 THEN 1 WHEN published AND uk < .3 THEN 2 ELSE 0 END)::UTINYINT AS kind FROM looks),

@@ -18,6 +18,7 @@ const QUICK: Readonly<Record<string, readonly string[]>> = {
   "companies.bench.ts": ["50000"],
   "grade.bench.ts": ["--quick"],
   "ingest.bench.ts": ["250000", "2"],
+  "million.bench.ts": ["1000"],
   "mirror.bench.ts": ["5000"],
   "publish.bench.ts": ["20000"],
   "replica.bench.ts": ["5000", "1000"],

@@ -1,9 +1,10 @@
-import type { Lake } from "../../../infra/lake/duckdb.ts";
+import type { Lake, Statements } from "../../../infra/lake/duckdb.ts";
 import { sql } from "../../../infra/lake/sql.ts";
 import { lakePositions } from "../../2-ingest/load.ts";
 import { type ListingFact, listingFacts } from "../../2-ingest/volatile.ts";
-import { type GradeOptions, gradeRun } from "../../3-grade/grade.ts";
+import { type GradeOptions, type GradeSummary, gradeChunks } from "../../3-grade/grade.ts";
 import type { NonDeliveringSeller } from "../../3-grade/related.ts";
+import { type PackedLines, packLines } from "../../4-publish/runs.ts";
 import type { RunLine } from "../../record/card.ts";
 import { rfc3339 } from "../../record/time.ts";
 import type { Positions } from "../../record/volatile.ts";
@@ -15,10 +16,15 @@ import type { Positions } from "../../record/volatile.ts";
 export interface GradeResult {
   facts: { listed: ListingFact[]; unlisted: string[] };
   /** The run; null if no endpoint was dirty or due. */
-  run: Awaited<ReturnType<typeof gradeRun>> | null;
+  run: GradedLines | null;
   /** Endpoints of this lake that took money, ascending. */
   nonDelivering: readonly NonDeliveringSeller[];
   positions: Positions;
+}
+
+/** Lines of a grade run, packed as they are written into run objects. */
+export interface GradedLines extends GradeSummary {
+  objects: PackedLines[];
 }
 
 export interface GradeLakeOptions {
@@ -27,6 +33,22 @@ export interface GradeLakeOptions {
   onLine: (line: Pick<RunLine, "cap" | "due_at">) => void;
   /** The published table of payees and domains from which the flags of related parties are made. */
   related: readonly NonDeliveringSeller[];
+  /** Largest number of lines of one run object. */
+  runLines: number;
+}
+
+/** Grades endpoints and packs the lines chunk by chunk, so that the lines of a million endpoints fit into memory. */
+async function gradePacked(db: Statements, options: GradeOptions, runLines: number): Promise<GradedLines> {
+  const objects: PackedLines[] = [];
+  const lines: RunLine[] = [];
+  const chunks = gradeChunks(db, options);
+  for (;;) {
+    const { value, done } = await chunks.next();
+    if (!done) lines.push(...value);
+    while (lines.length >= runLines || (done && lines.length > 0))
+      objects.push(await packLines(lines.splice(0, runLines)));
+    if (done) return { ...value, objects };
+  }
 }
 
 /**
@@ -37,7 +59,7 @@ export function gradeLake(
   lake: Lake,
   now: Date,
   due: readonly string[] | null,
-  { changesNothing: isUnchanged, onLine, related }: GradeLakeOptions,
+  { changesNothing: isUnchanged, onLine, related, runLines }: GradeLakeOptions,
 ): Promise<GradeResult> {
   const at = rfc3339(now);
   return lake.transaction(async (tx) => {
@@ -49,7 +71,7 @@ export function gradeLake(
       onLine(line);
       return !correctedCaps.has(line.cap) && isUnchanged(at, line);
     };
-    const run = caps.length > 0 ? await gradeRun(tx, { now, caps, leaveOut, related }) : null;
+    const run = caps.length > 0 ? await gradePacked(tx, { now, caps, leaveOut, related }, runLines) : null;
     const facts = await listingFacts(tx, due === null ? "all" : "changed");
     await tx.run(sql("queries/news:graded"));
     const nonDelivering = run?.nonDelivering ?? (await tx.all<NonDeliveringSeller>(sql("grade/related:thieves")));

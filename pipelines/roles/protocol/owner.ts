@@ -19,7 +19,7 @@ import {
   unpublishedReceipts,
 } from "../../4-publish/known.ts";
 import { MomentIndex } from "../../4-publish/moments.ts";
-import { type RunDrafts, writeRun } from "../../4-publish/runs.ts";
+import { type PackedLines, RUN_LINES, type RunDrafts, writeRun } from "../../4-publish/runs.ts";
 import { changesNothing } from "../../4-publish/take-lines.ts";
 import { readCorrectionsBelow } from "../../corrections/endpoint-record.ts";
 import { partitionOf } from "../../record/ids.ts";
@@ -49,6 +49,8 @@ export interface OwnerParts {
   followed: PublishedRecord;
   logger: Logger;
   metrics: Metrics;
+  /** Most lines with cards of one run object (default {@link RUN_LINES}). */
+  runLines?: number;
 }
 
 export interface OwnerReport {
@@ -61,7 +63,7 @@ export interface OwnerReport {
   lines: number;
   /** Number of endpoints that are not in the run, because nothing of their published card would change. */
   leftOut: number;
-  /** Number of the run, null when none was written. */
+  /** Number of the run, of its last object where there are several; null when none was written. */
   run: number | null;
 }
 
@@ -84,6 +86,29 @@ function changedRows(
 ): NonDeliveringSeller[] {
   const [had, has] = [new Set(before.map(rowKey)), new Set(after.map(rowKey))];
   return [...before.filter((thief) => !has.has(rowKey(thief))), ...after.filter((thief) => !had.has(rowKey(thief)))];
+}
+
+/**
+ * Divides the lines and drafts of a run among its objects. An object has packed lines, the drafts about their endpoints (a
+ * correction is published with the cards that it changes), and at most `most` of the other drafts.
+ */
+function runObjects(
+  packed: readonly PackedLines[],
+  drafts: RunDrafts,
+  most: number,
+): { lines: PackedLines | null; drafts: RunDrafts }[] {
+  const objectOf = new Map(packed.flatMap(({ caps }, i) => caps.map((cap) => [cap, i] as const)));
+  const own: RunDrafts[number][][] = packed.map(() => []);
+  const rest: RunDrafts[number][] = [];
+  for (const draft of drafts) {
+    const i = "capability_id" in draft ? objectOf.get(draft.capability_id) : undefined;
+    (i === undefined ? rest : own[i]!).push(draft);
+  }
+  const count = Math.max(packed.length, Math.ceil(rest.length / most));
+  return Array.from({ length: count }, (_, i) => ({
+    lines: packed[i] ?? null,
+    drafts: [...(own[i] ?? []), ...rest.slice(i * most, (i + 1) * most)],
+  }));
 }
 
 /**
@@ -173,18 +198,20 @@ export class Owner {
         this.#dueAt.set(cap, due_at);
       },
       related: table,
+      runLines: this.parts.runLines ?? RUN_LINES,
     });
     const { run } = graded;
     this.#gradedTable = table;
     const number = await this.#writeRun(now, graded, sha256, refuseRevoked);
     if (!run) return { held, caps: 0, rows: 0, lines: 0, leftOut: 0, run: number };
     // Most turns change nothing, so they are not logged as information.
-    const logged = { run: number, endpoints: run.read.caps, rows: run.read.rows, lines: run.lines.length };
+    const lines = run.objects.reduce((sum, { caps }) => sum + caps.length, 0);
+    const logged = { run: number, endpoints: run.read.caps, rows: run.read.rows, lines };
     if (number !== null) this.parts.logger.info(logged, "endpoints were graded");
     metrics.count("touchstone_grade_endpoints_read_total", {}, run.read.caps);
     metrics.count("touchstone_grade_rows_read_total", {}, run.read.rows);
     metrics.count("touchstone_grade_lines_left_out_total", {}, run.read.leftOut);
-    return { held, ...run.read, lines: run.lines.length, run: number };
+    return { held, ...run.read, lines, run: number };
   }
 
   /**
@@ -233,9 +260,11 @@ export class Owner {
   }
 
   /**
-   * Writes the run as a private object, unless the publisher would publish nothing of it. Corrections, commitments and
+   * Writes the run as private objects, unless the publisher would publish nothing of it. Corrections, commitments and
    * receipts are read after the grading. Rows that left the lake in between would be missing below the run's positions,
-   * so `refuseRevoked` is called before the write.
+   * so `refuseRevoked` is called before each write. Only the last object lists the endpoints that took money, so the table
+   * of related parties changes once, after all cards. If this process dies between two objects, the next one grades
+   * everything.
    */
   async #writeRun(
     now: Date,
@@ -249,21 +278,22 @@ export class Owner {
     const receipts = await unpublishedReceipts(lake, followed.fold);
     const drafts = [...listingDrafts(facts.listed, facts.unlisted), ...corrections, ...commitments, ...receipts];
     const extra = newDraftsOf(followed.fold, drafts) as RunDrafts;
-    const lines = run?.lines ?? [];
     const at = rfc3339(now);
     const changes = relatedPartyDrafts(followed.fold, { now: at, positions, thieves: nonDelivering }, log.partitions);
+    const objects = runObjects(run?.objects ?? [], extra, this.parts.runLines ?? RUN_LINES);
     refuseRevoked();
-    if (lines.length + extra.length + changes.length === 0) return null;
+    if (objects.length === 0 && changes.length === 0) return null;
+    if (objects.length === 0) objects.push({ lines: null, drafts: [] });
     const read = { v: 2 as const, log: log.id, now: at, params_sha256: PARAMS_SHA256, positions, kin_sha256 };
-    const n = await writeRun(
-      privateStore,
-      { ...read, thieves: nonDelivering, changed: lines.length },
-      lines,
-      -1,
-      extra,
-    );
-    this.#refusals.addRun(n);
-    for (const { cap } of lines) this.#newestLines.set(cap, { day: dayOf(now), at });
+    let n = -1;
+    for (const [i, { lines, drafts: own }] of objects.entries()) {
+      refuseRevoked();
+      const table = i + 1 === objects.length ? { thieves: nonDelivering } : {};
+      const caps = lines?.caps ?? [];
+      n = await writeRun(privateStore, { ...read, ...table, changed: caps.length }, lines ?? [], n, own);
+      this.#refusals.addRun(n);
+      for (const cap of caps) this.#newestLines.set(cap, { day: dayOf(now), at });
+    }
     return n;
   }
 

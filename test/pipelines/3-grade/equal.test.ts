@@ -1,9 +1,9 @@
 import { describe, expect, it } from "vitest";
-import { gradeRun } from "../../../pipelines/3-grade/grade.ts";
 import { type Endpoint, gradeRows, sumRows } from "../../../pipelines/3-grade/pure.ts";
 import { RelatedParties } from "../../../pipelines/3-grade/related.ts";
 import { RunLine } from "../../../pipelines/record/card.ts";
 import { fc } from "../../helpers/histories.ts";
+import { gradeRun } from "./grade-run.ts";
 import { TestLake } from "./lake.ts";
 import { endpointOf, NOW, profile } from "./random.ts";
 import { at, DAY, good, HOUR, PAID, theft } from "./seller.ts";

@@ -1,9 +1,9 @@
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
-import { gradeRun } from "../../../pipelines/3-grade/grade.ts";
 import { windowStart } from "../../../pipelines/3-grade/params.ts";
 import { gradeRows } from "../../../pipelines/3-grade/pure.ts";
 import { RelatedParties } from "../../../pipelines/3-grade/related.ts";
 import { RunLine } from "../../../pipelines/record/card.ts";
+import { gradeRun } from "./grade-run.ts";
 import { TestLake } from "./lake.ts";
 import { type GradeIn, type GradeOut, samplesOf, type Vector, vectorsOf, withdrawnOf } from "./vectors.ts";
 

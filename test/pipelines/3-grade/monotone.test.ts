@@ -1,12 +1,12 @@
 import { describe, expect, it } from "vitest";
 import { lowerByBuyers, round6, worstBlocks } from "../../../pipelines/3-grade/bounds.ts";
-import { gradeRun } from "../../../pipelines/3-grade/grade.ts";
 import { gradeRows } from "../../../pipelines/3-grade/pure.ts";
 import { RelatedParties } from "../../../pipelines/3-grade/related.ts";
 import type { Sample } from "../../../pipelines/3-grade/sample.ts";
 import type { RunLine } from "../../../pipelines/record/card.ts";
 import { COMPONENTS } from "../../../pipelines/record/vocabulary.ts";
 import { fc } from "../../helpers/histories.ts";
+import { gradeRun } from "./grade-run.ts";
 import { TestLake } from "./lake.ts";
 import { dice, NOW, type Profile, profile, rowsOf } from "./random.ts";
 

@@ -8,11 +8,11 @@ import { openEmbeddedLog } from "../../../infra/log/embedded.ts";
 import type { Log } from "../../../infra/log/log.ts";
 import { createMetrics } from "../../../infra/telemetry.ts";
 import { createIngest, type Ingest } from "../../../pipelines/2-ingest/ingest.ts";
-import { gradeRun } from "../../../pipelines/3-grade/grade.ts";
 import { partitionOf } from "../../../pipelines/record/ids.ts";
 import { TOPICS } from "../../../pipelines/record/topics.ts";
 import { ask, handshake, later } from "../2-ingest/records.ts";
 import { openTestLake } from "../2-ingest/world.ts";
+import { gradeRun } from "../3-grade/grade-run.ts";
 import { Deployment, logger } from "./deployment.ts";
 import { capOf, corrected, dayOf, PARTITIONS, placed, SELLERS, sellerIn } from "./records.ts";
 
