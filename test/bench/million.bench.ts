@@ -126,7 +126,7 @@ const STEPS: Readonly<Record<string, Step>> = {
   publish: async (dir) => {
     const { publishing, publisher } = await publisherIn(dir);
     const watch = setInterval(() => progress(`${publisher.fold.size.toLocaleString("en")} leaves`), 30_000);
-    const { runs, cards, tree_size } = await publishing.runs();
+    const { runs, cards, tree_size } = await publishing.takeRuns();
     clearInterval(watch);
     return `${cards.toLocaleString("en")} cards signed from ${runs} runs, ${tree_size.toLocaleString("en")} leaves`;
   },
@@ -134,7 +134,7 @@ const STEPS: Readonly<Record<string, Step>> = {
     const { publisher, publishing } = await publisherIn(dir);
     await publisher.start();
     progress("started");
-    await publishing.index();
+    await publishing.buildIndex();
     await publisher.publishSchedule({ day: "2026-11-16", salt_hash: "00", covered_root: "00", covered: 0 });
     return `${publisher.fold.size.toLocaleString("en")} leaves`;
   },

@@ -35,7 +35,7 @@ afterEach(async () => {
 
 /** Whatever the owner writes, published: what is said of each endpoint, and the table of related parties. */
 async function published(at: Deployment) {
-  await at.publishing().runs();
+  await at.publishing().takeRuns();
   const { table, sha256 } = at.publisher.fold.relatedParties;
   return { said: sayings(await at.leaves()), table, sha256 };
 }
