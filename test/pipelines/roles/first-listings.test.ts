@@ -23,12 +23,12 @@ function machine({ listed: atStart, catalogues = ["https://c.example"] }: { list
       called.push("intake");
       await intake;
     },
-    knowsListings: async () => listed,
-    plan: async (day: string) => {
+    hasListings: async () => listed,
+    getPublishedPlan: async (day: string) => {
       called.push("plan");
       return { day, lines: [] };
     },
-    ...Object.fromEntries(["grade", "volatile", "asks", "resumeIntake"].map((name) => [name, says(name)])),
+    ...Object.fromEntries(["grade", "volatile", "startAsks", "resumeIntake"].map((name) => [name, says(name)])),
   };
   const observer = {
     observeSpan: async () => {

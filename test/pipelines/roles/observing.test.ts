@@ -10,7 +10,7 @@ const plan: DayPlan = { v: 1, day: DAY, salt_hash: "ab".repeat(32), covered_root
 function parts(schedules: Map<string, { salt_hash: string; salt: null }>, onSleep: (n: number) => void) {
   let sleeps = 0;
   const made = {
-    pipeline: { ingest: async () => undefined, drawn: async () => plan },
+    pipeline: { ingest: async () => undefined, getOrDrawPlan: async () => plan },
     followed: { current: async () => ({ schedules }) },
     clock: {
       sleep: async (_ms: number, signal?: AbortSignal) => {
