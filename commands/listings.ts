@@ -221,7 +221,7 @@ export async function importUrl(
     catalogue.search = "";
     return { form: "catalogue", source: catalogue.href, ...(await intake.readCatalogue(catalogue.href, clock, true)) };
   }
-  const source = { name: url, byHand: true, ...of };
+  const source = { name: url, byOperator: true, ...of };
   return { form: listed.form, source: url, ...(await intake.recordDocument(listed, source, clock)) };
 }
 

@@ -49,7 +49,7 @@ function intake() {
   return { log, clock, take: new Intake({ egress: real, rail, recorder, metrics }) };
 }
 
-const byHand = (name: string, base?: string) => ({ name, byHand: true, ...(base ? { base } : {}) });
+const byHand = (name: string, base?: string) => ({ name, byOperator: true, ...(base ? { base } : {}) });
 
 /** Every item is a record, the same as one, or a rejected row with a reason; what was written can be read again. */
 function accounted(report: IntakeReport, log: FakeLog): void {
