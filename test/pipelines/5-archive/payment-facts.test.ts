@@ -168,7 +168,7 @@ test("who else pays there: what was read last, and the record knows when", async
   await world.ingest.ingest.pass();
   const memory = createMemory(world.ingest.lake);
   const payee = { cap: CAP, url: urlOf("a"), ...on, payTo: PAY_TO };
-  expect(await memory.payees(block(2))).toEqual([{ ...payee, read: null }]);
+  expect(await memory.payees(block(2))).toEqual([{ ...payee, lastReadAt: null }]);
   expect(await memory.payees(block(2, 1))).toEqual([]);
   expect(await memory.walletsPaying(PAY_TO, block(0))).toEqual(["0xblind"]);
   expect(await memory.walletsPaying(PAY_TO, block(0, 1))).toEqual([]);
@@ -180,9 +180,9 @@ test("who else pays there: what was read last, and the record knows when", async
     ...{ offers: null, receipts: null, settlers: [], unsettled: 0 },
     buyers: { ...alone, whole: true, ours: { transfers: 12, total: "0.240000" } },
   });
-  expect(await memory.payees(block(0))).toEqual([{ ...payee, read: block(5) }]);
+  expect(await memory.payees(block(0))).toEqual([{ ...payee, lastReadAt: block(5) }]);
   // Of where it was paid before nothing is known here.
   await world.ingest.append(paid(6, { asset: "0xother" }));
   await world.ingest.ingest.pass();
-  expect(await memory.payees(block(0))).toEqual([{ ...payee, network: "eip155:8453", asset: "0xother", read: null }]);
+  expect(await memory.payees(block(0))).toEqual([{ ...payee, network: "eip155:8453", asset: "0xother", lastReadAt: null }]);
 });
