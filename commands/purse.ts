@@ -6,14 +6,13 @@ import { wrapFetchWithPayment } from "@x402/fetch";
 import type { Config } from "../infra/config.ts";
 import { Failure } from "../infra/errors.ts";
 import { createSecret, hasSecret, loadSecret } from "../infra/keys/keys.ts";
-import { isAlive } from "../infra/processes.ts";
 import { accountOf } from "../infra/rails/account.ts";
 import type { Wallet } from "../infra/rails/rails.ts";
 import { readKeyFile } from "../infra/rails/wallet-folder.ts";
 import { createLocalWallets } from "../infra/rails/wallets.ts";
 import { foldersOf } from "../pipelines/roles/data-folder.ts";
 import { payBy } from "../serving/client/index.ts";
-import { readWorld } from "./world.ts";
+import { isAlive, readWorld } from "./world.ts";
 
 /** Name of the secret from which the demo's purse is derived, and of its folder inside the market's folder. */
 const PURSE = "purse";

@@ -5,7 +5,6 @@ import { join } from "node:path";
 import { createInterface } from "node:readline";
 import { pathToFileURL } from "node:url";
 import { Failure } from "../infra/errors.ts";
-import { isAlive } from "../infra/processes.ts";
 
 /** What the market's process prints once it runs: one JSON line, also written to `world.json` in its folder. */
 export interface WorldInfo {
@@ -71,6 +70,16 @@ export function readWorld(dir: string): WorldInfo | null {
     return null;
   }
 }
+
+/** Reports whether a process with this id exists. */
+export const isAlive = (pid: number): boolean => {
+  try {
+    process.kill(pid, 0);
+    return true;
+  } catch {
+    return false;
+  }
+};
 
 function boot(dir: string, script: string): Promise<WorldInfo> {
   const log = openSync(join(dir, "world.log"), "a");

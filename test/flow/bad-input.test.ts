@@ -7,7 +7,7 @@ import { join, resolve } from "node:path";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
 import { EXIT } from "../../commands/exit.ts";
 import type { MarketLetters } from "../../commands/letters.ts";
-import { isAlive } from "../../infra/processes.ts";
+import { isAlive } from "../../commands/world.ts";
 import { readDemo } from "../helpers/demo-record.ts";
 import { refuseUnnamedExit } from "../helpers/exit-codes.ts";
 import { runs } from "../helpers/programs.ts";
