@@ -43,8 +43,9 @@ function followsFromSalt(calls: readonly PlannedCall[], all: readonly PlannedCal
 export function checkPlan(plan: DayPlan, committed: PublishedPlan): string[] {
   const wrong: string[] = [];
   const covered = plan.lines.filter((line) => line.covered).map((line) => line.cap);
-  if (plan.salt_hash !== committed.salt_hash) wrong.push("its salt is not the one that was committed");
-  if (computeCoveredRoot(covered) !== committed.covered_root) wrong.push("it does not cover what was committed");
+  if (plan.salt_hash !== committed.salt_hash) wrong.push("its salt differs from the committed one");
+  if (computeCoveredRoot(covered) !== committed.covered_root)
+    wrong.push("its covered endpoints differ from the committed ones");
   if (covered.length !== committed.covered)
     wrong.push(`it covers ${covered.length} endpoints, and ${committed.covered} were committed`);
   if (committed.salt === null) return wrong;

@@ -15,5 +15,5 @@ test.each([
   ["USDC", ["solana:x", "eip155:1"], "0.010000 USDC on solana:x, ethereum"],
   ["constructor", [], "0.010000 constructor on "],
 ])("a token and its networks by their names, where they are known: %s", (asset, networks, says) => {
-  expect(asked(asset, networks)).toBe(`  its newest 402 asks ${says}`);
+  expect(asked(asset, networks)).toBe(`  the newest 402 asks ${says}`);
 });

@@ -3,7 +3,7 @@ import { fuzz } from "../helpers/fuzz.ts";
 import { fuzzWorld } from "../helpers/fuzz-world.ts";
 
 /** `fuzz-long.test.ts` of the slow suite asks 50,000 times. */
-const REQUESTS = 3_400;
+const REQUESTS = 3_700;
 
 test("drawn requests of every described operation are answered as described, none with a 500", async () => {
   const { app, document, known, close } = await fuzzWorld();
