@@ -53,7 +53,7 @@ async function migrateLake(
   options: OptionsOf<"migrate">,
 ): Promise<string> {
   const old = await deleteLakeOfOtherForm(config, false);
-  if (old === null) return "as it is";
+  if (old === null) return "unchanged";
   // In a cluster each owner and observer loads its share itself.
   if (config.log !== null) return "deleted: each role loads its share of the segments when it starts";
   const trust = trustOf(originOf(config.base_url), parts.ring, systemClock.now());

@@ -213,7 +213,10 @@ describe("touchstone listings add", () => {
     const file = join(dir, "nothing.json");
     await writeFile(file, JSON.stringify({ name: "a shop window" }));
     const run = await touchstone("listings", "add", file);
-    expect(run).toMatchObject({ code: EXIT.unreadable, stderr: expect.stringContaining("nothing.json contains no valid listing") });
+    expect(run).toMatchObject({
+      code: EXIT.unreadable,
+      stderr: expect.stringContaining("nothing.json contains no valid listing"),
+    });
     const kept = (await readdir(join(data, "rejected"))).filter((name) => name.endsWith(".ndjson"));
     const rows = await Promise.all(kept.map((name) => readFile(join(data, "rejected", name), "utf8")));
     expect(rows.map((row) => JSON.parse(row))).toContainEqual(

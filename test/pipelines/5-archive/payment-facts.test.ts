@@ -184,5 +184,7 @@ test("who else pays there: what was read last, and the record knows when", async
   // Of where it was paid before nothing is known here.
   await world.ingest.append(paid(6, { asset: "0xother" }));
   await world.ingest.ingest.pass();
-  expect(await memory.payees(block(0))).toEqual([{ ...payee, network: "eip155:8453", asset: "0xother", lastReadAt: null }]);
+  expect(await memory.payees(block(0))).toEqual([
+    { ...payee, network: "eip155:8453", asset: "0xother", lastReadAt: null },
+  ]);
 });
