@@ -1,7 +1,7 @@
 /** Client library of the service. It needs `fetch` and WebCrypto: Node 20, browsers, workers. */
 export const VERSION = "2026.11.1";
 
-export { type Offer, type OfferMember, readOffers as offersOf } from "../../pipelines/record/terms/offers.ts";
+export { type Offer, type OfferMember, offersOf } from "../../pipelines/record/terms/offers.ts";
 export {
   type FetchOptions,
   guardClient,

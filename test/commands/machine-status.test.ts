@@ -22,12 +22,19 @@ test("a job that fails time after time is told as its work's, within minutes, an
   const parts = {
     ...{ clock: systemClock, logger: createLogger("silent"), metrics, catalogues: [], pulse },
     pipeline: {
-      plan: async (day: string) => ({ day, lines: [] }),
+      getPublishedPlan: async (day: string) => ({ day, lines: [] }),
       grade: async (_: Date, { during }: HealthReporter) => {
         await during("ingest", writes);
         await during("publish", nothing);
       },
-      ...{ asks: nothing, volatile: nothing, intake: nothing, resumeIntake: nothing, budget: nothing, index: nothing },
+      ...{
+        startAsks: nothing,
+        volatile: nothing,
+        intake: nothing,
+        resumeIntake: nothing,
+        budget: nothing,
+        index: nothing,
+      },
       ...{ evidence: nothing, archive: nothing, history: nothing, collectGarbage: nothing, tidy: nothing },
     },
     observer: {

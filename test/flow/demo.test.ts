@@ -102,7 +102,7 @@ describe("where docs/market.md says", () => {
     const { rpcUrl, asset } = world.tempo!;
     expect(answer.observed!.advertised).toEqual({ amount: "0.007000", asset, networks: [tempo] });
     expect([answer.buy, answer.not_bought]).toEqual([undefined, expect.stringContaining(`paid on ${own} here`)]);
-    const via = await fetch(`${base}/v1/via/${answer.capabilityId}`);
+    const via = await fetch(`${base}/v1/via/${answer.capabilityId}?a=103&b=9`);
     expect([via.status, ((await via.json()) as { detail: string }).detail]).toEqual([
       403,
       `${answer.not_bought} Nothing was bought.`,

@@ -98,7 +98,7 @@ export function readOffer(entry: unknown, form: 1 | 2): Offer {
 }
 
 /** Reads the offers of x402 terms, from a decoded header, a body or a tool's answer; [] for any other value. */
-export function readOffers(terms: unknown, from: "header" | "body" = "body"): Offer[] {
+export function offersOf(terms: unknown, from: "header" | "body" = "body"): Offer[] {
   const entries = entriesOf(terms);
   const { form } = determineVersion(terms, entries[0], from);
   return entries.slice(0, MAX_OFFERS + 1).map((entry) => readOffer(entry, form));
@@ -194,7 +194,7 @@ function readTermsHeader(header: string | null): PaymentDemand {
   if (!header) return NO_DEMAND;
   const terms = isPlainBase64(header) ? parseBase64Json(header) : undefined;
   if (terms === undefined) return unreadDemand("header PAYMENT-REQUIRED is no base64 of JSON");
-  return joinDemands([{ offers: readOffers(terms, "header"), unread: null }]);
+  return joinDemands([{ offers: offersOf(terms, "header"), unread: null }]);
 }
 
 /** Reads the demand in header `WWW-Authenticate` (mpp). */
@@ -219,7 +219,7 @@ function readBody(text: string): PaymentDemand {
   const read = parseBoundedJson(text);
   if (read === null) return unreadDemand("its body is nested too deep, or has too many values");
   const terms = Array.isArray(read.value) && looksLikeEntry(read.value[0]) ? { accepts: read.value } : read.value;
-  return joinDemands([{ offers: readOffers(terms), unread: null }]);
+  return joinDemands([{ offers: offersOf(terms), unread: null }]);
 }
 
 /**

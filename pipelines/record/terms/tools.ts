@@ -1,6 +1,6 @@
 import { get, isObject, isPlainBase64, parseBase64Json, text } from "../json.ts";
 import { looksLikeEntry } from "./entries.ts";
-import { joinDemands, type PaymentDemand, parseBoundedJson, readMppOffers, readOffers } from "./offers.ts";
+import { joinDemands, offersOf, type PaymentDemand, parseBoundedJson, readMppOffers } from "./offers.ts";
 
 /**
  * Demands for payment that were found in the answer of an MCP tool. They may be in the structured content of its
@@ -114,6 +114,6 @@ export function readToolDemand({ terms, challenges, isUnread }: ToolDemands): Pa
     });
   };
   const unread = isUnread ? "the tool's answer holds more than is read" : null;
-  const offers = [...terms.flatMap((one) => readOffers(one)), ...challenges.flatMap(ofChallenge)];
+  const offers = [...terms.flatMap((one) => offersOf(one)), ...challenges.flatMap(ofChallenge)];
   return joinDemands([{ offers, unread }]);
 }
