@@ -64,15 +64,18 @@ class SourceStateCache {
     this.#sources.set(source, rows);
   }
 
-  /** Remembers a record that is durable. */
-  noteRecorded(source: SourceRows, sourceId: string, rowState: RowState): void {
-    if (!source.rows.has(sourceId)) this.#rows++;
-    source.rows.set(sourceId, rowState);
-    source.usedIds.add(rowState.eventId);
-    // Once there are many ids, those of earlier days are removed, except the ids of the newest records.
-    if (source.usedIds.size > 1_000 + 8 * source.rows.size) {
-      source.usedIds = new Set([...source.rows.values()].map((one) => one.eventId));
-    }
+  /**
+   * Remembers a record that is durable. A source with many used ids is removed, and read again at its next use: the
+   * record then holds those of that day only.
+   */
+  noteRecorded(source: string, rows: SourceRows, sourceId: string, rowState: RowState): void {
+    const isKept = this.#sources.get(source) === rows;
+    if (isKept && !rows.rows.has(sourceId)) this.#rows++;
+    rows.rows.set(sourceId, rowState);
+    rows.usedIds.add(rowState.eventId);
+    if (!isKept || rows.usedIds.size <= 1_000 + 8 * rows.rows.size) return;
+    this.#sources.delete(source);
+    this.#rows -= rows.rows.size;
   }
 }
 
@@ -196,18 +199,18 @@ export class ListingWriter {
         this.#keepSellerListing(claim, made.standing);
       } else fresh.set(id, { draft: made, claim });
     }
-    await this.#append([...fresh.values()], state);
+    await this.#append(name, [...fresh.values()], state);
     const delisted = whole ? await this.#delist(name, state, named, clock) : 0;
     return { appended: fresh.size, rejected: unkept, delisted };
   }
 
-  async #append(all: readonly NewListing[], state: SourceRows): Promise<void> {
+  async #append(name: string, all: readonly NewListing[], state: SourceRows): Promise<void> {
     for (let i = 0; i < all.length; i += RECORDS_PER_APPEND) {
       const batch = all.slice(i, i + RECORDS_PER_APPEND);
       await this.parts.recorder.append(batch.map(({ draft: one }) => one));
       for (const { draft: one, claim } of batch) {
         const eventId = Recorder.idOf(one);
-        this.#states.noteRecorded(state, claim.body.source_id, { cap: claim.cap, eventId, delisted: false });
+        this.#states.noteRecorded(name, state, claim.body.source_id, { cap: claim.cap, eventId, delisted: false });
         this.#keepSellerListing(claim, eventId);
       }
     }
@@ -225,7 +228,7 @@ export class ListingWriter {
       }));
       await this.parts.recorder.append(drafts.map(({ one }) => one));
       for (const { id, cap, one } of drafts) {
-        this.#states.noteRecorded(state, id, { cap, eventId: Recorder.idOf(one), delisted: true });
+        this.#states.noteRecorded(name, state, id, { cap, eventId: Recorder.idOf(one), delisted: true });
         this.#sellerListings.delete(cap);
       }
     }

@@ -88,6 +88,25 @@ describe("a seller's listing that was read whole", () => {
     for (const word of ["one", "two", "one", "two", "two", "one"]) expect(await say(word)).toBe(word);
   });
 
+  test("content that changes back after more changes in a day than are remembered is the newest content", async () => {
+    const paths = Array.from({ length: 150 }, (_, i) => `/row-${i}`);
+    const say = async (description: string): Promise<IntakeReport> => {
+      clock.set(new Date(clock.now().getTime() + 60_000));
+      const items = paths.map((resource) => item({ resource, description }));
+      egress.sellers.set(seller, () => answer(200, wellKnown(...items)));
+      const report = await take.readSeller(seller, clock);
+      await world.ingest.pass();
+      return report;
+    };
+    // 1,000 ids and 8 a row are remembered: 17 times 150 are more.
+    for (let round = 0; round < 17; round++) expect(await say(`words ${round}`)).toMatchObject({ appended: 150 });
+    for (const back of ["words 0", "words 1"]) {
+      expect(await say(back)).toMatchObject({ appended: 150 });
+      const listed = (await createMemory(world.lake).listed()).filter((one) => one.url.startsWith(seller));
+      expect(new Set(listed.map((one) => one.claims.description))).toEqual(new Set([back]));
+    }
+  });
+
   test("an empty list delists everything", async () => {
     await read("/a", "/b");
     expect(await read()).toMatchObject({ delisted: 2 });
