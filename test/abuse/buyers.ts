@@ -47,11 +47,20 @@ export interface Bought {
   /** Of each call that was bought, from its first request on. */
   ms: number[];
   statuses: Record<string, number>;
+  /** Calls whose answer came only when the buyer sent the payment again. */
+  sentAgain: number;
   /** Micro-units that were charged and brought nothing; null: its seller is not sold yet. */
   lost: bigint | null;
 }
 
-/** One honest buyer: a call every two seconds of one seller; told to come again it does. */
+/** How often a payment is sent again whose outcome is open, two seconds apart: a service restarts within that time. */
+const MOST_SENT_AGAIN = 60;
+const PAYMENT_HEADERS = ["payment-signature", "x-payment"];
+
+/**
+ * One honest buyer: a call every two seconds of one seller. After a 429 or 503 it waits as long as the service asks. While
+ * the outcome of a payment is open (202, no answer), it sends the same payment again, as docs/pay-on-delivery.md says.
+ */
 export class HonestBuyer {
   readonly #from = fetchFrom("127.4.0.1");
 
@@ -69,21 +78,36 @@ export class HonestBuyer {
     const { rpcUrl, asset, chainId } = this.world;
     const rail = createEvmRail({ rpcUrl, asset, network: `eip155:${chainId}`, confirmations: 1 });
     const offer = await offered(this.service, seller);
-    if (!offer) return { ms: [], statuses: {}, lost: null };
+    if (!offer) return { ms: [], statuses: {}, sentAgain: 0, lost: null };
     const { value: before } = await rail.balance(this.buyer.address);
-    const fetching = this.buyer.over(this.#from);
+    let paid: Request | null = null;
+    const fetching = this.buyer.over(async (input, init) => {
+      const request = new Request(input as Request, init);
+      if (PAYMENT_HEADERS.some((name) => request.headers.has(name))) paid = request.clone();
+      return this.#from(request);
+    });
+    const isOpen = (answer: Response | null): boolean => answer === null || [202, 429, 503].includes(answer.status);
     const ms: number[] = [];
     const statuses: Record<string, number> = {};
+    let sentAgain = 0;
     for (let began = performance.now(); !signal.aborted; ) {
-      const answer = await fetching(offer.via).catch(() => null);
+      paid = null;
+      let answer: Response | null = await fetching(offer.via).catch(() => null);
+      const signed = paid as Request | null;
+      const isOpenAtFirst = signed !== null && isOpen(answer);
+      for (let times = 0; signed !== null && isOpen(answer) && times < MOST_SENT_AGAIN; times++) {
+        await sleep(2_000);
+        answer = await this.#from(signed.clone()).catch(() => null);
+      }
       const status = answer === null ? "none" : String(answer.status);
       statuses[status] = (statuses[status] ?? 0) + 1;
+      if (isOpenAtFirst && status === "200") sentAgain++;
       const again = status === "429" || status === "503";
       if (status === "200") ms.push(performance.now() - began);
       await sleep(again ? 1_000 * Number(answer!.headers.get("retry-after") ?? 1) : 2_000);
       if (!again) began = performance.now();
     }
     const charged = before - (await rail.balance(this.buyer.address)).value;
-    return { ms, statuses, lost: charged - BigInt(ms.length) * offer.total };
+    return { ms, statuses, sentAgain, lost: charged - BigInt(ms.length) * offer.total };
   }
 }

@@ -44,7 +44,12 @@ export interface ProcessSample {
   /** Those of the open files that are sockets. */
   sockets: number;
   threads: number;
+  /** Seconds since its start. */
+  ageS: number;
 }
+
+/** Clock ticks of /proc in a second: proc_pid_stat(5), USER_HZ. */
+const TICKS_PER_S = 100;
 
 /** Reads /proc; null where the process is gone. */
 export function sampleProcess(pid: number): ProcessSample | null {
@@ -60,7 +65,20 @@ export function sampleProcess(pid: number): ProcessSample | null {
       }
     };
     const sockets = files.filter(isSocket).length;
-    return { rssMb: field("VmRSS") / 1024, openFiles: files.length - sockets, sockets, threads: field("Threads") };
+    // Field 22, the 20th after the name in brackets: start time in ticks since the machine started.
+    const startTicks = Number(
+      readFileSync(`/proc/${pid}/stat`, "utf8")
+        .replace(/^.*\) /s, "")
+        .split(" ")[19],
+    );
+    const uptimeS = Number(readFileSync("/proc/uptime", "utf8").split(" ")[0]);
+    return {
+      rssMb: field("VmRSS") / 1024,
+      openFiles: files.length - sockets,
+      sockets,
+      threads: field("Threads"),
+      ageS: uptimeS - startTicks / TICKS_PER_S,
+    };
   } catch {
     return null;
   }

@@ -7,6 +7,8 @@ export interface Sample {
   rssMb: number;
   heapMb: number;
   openFiles: number;
+  /** Seconds since the process was started. */
+  ageS: number;
   sockets: number;
   threads: number;
   /** Records of the log that are not ingested yet. */
@@ -17,6 +19,7 @@ export interface Sample {
   replicaRssMb: number;
   replicaHeapMb: number;
   replicaFiles: number;
+  replicaAgeS: number;
 }
 
 export interface Window {
@@ -54,6 +57,8 @@ export interface SoakReport {
 /** Live heap of a window: what the collector left at its lowest. */
 const least = (values: readonly number[]): number => Math.min(...values.filter((one) => !Number.isNaN(one)));
 const GROWTH_ALLOWED = 1.1;
+/** Younger processes are not compared, real seconds: the faults start them anew, and their caches fill. */
+const WARM_S = 300;
 /** Shorter runs are still warming up: caches, threads and heaps come to their size in the first half hour. */
 const LONG_H = 1;
 
@@ -68,6 +73,7 @@ export function verdictOf({ of, windows, calm, bought, notices }: SoakReport): s
   );
   must((calm["200"] ?? 0) > 0, "no agent got an answer outside of faults");
   must(bought.lost === null || bought.ms.length > 0, "no call was bought");
+  must((bought.lost ?? 0n) <= 0n, `a buyer was charged ${bought.lost} micro-units without an answer`);
   must(
     windows.every(({ samples }) => samples.length > 0),
     "there are windows without a sample",
@@ -77,16 +83,26 @@ export function verdictOf({ of, windows, calm, bought, notices }: SoakReport): s
   const half = Math.floor(windows.length / 2);
   const quarter = Math.floor(half / 2);
   const [third, last] = [windows.slice(half, half + quarter), windows.slice(-quarter)];
-  const figures: [string, (window: Window) => number][] = [
-    ["RSS", ({ samples }) => medianOf(samples.map((one) => one.rssMb))],
-    ["live heap", ({ samples }) => least(samples.map((one) => one.heapMb))],
-    ["open files", ({ samples }) => medianOf(samples.map((one) => one.openFiles))],
-    ["the replica's RSS", ({ samples }) => medianOf(samples.map((one) => one.replicaRssMb))],
-    ["the replica's open files", ({ samples }) => medianOf(samples.map((one) => one.replicaFiles))],
+  type Look = (samples: readonly Sample[]) => number;
+  const median =
+    (read: (one: Sample) => number): Look =>
+    (samples) =>
+      medianOf(samples.map(read));
+  const [service, replica] = [(one: Sample) => one.ageS, (one: Sample) => one.replicaAgeS];
+  const figures: [string, (one: Sample) => number, Look][] = [
+    ["RSS", service, median((one) => one.rssMb)],
+    ["live heap", service, (samples) => least(samples.map((one) => one.heapMb))],
+    ["open files", service, median((one) => one.openFiles)],
+    ["the replica's RSS", replica, median((one) => one.replicaRssMb)],
+    ["the replica's open files", replica, median((one) => one.replicaFiles)],
   ];
-  for (const [name, read] of figures) {
-    const [before, after] = [medianOf(third.map(read)), medianOf(last.map(read))];
-    must(after <= GROWTH_ALLOWED * before, `${name} grew from ${before.toFixed(0)} to ${after.toFixed(0)}`);
+  for (const [name, ageOf, look] of figures) {
+    const warm = (part: readonly Window[]): Sample[] =>
+      part.flatMap(({ samples }) => samples.filter((one) => ageOf(one) >= WARM_S));
+    const [before, after] = [warm(third), warm(last)];
+    must(before.length > 0 && after.length > 0, `${name}: no process lived five minutes in a quarter of the run`);
+    const [was, is] = [look(before), look(after)];
+    must(!(is > GROWTH_ALLOWED * was), `${name} grew from ${was.toFixed(0)} to ${is.toFixed(0)}`);
   }
   return problems;
 }
@@ -133,7 +149,9 @@ export function textOf({ of, windows, happened, growth, calm, bought, notices, p
     `The record: ${proof.probes} probes, ${proof.paid} paid calls, ${proof.cards} cards; ${proof.acknowledged} acknowledged appends, ${proof.lost} lost; ${proof.blamed} failures counted against honest sellers; audits ended with ${proof.audits.join(" and ")}.`,
     `Bought ${bought.ms.length} calls (${Object.entries(bought.statuses)
       .map(([status, n]) => `${n} x ${status}`)
-      .join(", ")}), charged without an answer: ${bought.lost ?? "not sold"} micro-units. ${notices} notices.`,
+      .join(
+        ", ",
+      )}), ${bought.sentAgain} answered when the payment was sent again; charged without an answer: ${bought.lost ?? "not sold"} micro-units. ${notices} notices.`,
     `Agents outside of faults: ${Object.entries(calm)
       .map(([status, n]) => `${n} x ${status}`)
       .join(", ")}.`,

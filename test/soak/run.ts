@@ -317,6 +317,7 @@ class Soak implements FaultWorld {
       replicaRssMb: replica?.rssMb ?? Number.NaN,
       replicaHeapMb: ofReplica ? totalOf(ofReplica, "nodejs_heap_size_used_bytes") / 1_048_576 : Number.NaN,
       replicaFiles: replica?.openFiles ?? Number.NaN,
+      replicaAgeS: replica?.ageS ?? 0,
     });
   }
 
