@@ -56,10 +56,17 @@ export async function bucketsCommand(config: Config, options: OptionsOf<"buckets
     ...(stores.orders === null ? {} : { orders: nameOf(stores.orders, "orders") }),
   };
   const keptDays = sell.answers_kept_days;
-  const missing = await prepareBuckets(operator, { ...buckets, publisher, owner, pipeline, seller, keptDays });
-  print(options, { ...buckets, missing }, [
+  const unsupportedFeatures = await prepareBuckets(operator, {
+    ...buckets,
+    publisher,
+    owner,
+    pipeline,
+    seller,
+    keptDays,
+  });
+  print(options, { ...buckets, missing: unsupportedFeatures }, [
     `${Object.values(buckets).join(" and ")} are set up`,
-    ...missing.map((what) => `not supported by this store: ${what}`),
+    ...unsupportedFeatures.map((what) => `not supported by this store: ${what}`),
     "next: docs/deploy.md",
   ]);
 }

@@ -118,11 +118,11 @@ async function checkToken(reader: Reader, network: string, token: Token): Promis
     const theirs = await readDomainSeparator(reader, address, chainId);
     const [itsName, itsVersion] = [await callView(reader, address, "name"), await callView(reader, address, "version")];
     const inSettings = `the settings say name ${JSON.stringify(name)}, version ${JSON.stringify(version)} (${ours})`;
-    const itself = `name ${JSON.stringify(itsName)}, version ${JSON.stringify(itsVersion)} (${theirs})`;
+    const tokenDescription = `name ${JSON.stringify(itsName)}, version ${JSON.stringify(itsVersion)} (${theirs})`;
     found.push(
       theirs?.toLowerCase() === ours
         ? ok(`${what}: signing domain`, `name ${JSON.stringify(name)}, version ${JSON.stringify(version)}`)
-        : broken(`${what}: signing domain`, `${inSettings}, and the token says ${itself}`, todo),
+        : broken(`${what}: signing domain`, `${inSettings}, and the token says ${tokenDescription}`, todo),
     );
     return found;
   } catch (error) {

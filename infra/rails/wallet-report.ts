@@ -132,9 +132,9 @@ function blindFinding(name: string, { symbol, fresh, freshTotal, unfunded }: Ass
   const says = `${rich + empty} were never used: ${rich} hold ${freshTotal} in all, ${empty} hold nothing`;
   const lacking = Math.max(low.blind - rich, 0);
   if (lacking === 0 && Number(freshTotal) >= Number(low.money)) return ok(name, says);
-  const most = Math.max(lacking, 1);
-  const fund = `fund ${most} or more, until all hold ${low.money} ${symbol} or more together: each from outside, never from the known one`;
-  const make = empty < most ? `touchstone wallets new --blind ${Math.max(low.blind, 20)}, then ` : "";
+  const leastToFund = Math.max(lacking, 1);
+  const fund = `fund ${leastToFund} or more, until all hold ${low.money} ${symbol} or more together: each from outside, never from the known one`;
+  const make = empty < leastToFund ? `touchstone wallets new --blind ${Math.max(low.blind, 20)}, then ` : "";
   return warn(name, says, `${make}${fund} (touchstone wallets list)`);
 }
 

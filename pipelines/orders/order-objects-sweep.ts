@@ -159,9 +159,9 @@ export class ObjectSweep {
 }
 
 /** Pause between two turns, real ms. At 1,000 objects a turn, a million objects take less than a day. */
-const TURN_MS = 60_000;
+const TURN_INTERVAL_MS = 60_000;
 
-/** Runs a turn of the sweep every {@link TURN_MS} until stopped. A turn that fails is logged and run again. */
+/** Runs a turn of the sweep every {@link TURN_INTERVAL_MS} until stopped. A turn that fails is logged and run again. */
 export const startSweep = (sweep: ObjectSweep, logger: Pick<Logger, "warn">): { stop(): Promise<void> } =>
   repeatWork(
     async () => {
@@ -169,6 +169,6 @@ export const startSweep = (sweep: ObjectSweep, logger: Pick<Logger, "warn">): { 
         logger.warn({ err: error }, "the objects of orders could not be swept; it is tried again");
       });
     },
-    TURN_MS,
+    TURN_INTERVAL_MS,
     systemClock,
   );

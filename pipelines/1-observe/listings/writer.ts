@@ -147,9 +147,9 @@ export class ListingWriter {
     const domain = registrableDomain(url);
     const platform = platformOf(url);
     const capsOf = (name: string): Set<string> => {
-      const caps = this.#domains.get(name) ?? new Set();
-      this.#domains.set(name, caps);
-      return caps;
+      const endpointIds = this.#domains.get(name) ?? new Set();
+      this.#domains.set(name, endpointIds);
+      return endpointIds;
     };
     return [
       { caps: capsOf(domain), most: MAX_PER_DOMAIN },

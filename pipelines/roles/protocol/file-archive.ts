@@ -132,8 +132,8 @@ function daysOfParts(
   const all = [...byPartition].sort(([a], [b]) => a - b);
   if (all.some(([, { tree }]) => tree <= lastLeaf)) return [];
   return all.flatMap(([partition, { days }]): [number, PartDay][] => {
-    const own = days[dayName(subject, day)];
-    return own ? [[partition, own]] : [];
+    const waitingRows = days[dayName(subject, day)];
+    return waitingRows ? [[partition, waitingRows]] : [];
   });
 }
 
