@@ -322,7 +322,7 @@ class Ingester {
     return this.#partitions.find((one) => one.topic === topic && one.partition === partition);
   }
 
-  /** These partitions of all topics, in the state in which they are where they were held before. */
+  /** Returns these partitions of all topics. A partition that is held already keeps its object; for others one is made. */
   #allOf(held: readonly number[]): Partition[] {
     return INGESTED.flatMap((topic) =>
       held.map((partition) => this.#find({ topic, partition }) ?? new Partition(this.#parts, topic, partition)),

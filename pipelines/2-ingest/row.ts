@@ -17,7 +17,7 @@ export interface Rejected {
   appended_at: string;
   /** The value's bytes, base64. */
   raw: string;
-  /** Offset of the copy that a redrive appended once readers took it; then the record stands there. */
+  /** Offset of the record's copy that `redrive` appended. Set once readers accept this record, which they then read there. */
   moved_to?: number;
 }
 

@@ -134,7 +134,10 @@ export class Publisher implements PublishedRecord {
     return this.publishLeaves([{ kind: "schedule", ...schedule }]);
   }
 
-  /** Publishes the keys document if it changed. It is signed by a cards key of ours in the document before it. */
+  /**
+   * Publishes the list of public keys if it changed. Its signature is by a key of ours for cards that the previous list
+   * contains.
+   */
   async publishKeys(jwks: Jwks): Promise<void> {
     const { publicStore, signers, clock } = this.#options;
     // If a publisher died after writing keys document n, the first round publishes n and the second ours as n + 1.

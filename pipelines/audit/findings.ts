@@ -92,8 +92,8 @@ type PackedKind = "entry bundles" | "segments" | "index shards";
 export type PackingMode = "strict" | "content";
 
 /**
- * If at least so many objects in a row have other packed bytes than ours, they were packed by another build; fewer were
- * altered.
+ * Number of consecutive objects whose packed bytes differ from ours that shows another build of the packer. A shorter
+ * series shows objects that were altered.
  */
 const ANOTHER_BUILD = 8;
 

@@ -114,7 +114,7 @@ export async function recomputeGathered(
 /** Something that cannot be read, and the cards that may depend on it. */
 interface Broken {
   what: string;
-  /** Leaves from this one on were not read: all cards behind it may depend on them. */
+  /** Number of the first leaf that could not be read. Every card with a greater leaf number may depend on it. */
   hole?: number;
   /** Day of a file. */
   day?: string;

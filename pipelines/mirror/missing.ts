@@ -48,8 +48,9 @@ const keyOf = (wanted: WantedObject): string | null => {
 };
 
 /**
- * Fetches the objects beside the tree that leaves name. One that is not there, or does not match, is missing: it is not
- * exposed, but written down, reported, and asked for again by the next run, while everything else goes on.
+ * Fetches the objects beside the tree whose names and hashes are in leaves. An object that the source does not have, or
+ * whose hash differs, is missing: it is not added to the mirror, but listed, reported, and requested again by the next
+ * run. The mirror copies everything else.
  */
 export class MissingObjects {
   readonly #missing = new Map<string, Missing>();

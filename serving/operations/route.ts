@@ -68,7 +68,10 @@ const executes: Operation = {
 
 export const ROUTE: readonly Operation[] = [plan, executes];
 
-/** Longest body: an answer of 256 KiB as text in which every fourth character is escaped, or as base64, a schema and an input. */
+/**
+ * Longest body, bytes. It has room for an answer of 256 KiB, sent as base64 or as text with every fourth character
+ * escaped, together with a schema and an input.
+ */
 const MAX_BODY = 1024 * 1024;
 
 /** POST /v1/evaluate (docs/route.md). */

@@ -1,6 +1,6 @@
 -- name: thieves
--- The table of related parties after the run that has just been made.
--- grain: one endpoint that took money in its window
+-- The endpoints that took money without delivering, for the published table of parties related to them.
+-- grain: one endpoint with a payment that was taken and not answered within the grading window
 -- reads: thefts
 -- writes: nothing
 SELECT cap, pay_to, domain FROM thefts ORDER BY cap;
