@@ -230,7 +230,10 @@ beforeAll(async () => {
   const thieves = Array.from({ length: 40 }, (_, n) => seller.spec(n % 2 ? 46_000 : 10_000, "thief", `t${n}`));
   specs = [...honest, ...thieves, ofMarket[1]!];
   const left = [ofMarket[1]!, ...thieves];
-  const ofWhom = () => (random() < 0.3 && left.shift()) || honest[Math.floor(random() * honest.length)]!;
+  // Each sixth purchase is of the tool: by luck alone a short draw bought it once.
+  let purchases = 0;
+  const ofWhom = () =>
+    purchases++ % 6 === 5 ? mcp : (random() < 0.3 && left.shift()) || honest[Math.floor(random() * honest.length)]!;
   const schemes = ["exact", "auth-capture", "exact", "auth-capture"] as const;
   const buyers = await Promise.all(
     schemes.map(async (scheme) => {
