@@ -304,7 +304,9 @@ export class Spans {
     }
     span.report.paid++;
     this.#tally.count("paid");
-    const after = end.counts ? nextRetestState(before, call.block, end.isPassing) : { ...before, since: call.block };
+    const after: RetestState = end.counts
+      ? nextRetestState(before, call.block, end.isPassing)
+      : { ...before, lastPaidBlock: call.block };
     this.#retestStates.set(one.cap, after);
   }
 }
