@@ -27,6 +27,7 @@ interface RowState {
  * of these ids would be dropped as a copy.
  */
 interface SourceRows {
+  source: string;
   rows: Map<string, RowState>;
   usedIds: Set<string>;
 }
@@ -42,12 +43,12 @@ class SourceStateCache {
   async load(source: string, day: string): Promise<SourceRows> {
     const known = this.#sources.get(source);
     if (known) return known;
-    const loaded: SourceRows = { rows: new Map(), usedIds: new Set() };
+    const loaded: SourceRows = { source, rows: new Map(), usedIds: new Set() };
     for (const { source_id, cap, event_id, gone, newest } of await this.read(source, day)) {
       loaded.usedIds.add(event_id);
       if (newest) loaded.rows.set(source_id, { cap, eventId: event_id, delisted: gone });
     }
-    this.#storeSource(source, loaded);
+    this.#storeSource(loaded);
     return loaded;
   }
 
@@ -55,27 +56,28 @@ class SourceStateCache {
    * Stores the rows of a source. Beyond the limit all sources are removed, and read again when they are needed. If a
    * row is then recorded a second time, its record has the same id, and readers drop it.
    */
-  #storeSource(source: string, rows: SourceRows): void {
-    this.#rows += rows.rows.size;
+  #storeSource(state: SourceRows): void {
+    this.#rows += state.rows.size;
     if (this.#rows > MAX_ROWS) {
       this.#sources.clear();
-      this.#rows = rows.rows.size;
+      this.#rows = state.rows.size;
     }
-    this.#sources.set(source, rows);
+    this.#sources.set(state.source, state);
   }
 
   /**
    * Remembers a record that is durable. A source with many used ids is removed, and read again at its next use: the
    * record then holds those of that day only.
    */
-  noteRecorded(source: string, rows: SourceRows, sourceId: string, rowState: RowState): void {
-    const isKept = this.#sources.get(source) === rows;
-    if (isKept && !rows.rows.has(sourceId)) this.#rows++;
-    rows.rows.set(sourceId, rowState);
-    rows.usedIds.add(rowState.eventId);
-    if (!isKept || rows.usedIds.size <= 1_000 + 8 * rows.rows.size) return;
+  noteRecorded(state: SourceRows, sourceId: string, rowState: RowState): void {
+    const { source, rows, usedIds } = state;
+    const isKept = this.#sources.get(source) === state;
+    if (isKept && !rows.has(sourceId)) this.#rows++;
+    rows.set(sourceId, rowState);
+    usedIds.add(rowState.eventId);
+    if (!isKept || usedIds.size <= 1_000 + 8 * rows.size) return;
     this.#sources.delete(source);
-    this.#rows -= rows.rows.size;
+    this.#rows -= rows.size;
   }
 }
 
@@ -199,18 +201,18 @@ export class ListingWriter {
         this.#keepSellerListing(claim, made.standing);
       } else fresh.set(id, { draft: made, claim });
     }
-    await this.#append(name, [...fresh.values()], state);
+    await this.#append([...fresh.values()], state);
     const delisted = whole ? await this.#delist(name, state, named, clock) : 0;
     return { appended: fresh.size, rejected: unkept, delisted };
   }
 
-  async #append(name: string, all: readonly NewListing[], state: SourceRows): Promise<void> {
+  async #append(all: readonly NewListing[], state: SourceRows): Promise<void> {
     for (let i = 0; i < all.length; i += RECORDS_PER_APPEND) {
       const batch = all.slice(i, i + RECORDS_PER_APPEND);
       await this.parts.recorder.append(batch.map(({ draft: one }) => one));
       for (const { draft: one, claim } of batch) {
         const eventId = Recorder.idOf(one);
-        this.#states.noteRecorded(name, state, claim.body.source_id, { cap: claim.cap, eventId, delisted: false });
+        this.#states.noteRecorded(state, claim.body.source_id, { cap: claim.cap, eventId, delisted: false });
         this.#keepSellerListing(claim, eventId);
       }
     }
@@ -228,7 +230,7 @@ export class ListingWriter {
       }));
       await this.parts.recorder.append(drafts.map(({ one }) => one));
       for (const { id, cap, one } of drafts) {
-        this.#states.noteRecorded(name, state, id, { cap, eventId: Recorder.idOf(one), delisted: true });
+        this.#states.noteRecorded(state, id, { cap, eventId: Recorder.idOf(one), delisted: true });
         this.#sellerListings.delete(cap);
       }
     }
