@@ -56,6 +56,8 @@ export interface Bought {
 /** How often a payment is sent again whose outcome is open, two seconds apart: a service restarts within that time. */
 const MOST_SENT_AGAIN = 60;
 const PAYMENT_HEADERS = ["payment-signature", "x-payment"];
+/** Statuses that leave the outcome of a payment open. */
+const OPEN = new Set([202, 429, 503]);
 
 /**
  * One honest buyer: a call every two seconds of one seller. After a 429 or 503 it waits as long as the service asks. While
@@ -80,28 +82,27 @@ export class HonestBuyer {
     const offer = await offered(this.service, seller);
     if (!offer) return { ms: [], statuses: {}, sentAgain: 0, lost: null };
     const { value: before } = await rail.balance(this.buyer.address);
-    let paid: Request | null = null;
-    const fetching = this.buyer.over(async (input, init) => {
-      const request = new Request(input as Request, init);
-      if (PAYMENT_HEADERS.some((name) => request.headers.has(name))) paid = request.clone();
-      return this.#from(request);
-    });
-    const isOpen = (answer: Response | null): boolean => answer === null || [202, 429, 503].includes(answer.status);
     const ms: number[] = [];
     const statuses: Record<string, number> = {};
     let sentAgain = 0;
-    for (let began = performance.now(); !signal.aborted; ) {
-      paid = null;
-      let answer: Response | null = await fetching(offer.via).catch(() => null);
-      const signed = paid as Request | null;
-      const isOpenAtFirst = signed !== null && isOpen(answer);
-      for (let times = 0; signed !== null && isOpen(answer) && times < MOST_SENT_AGAIN; times++) {
+    const fetching = this.buyer.over(async (input, init) => {
+      const request = new Request(input as Request, init);
+      if (!PAYMENT_HEADERS.some((name) => request.headers.has(name))) return this.#from(request);
+      const send = () => this.#from(request.clone()).catch(() => null);
+      let answer = await send();
+      let times = 0;
+      for (; (answer === null || OPEN.has(answer.status)) && times < MOST_SENT_AGAIN; times++) {
         await sleep(2_000);
-        answer = await this.#from(signed.clone()).catch(() => null);
+        answer = await send();
       }
+      if (answer === null) throw new Error("no answer to a payment, however often it was sent");
+      if (times > 0 && answer.status === 200) sentAgain++;
+      return answer;
+    });
+    for (let began = performance.now(); !signal.aborted; ) {
+      const answer = await fetching(offer.via).catch(() => null);
       const status = answer === null ? "none" : String(answer.status);
       statuses[status] = (statuses[status] ?? 0) + 1;
-      if (isOpenAtFirst && status === "200") sentAgain++;
       const again = status === "429" || status === "503";
       if (status === "200") ms.push(performance.now() - began);
       await sleep(again ? 1_000 * Number(answer!.headers.get("retry-after") ?? 1) : 2_000);

@@ -82,33 +82,31 @@ export function verdictOf({ of, windows, calm, bought, notices }: SoakReport): s
   must(notices > 0, "the watcher's receiver got no notice");
   const half = Math.floor(windows.length / 2);
   const quarter = Math.floor(half / 2);
-  const [third, last] = [windows.slice(half, half + quarter), windows.slice(-quarter)];
-  type Look = (samples: readonly Sample[]) => number;
-  const median =
-    (read: (one: Sample) => number): Look =>
-    (samples) =>
-      medianOf(samples.map(read));
   const [service, replica] = [(one: Sample) => one.ageS, (one: Sample) => one.replicaAgeS];
-  const figures: [string, (one: Sample) => number, Look][] = [
-    ["RSS", service, median((one) => one.rssMb)],
-    ["live heap", service, (samples) => least(samples.map((one) => one.heapMb))],
-    ["open files", service, median((one) => one.openFiles)],
-    ["the replica's RSS", replica, median((one) => one.replicaRssMb)],
-    ["the replica's open files", replica, median((one) => one.replicaFiles)],
+  const figures: [string, (one: Sample) => number, (one: Sample) => number, (values: number[]) => number][] = [
+    ["RSS", service, (one) => one.rssMb, medianOf],
+    ["live heap", service, (one) => one.heapMb, least],
+    ["open files", service, (one) => one.openFiles, medianOf],
+    ["the replica's RSS", replica, (one) => one.replicaRssMb, medianOf],
+    ["the replica's open files", replica, (one) => one.replicaFiles, medianOf],
   ];
-  for (const [name, ageOf, look] of figures) {
-    const warm = (part: readonly Window[]): Sample[] =>
-      part.flatMap(({ samples }) => samples.filter((one) => ageOf(one) >= WARM_S));
-    const [before, after] = [warm(third), warm(last)];
-    must(before.length > 0 && after.length > 0, `${name}: no process lived five minutes in a quarter of the run`);
-    const [was, is] = [look(before), look(after)];
-    must(!(is > GROWTH_ALLOWED * was), `${name} grew from ${was.toFixed(0)} to ${is.toFixed(0)}`);
+  for (const [name, ageOf, read, sum] of figures) {
+    const warm = (part: readonly Window[]): number[] =>
+      part.flatMap(({ samples }) => samples.filter((one) => ageOf(one) >= WARM_S).map(read));
+    const [third, last] = [warm(windows.slice(half, half + quarter)), warm(windows.slice(-quarter))];
+    must(third.length > 0 && last.length > 0, `${name}: no process lived five minutes in a quarter of the run`);
+    const [before, after] = [sum(third), sum(last)];
+    must(after <= GROWTH_ALLOWED * before, `${name} grew from ${before.toFixed(0)} to ${after.toFixed(0)}`);
   }
   return problems;
 }
 
 const table = (head: readonly string[], rows: readonly (readonly (string | number)[])[]): string =>
   [head, head.map(() => "---"), ...rows].map((cells) => `| ${cells.join(" | ")} |`).join("\n");
+const countsOf = (statuses: Readonly<Record<string, number>>): string =>
+  Object.entries(statuses)
+    .map(([status, n]) => `${n} x ${status}`)
+    .join(", ");
 const whole = (n: number): string => (Number.isNaN(n) ? "-" : n.toFixed(0));
 
 /** The tables of a run, as they stand in docs/operate.md. */
@@ -147,14 +145,8 @@ export function textOf({ of, windows, happened, growth, calm, bought, notices, p
     `${of.endpoints} endpoints, ${of.hours} h, ${growth.days.toFixed(2)} days of the record (pace ${of.pace}); the service answers ${of.limit} requests a second, agents send ${of.rate}.`,
     `Disk a day of the record, MiB: log ${grown[0]!.toFixed(1)}, lake ${grown[1]!.toFixed(1)}, private ${grown[2]!.toFixed(1)}, public ${grown[3]!.toFixed(1)}.`,
     `The record: ${proof.probes} probes, ${proof.paid} paid calls, ${proof.cards} cards; ${proof.acknowledged} acknowledged appends, ${proof.lost} lost; ${proof.blamed} failures counted against honest sellers; audits ended with ${proof.audits.join(" and ")}.`,
-    `Bought ${bought.ms.length} calls (${Object.entries(bought.statuses)
-      .map(([status, n]) => `${n} x ${status}`)
-      .join(
-        ", ",
-      )}), ${bought.sentAgain} answered when the payment was sent again; charged without an answer: ${bought.lost ?? "not sold"} micro-units. ${notices} notices.`,
-    `Agents outside of faults: ${Object.entries(calm)
-      .map(([status, n]) => `${n} x ${status}`)
-      .join(", ")}.`,
+    `Bought ${bought.ms.length} calls (${countsOf(bought.statuses)}), ${bought.sentAgain} answered when the payment was sent again; charged without an answer: ${bought.lost ?? "not sold"} micro-units. ${notices} notices.`,
+    `Agents outside of faults: ${countsOf(calm)}.`,
     `Faults: ${happened.map(({ fault, seconds }) => `${fault} (${seconds.toFixed(0)} s)`).join("; ")}.`,
   ];
   return [
