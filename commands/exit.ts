@@ -1,4 +1,5 @@
 import { EXIT, Failure, type FailureCode } from "../infra/errors.ts";
+import type { Logger } from "../infra/telemetry.ts";
 
 export { EXIT };
 
@@ -88,3 +89,23 @@ export function onStopSignal(stop: () => void): () => void {
 
 /** Resolves at the first SIGINT, SIGTERM or SIGHUP. */
 export const untilStopped = (): Promise<void> => new Promise((resolve) => void onStopSignal(resolve));
+
+/**
+ * Longest time from the stop signal to the end of a process that owes nobody an end: replica, serving, monitor. Its unit
+ * and its service in infra/deploy wait 30 s before they kill it; running answers have 10 s.
+ */
+const STOP_MS = 20_000;
+
+/**
+ * Called at the stop signal: ends the process if it still runs {@link STOP_MS} later. A request to a broker, a store or a
+ * source that does not answer may take minutes until it fails. What is abandoned is what a kill would lose, and nothing
+ * that was acknowledged.
+ * @param codeOf the exit code then (default: 0)
+ */
+export function endInTime(logger: Pick<Logger, "warn">, codeOf: () => number = () => EXIT.ok): void {
+  // Does not keep a process alive that has closed everything.
+  setTimeout(() => {
+    logger.warn({ afterMs: STOP_MS }, "a broker, store or source did not answer in time; ended without waiting for it");
+    process.exit(codeOf());
+  }, STOP_MS).unref();
+}

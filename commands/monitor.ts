@@ -16,7 +16,7 @@ import { Webhook } from "../pipelines/monitor/webhook.ts";
 import { openSource } from "../pipelines/published/open-source.ts";
 import { serve } from "../serving/main.ts";
 import { createMonitorApp } from "../serving/monitor-app.ts";
-import { onStopSignal } from "./exit.ts";
+import { EXIT, endInTime, onStopSignal } from "./exit.ts";
 import { print, say } from "./printer.ts";
 import { keysOf } from "./sources.ts";
 import type { OptionsOf } from "./table.ts";
@@ -164,20 +164,26 @@ export async function monitorCommand(dir: string, sources: string[], options: Mo
       return;
     }
     await follow(monitor, state, report, options, opened);
-    if (state.count("forked") > 0) throw new Failure("fork", "the log signed two histories");
+    if (isForked(state)) throw new Failure("fork", "the log signed two histories");
   } finally {
     await opened.close();
   }
 }
 
-/** Runs rounds until stopped. A round under way is finished first. */
+const isForked = (state: Pick<MonitorState, "count">): boolean => state.count("forked") > 0;
+
+/** Runs rounds until stopped. A round under way is finished first, unless its sources take too long. */
 async function follow(monitor: Monitor, state: MonitorState, report: Report, options: MonitorOptions, opened: Opened) {
   const { host, listen: port, every } = options;
   const stop = new AbortController();
-  const restore = onStopSignal(() => stop.abort());
+  const logger = createLogger("warn");
+  const restore = onStopSignal(() => {
+    stop.abort();
+    endInTime(logger, () => (isForked(state) ? EXIT.fork : EXIT.ok));
+  });
   try {
     if (port !== undefined) {
-      const app = createMonitorApp(state, () => monitor.origin, createLogger("warn"));
+      const app = createMonitorApp(state, () => monitor.origin, logger);
       const { url } = opened.keep(await serve({ app, host, port }));
       print(options, { type: "monitor.serving", serving: url }, [`Monitor at ${url}`]);
     }

@@ -12,7 +12,7 @@ import { openReplicaParts } from "../pipelines/roles/parts.ts";
 import { BackgroundLog } from "../serving/replica/background-log.ts";
 import { LiveObjects, replicaStore } from "../serving/replica/live-objects.ts";
 import { ProvenTree } from "../serving/replica/proven-tree.ts";
-import { untilStopped } from "./exit.ts";
+import { endInTime, untilStopped } from "./exit.ts";
 import { withOpen } from "./files.ts";
 import { logStart } from "./machine-status.ts";
 import { print } from "./printer.ts";
@@ -60,6 +60,7 @@ export async function serveReplica(
     print({ json }, { serving: url, process: process.pid }, [`Serving at ${url} (process ${process.pid})`]);
     printStatus(serving.status, { json });
     await untilStopped();
+    endInTime(logger);
     await serving.close();
   });
 }

@@ -4,7 +4,7 @@ import { Failure } from "../infra/errors.ts";
 import { openServingParts } from "../pipelines/roles/parts.ts";
 import { MACHINE_WORK_KINDS, startMachine } from "../pipelines/roles/schedule.ts";
 import { checkAtStart } from "./doctor.ts";
-import { untilStopped } from "./exit.ts";
+import { endInTime, untilStopped } from "./exit.ts";
 import { withOpen } from "./files.ts";
 import { logStart, watchMachine } from "./machine-status.ts";
 import { printServing, type RoleOptions, report } from "./report.ts";
@@ -86,6 +86,7 @@ async function serveRole(config: Config, options: RoleOptions): Promise<void> {
     return withServing(parts, serve, async (serving) => {
       printServing(serving, options);
       await untilStopped();
+      endInTime(parts.logger);
     });
   });
 }

@@ -224,6 +224,27 @@ test("SIGTERM: all end by themselves, with code 0", async () => {
   expect(await running.ended).toEqual({ code: 0, signal: null });
 });
 
+test("SIGTERM while the brokers of its log accept connections and answer nothing: it ends in time, with code 0", async () => {
+  const silent = createServer((socket) => void socket.on("error", () => {}));
+  silent.listen(0, "127.0.0.1");
+  await once(silent, "listening");
+  const log = `kafka://127.0.0.1:${(silent.address() as AddressInfo).port}/touchstone`;
+  const options = ["serve", "--from", sourceDir(record), "--mirror", join(dir, "silent"), "--processes", "2"];
+  const one = touchstone(options, { ...settings(), TOUCHSTONE_LOG: log, TOUCHSTONE_LOG_LEVEL: "warn" });
+  try {
+    await one.says(/(?:Serving at[\s\S]*){2}/);
+    const began = performance.now();
+    process.kill(one.child.pid!, "SIGTERM");
+    expect(await one.ended).toEqual({ code: 0, signal: null });
+    // The unit and the compose file kill after 30 s.
+    expect(performance.now() - began).toBeLessThan(28_000);
+    expect(one.said.err).toContain("ended without waiting for it");
+  } finally {
+    await one.end();
+    silent.close();
+  }
+});
+
 test("what keeps one from starting ends them all with its code", async () => {
   const fresh = ["--mirror", join(dir, "fresh")];
   const all = ["serve", "--processes", "2", "--from", sourceDir(record), ...fresh];
