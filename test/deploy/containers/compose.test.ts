@@ -215,23 +215,44 @@ test("a seller is paid, the chain has the settlement, and nginx answers with a c
   });
 }, 1_200_000);
 
-test("SIGKILL of each container in turn: it comes back, and nginx answers meanwhile or soon again", async () => {
-  const services = [...new Set(project.containers().map(({ service }) => service))].filter(
-    (one) => !ONCE.includes(one),
-  );
-  for (const service of services) {
-    for (const { Id, State } of named(service)) {
-      // As the kernel does it, past everybody who would remember that it was asked for.
-      process.kill(State.Pid, "SIGKILL");
+/**
+ * Kills, round by round. What dies in one round are services that do without each other; of a service that is named
+ * twice another container dies each time.
+ */
+const ROUNDS = [
+  ["s3"],
+  ["kafka1", "witness-1"],
+  ["kafka2", "replica-1"],
+  ["kafka3", "publisher"],
+  ["publisher", "witness-2"],
+  ["observer-1", "replica-2"],
+  ["observer-2", "nginx"],
+  ["owner"],
+];
+
+test("SIGKILL of each container, round by round: it comes back, and nginx answers meanwhile or soon again", async () => {
+  const lasting = project.containers().filter(({ service }) => !ONCE.includes(service));
+  const stateOf = (id: string) => project.containers().find(({ Id }) => Id === id)!.State;
+  const killed = new Set<string>();
+  for (const round of ROUNDS) {
+    const victims = round.map((service) => lasting.find((one) => one.service === service && !killed.has(one.Id))!);
+    const before = victims.map(({ Id }) => stateOf(Id).Pid);
+    // 0 would be this process's group.
+    expect(before.filter((pid) => !(pid > 1))).toEqual([]);
+    // As the kernel does it, past everybody who would remember that it was asked for.
+    for (const pid of before) process.kill(pid, "SIGKILL");
+    for (const [k, { Id, service }] of victims.entries()) {
+      killed.add(Id);
       await until(`${service} is back`, () => {
-        const { State: now } = project.containers().find((one) => one.Id === Id)!;
-        return now.Running && now.Pid !== State.Pid && now.Health?.Status === "healthy" ? null : now.Status;
+        const { Running, Pid, Health, Status } = stateOf(Id);
+        return Running && Pid !== before[k] && Health?.Status === "healthy" ? null : Status;
       });
-      await until(`nginx answers after ${service}`, async () =>
-        (await check(outside.sellers[0]!.url))?.status === 200 ? null : "no",
-      );
     }
+    await until(`nginx answers after ${round.join(" and ")}`, async () =>
+      (await check(outside.sellers[0]!.url))?.status === 200 ? null : "no",
+    );
   }
+  expect([...killed].sort()).toEqual(lasting.map(({ Id }) => Id).sort());
   await until("every container is healthy", unwell);
 }, 1_800_000);
 
@@ -251,10 +272,15 @@ test("the public record is proven from its first leaf", async () => {
 
 test("docker compose stop: each role ends by SIGTERM, with 0, inside of its grace period", async () => {
   const from = performance.now();
+  const begun = Date.now();
   const { code, stderr } = await project.compose("stop");
   expect(code, stderr).toBe(0);
   say(`docker compose stop took ${Math.round((performance.now() - from) / 1000)} s`);
   const ends = project.containers().filter(({ service }) => !ONCE.includes(service));
+  for (const { service, State } of ends) {
+    const afterS = Math.round((Date.parse(State.FinishedAt) - begun) / 1000);
+    say(`${service} ended with ${State.ExitCode} after ${afterS} s`);
+  }
   const codes = (ours: boolean) =>
     ends
       .filter(({ service }) => /^(?:observer|owner|publisher|replica)/.test(service) === ours)

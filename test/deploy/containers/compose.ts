@@ -36,7 +36,14 @@ export interface Ended {
 /** What `podman inspect` says of a container, as far as it is looked at here. */
 export interface Container {
   Id: string;
-  State: { Status: string; Running: boolean; Pid: number; ExitCode: number; Health?: { Status: string } };
+  State: {
+    Status: string;
+    Running: boolean;
+    Pid: number;
+    ExitCode: number;
+    FinishedAt: string;
+    Health?: { Status: string };
+  };
   Config: { Labels: Record<string, string> };
   RestartCount: number;
   service: string;
@@ -54,8 +61,9 @@ export interface Project {
   close(): Promise<void>;
 }
 
-/** Between two rounds of health checks, ms. */
+/** Between two rounds of health checks, and between two checks of a container that is healthy, ms. */
 const ROUND_MS = 4_000;
+const HEALTHY_MS = 20_000;
 /** Podman's API ends by itself when nobody has asked for so long, s: a run that is killed ends nothing. */
 const IDLE_S = 1_800;
 
@@ -153,13 +161,23 @@ export function ended(child: ReturnType<typeof spawn>): Promise<Ended> {
   });
 }
 
-/** Podman leaves the timing of health checks to systemd's timers, which a container or a CI machine may not have. */
+/**
+ * Podman leaves the timing of health checks to systemd's timers, which a container or a CI machine may not have. What is
+ * healthy is checked as seldom as compose.yaml's longest interval says: a check of a broker starts a Java machine, and
+ * all of them every four seconds took more of two cores than the services.
+ */
 async function checkHealth(name: string, signal: AbortSignal): Promise<void> {
+  const checkedAt = new Map<string, number>();
   while (!signal.aborted) {
     const filters = ["--filter", `label=com.docker.compose.project=${name}`, "--filter", "status=running"];
-    const ids = (await ended(spawn("podman", ["ps", "--quiet", ...filters], { env }))).stdout;
-    for (const id of ids.split("\n").filter(Boolean)) {
-      if (!signal.aborted) await ended(spawn("podman", ["healthcheck", "run", id], { env }));
+    const running = ["ps", "--format", "{{.ID}} {{.Status}}", ...filters];
+    const lines = (await ended(spawn("podman", running, { env }))).stdout.split("\n").filter(Boolean);
+    for (const line of lines) {
+      const id = line.split(" ", 1)[0]!;
+      const isDue = performance.now() - (checkedAt.get(id) ?? Number.NEGATIVE_INFINITY) >= HEALTHY_MS;
+      if (signal.aborted || (line.includes("(healthy)") && !isDue)) continue;
+      checkedAt.set(id, performance.now());
+      await ended(spawn("podman", ["healthcheck", "run", id], { env }));
     }
     await sleep(ROUND_MS, undefined, { signal }).catch(() => undefined);
   }
