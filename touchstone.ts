@@ -1,5 +1,5 @@
 #!/usr/bin/env node
-// The first import: a signal that comes while the others are loaded is not lost.
+// Imported first, so that a signal that arrives while the other files are loaded is handled.
 import "./commands/early-stop.ts";
 import { realpathSync } from "node:fs";
 import { fileURLToPath } from "node:url";
@@ -11,7 +11,7 @@ import { addCommands } from "./commands/program.ts";
 import { loadConfig } from "./infra/config.ts";
 import packaged from "./package.json" with { type: "json" };
 
-/** The front door: one program, its commands as commands/table.ts has them. Each loads only what it needs. */
+/** The command line. Its commands are the rows of commands/table.ts; each loads only the files that it needs. */
 export const program = new Command("touchstone")
   .description("A public, provable record of what happens when machines pay HTTP endpoints that answer 402.")
   .option(
@@ -26,7 +26,7 @@ export const program = new Command("touchstone")
     process.exit(EXIT.usage);
   });
 
-/** Prints a failure: with --json as a line of JSON on stdout, and always as words for people on stderr. */
+/** With --json, prints a failure as one line of JSON on stdout, unless the command has printed something there. */
 function printFault(error: ExitName, says: string): void {
   if (!hasAnswered() && process.argv.includes("--json")) printJson({ error, code: EXIT[error], says });
 }

@@ -84,7 +84,7 @@ export function findingLines(findings: readonly Finding[]): string[] {
   );
 }
 
-/** Returns the problems of the network settings that the roles report which pay or sell. */
+/** Returns the problems of the network settings, as a role that pays or sells would report them. */
 function wrongNetworks(read: () => unknown): readonly string[] {
   try {
     read();

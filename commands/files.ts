@@ -6,7 +6,7 @@ import { Failure } from "../infra/errors.ts";
 const MAX_BYTES = 256 * 1024 * 1024;
 
 /**
- * Reads a file that was named on the command line. @param maxBytes larger files are refused before they are read
+ * Reads a file that was named on the command line. @param maxBytes limit; a larger file is refused before it is read
  * @throws Failure `unreadable` for every error
  */
 export async function readNamed(file: string, maxBytes = MAX_BYTES): Promise<Buffer> {

@@ -145,7 +145,11 @@ async function askMissing(given: Answers): Promise<Answers> {
 
 const optionFlag = (option: keyof Answers): string => `--${option}`;
 
-/** Without a terminal the options must hold the answers; catalogues and selling may be left out. @throws ConfigError */
+/**
+ * Checks that the options hold the answers, since there is no terminal to ask at. Catalogues and selling may be left
+ * out.
+ * @throws ConfigError
+ */
 function requireAll(answers: Answers): void {
   const missing = (["name", "network", "rpc", "control"] as const).filter((one) => !isGiven(answers, one));
   if (missing.length > 0)

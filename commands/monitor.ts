@@ -23,14 +23,14 @@ import type { OptionsOf } from "./table.ts";
 
 /** Longest pause between two rounds, seconds. */
 const MAX_EVERY_S = 86_400;
-/** Most sources and most peers: all are asked in each round. */
+/** Largest number of sources, and of peers: each is asked in every round. */
 const MAX_ADDRESSES = 16;
-/** Patience with an http source: the next round asks again. */
+/** Limits of the requests to an http source. A source that fails is asked again in the next round. */
 const PATIENCE = { tries: 2, answerMs: 30_000 } as const;
 
 type MonitorOptions = OptionsOf<"monitor"> & { settings: () => Config };
 
-/** Opens what is closed when the command ends, the last opened first. */
+/** Resources that are closed when the command ends, the last opened first. */
 class Opened {
   readonly #open: { close(): unknown }[] = [];
 
@@ -44,10 +44,10 @@ class Opened {
   }
 }
 
-/** Opens the receiver of notices, with the guard that keeps notices of the service from private networks. @throws Failure */
+/** Opens the receiver of notices. Like the service's notices, these are not sent to private networks. @throws Failure */
 function openWebhook(url: string, settings: Config, opened: Opened): Webhook {
   const { allow_loopback: allowLoopback, ports, monitor } = settings;
-  // The operator named this address, so its port is meant.
+  // The operator chose this address, so its port is allowed.
   const port = Number(parseUrl(url)?.port || 443);
   const egress = opened.keep(
     createEgress({ allowLoopback, extraPorts: [...ports, port], userAgent: "touchstone-monitor/1" }),
@@ -55,7 +55,7 @@ function openWebhook(url: string, settings: Config, opened: Opened): Webhook {
   return new Webhook(url, { egress, clock: systemClock, secret: monitor.webhook_secret });
 }
 
-/** Takes the folder for this process alone. @throws Failure `busy` at once, when another process has it */
+/** Locks the folder for this process. @throws Failure `busy` at once, if another process holds the lock */
 function keepFolder(dir: string, opened: Opened): void {
   createPrivateFolder(dir);
   const keeper = openKeeper(join(dir, "keeper.sqlite"));
@@ -64,7 +64,7 @@ function keepFolder(dir: string, opened: Opened): void {
     throw new Failure("busy", `another process keeps ${dir}: stop it first`, { retriable: true });
 }
 
-/** Opens a monitor from the words of the command line. @throws Failure */
+/** Opens a monitor with the options of the command line. @throws Failure */
 async function openMonitor(
   dir: string,
   sourceNames: readonly string[],
@@ -94,7 +94,7 @@ async function openMonitor(
   return { monitor, state };
 }
 
-/** A notice for people, in one line. */
+/** Formats a notice for people, in one line. */
 export function noticeLine(notice: Record<string, unknown>, dir: string): string {
   const { type, at, says, capability_id, url, names, leaf, file, log } = notice as Record<string, string>;
   if (type === "monitor.equivocation") {
@@ -103,7 +103,7 @@ export function noticeLine(notice: Record<string, unknown>, dir: string): string
   return `${at}  ${capability_id}  ${url ?? "not listed"}  ${says}  (leaf ${leaf}; ${[names].flat().join(", ")})`;
 }
 
-/** What a new name stands for, in one line. */
+/** Formats which endpoint a new name refers to, in one line. */
 export const foundLine = ({ capability_id, url, listed, card, took_the_money, names }: FoundName): string =>
   [
     `watching ${capability_id}  ${url ?? "no listing yet"}${listed ? "" : " (not listed)"}`,
@@ -114,7 +114,7 @@ export const foundLine = ({ capability_id, url, listed, card, took_the_money, na
 
 const faultOf = ({ code, message }: Failure) => ({ code, says: message });
 
-/** Prints rounds: each fault once as long as it stays, and the tree head when it moves. */
+/** Prints rounds: a fault only in the first of consecutive rounds that have it, and the tree head when it changes. */
 class Report {
   #said = new Set<string>();
   #size = -1;
@@ -145,9 +145,9 @@ class Report {
 }
 
 /**
- * `touchstone monitor`: follows a log at several addresses, with other monitors, and tells what changed for names;
- * docs/monitor.md.
- * @throws Failure by which the round ended: `fork`, `unproven`, `tampered`, `unwitnessed`, `stale`, `rollback`, `failed`,
+ * `touchstone monitor`: follows a log at several addresses, with other monitors, and reports what changed for the
+ * watched names; docs/monitor.md.
+ * @throws Failure that ended the round: `fork`, `unproven`, `tampered`, `unwitnessed`, `stale`, `rollback`, `failed`,
  * `untold`, `changed`; `usage`, `unreadable`, `busy`, `record`, `port`
  */
 export async function monitorCommand(dir: string, sources: string[], options: MonitorOptions): Promise<void> {

@@ -3,8 +3,9 @@ import { systemClock } from "../infra/clock.ts";
 import { createLogger } from "../infra/telemetry.ts";
 import { EXIT, onStopSignal } from "./exit.ts";
 
-/** Pause before a dead process is replaced, ms; it doubles while processes die early, up to the largest one. */
+/** First pause before a dead process is replaced, ms. The pause doubles while processes die early. */
 const PAUSE_MS = 200;
+/** Longest pause before a dead process is replaced, ms. */
 const MAX_PAUSE_MS = 30_000;
 /** A process that lived at least this long did not fail at its start. */
 const EARLY_DEATH_MS = 10_000;

@@ -15,12 +15,12 @@ interface OpenedOptions {
 type OpensOf<Row> = Row extends { opens: keyof OpenedOptions & infer Opens } ? Opens : "settings";
 type FirstOf<Opens> = Opens extends "settings" | "market" ? [Config] : [];
 
-/** The function of a command, as its row has it. */
+/** Type of the function of a command, as its row describes it. */
 type RunOf<W extends Words, Row = (typeof COMMANDS)[W], Opens = OpensOf<Row>> = (
   ...given: [...FirstOf<Opens>, ...ArgsOfRow<Row>, OptionsOf<W> & OpenedOptions[Opens & keyof OpenedOptions]]
 ) => unknown;
 
-/** Loads the function of each command with its file when the command is called: no command pays for another's packages. */
+/** Loads the file of a command only when the command is called, so that no command loads the packages of another. */
 const RUNNERS: { [W in Words]: () => Promise<RunOf<W>> } = {
   start: async () => (await import("./start.ts")).start,
   init: async () => (await import("./init.ts")).initCommand,
@@ -131,7 +131,7 @@ function helpBelow(words: string, row: CommandRow): string {
 /** Returns a command and all its subcommands, recursively. */
 export const commandsOf = (command: Command): Command[] => [command, ...command.commands.flatMap(commandsOf)];
 
-/** Returns the options that stand for settings, as environment variables. */
+/** Returns the settings that the options override, as environment variables. */
 function settingsAmong({ options = {} }: CommandRow, command: Command): Record<string, string> {
   const given = Object.entries(options).flatMap(([flags, told]) => {
     const value: unknown = command.opts()[new Option(flags).attributeName()];
@@ -143,7 +143,7 @@ function settingsAmong({ options = {} }: CommandRow, command: Command): Record<s
 
 /** What touchstone.ts passes to its commands. */
 interface FrontDoor {
-  /** Reads the settings. @param given those of the command line, as environment variables */
+  /** Reads the settings. @param overrides settings of the command line, as environment variables */
   settings(given?: Record<string, string>): Config;
   /** The script of the demo's market. */
   worldScript: string;
@@ -151,7 +151,7 @@ interface FrontDoor {
 
 async function run(words: Words, row: CommandRow, command: Command, door: FrontDoor): Promise<void> {
   const work = (await RUNNERS[words]()) as (...given: unknown[]) => unknown;
-  // A command above takes the options that it shares with the one below it: `archive supersede --json`.
+  // Commander assigns an option that a command shares with its subcommand to the command: `archive supersede --json`.
   const options = command.optsWithGlobals();
   const args = command.processedArgs;
   const { settings, worldScript } = door;

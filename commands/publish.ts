@@ -36,7 +36,7 @@ interface Publishers extends PublishingParts {
   notifier: Notifier;
   metrics: Parts["metrics"];
   options: RoleOptions;
-  /** The status listener, and the size of the tree at the last look. */
+  /** The status listener, and the size of the tree that was reported last. */
   status: Status & { treeSize: number };
 }
 
@@ -57,7 +57,7 @@ async function takeTurn(all: Publishers): Promise<void> {
   if (!active) return publisher.follow();
   if (!before) {
     await publishing.start(all.keys.ring);
-    // The leaves that the tree had before are no publication of this process.
+    // The leaves that the tree already has were not published by this process.
     status.treeSize = publisher.fold.size;
   }
   const done = await publishing.takeRuns();

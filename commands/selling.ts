@@ -77,8 +77,9 @@ export interface SellingParts {
   publicStore: Store;
   /** Store for bodies and answers of bought calls, shared by all replicas that sell. */
   ordersStore: Store;
-  /** Secret of the planted pages, and their address (default: the service's own); absent: there are none. */
+  /** Secret from which the planted pages are derived; absent: there are none. */
   pages?: Uint8Array | null;
+  /** Address of the planted pages (default: the service's own). */
   pagesAt?: string;
   /**
    * Secret from which the pseudonyms of buyers' wallets are derived; another secret gives the wallets other pseudonyms.

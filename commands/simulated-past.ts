@@ -81,7 +81,7 @@ export async function isPastOver(privateStore: Store): Promise<boolean> {
   return (await privateStore.head(doneKey(dayOf(new Date(until))))) !== null;
 }
 
-/** Returns the catalogues that are read `left` days before tomorrow. */
+/** Returns the catalogues that are read on a day, this many days before tomorrow. */
 const cataloguesOn = ({ catalogues, newcomers = [] }: PastOptions, days: number, left: number): string[] => [
   ...(left <= days ? catalogues : []),
   ...newcomers.flatMap(({ url, days: since }) => (left <= since ? [url] : [])),

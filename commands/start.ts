@@ -94,7 +94,7 @@ const PACE_KEY = "simulated/pace.json";
 /**
  * Returns the clock after the simulated past: the real one, or with `--pace` one that runs faster. After an
  * interruption the paced clock continues as if it had run meanwhile.
- * @param began end of the simulated past
+ * @param pastEnd end of the simulated past
  */
 async function clockAfterPast(privateStore: Store, pace: number | undefined, began: Date): Promise<Clock> {
   if (pace === undefined) return systemClock;

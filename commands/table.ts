@@ -11,7 +11,7 @@ const TRUSTED = {
 
 /** Failures of opening the log, the stores, the keys and the lake, which one process at a time owns. */
 const PARTS = ["keys", "storage", "record", "busy"] as const satisfies FailureCode[];
-/** {@link PARTS}, for commands that need an existing data folder. */
+/** {@link PARTS_FAILURES}, for commands that need an existing data folder. */
 const DATA = [...PARTS, "unreadable"] as const;
 /** Failures of reading a copy of the public record. */
 const COPY = ["unreadable", "tampered", "rollback", "fork", "stale", "unwitnessed"] as const satisfies FailureCode[];

@@ -118,8 +118,9 @@ interface SweptWallet {
   says: string;
 }
 
-/** Number of times that a sweep looks for its transfer on the chain, and the pause between, ms. */
+/** Number of times that a sweep looks for its transfer on the chain. */
 const CHAIN_READS = 40;
+/** Pause between two looks for a transfer on the chain, ms. */
 const PAUSE_MS = 500;
 const VALID_S = 600;
 /** Time after which no signed payment of a wallet can still settle, ms. */

@@ -11,11 +11,9 @@ const ROLES = ["start", "observe", "own", "publish", "serve"] as const;
 export type Role = (typeof ROLES)[number];
 
 const GIB = 2 ** 30;
-/**
- * Free bytes below which writes will soon fail (broken), and below which the record of some thousand endpoints fills
- * the disk within weeks (warn).
- */
+/** Free bytes below which writes will soon fail: the finding is `broken`. */
 const DISK_BROKEN = GIB;
+/** Free bytes below which the record of some thousand endpoints fills the disk within weeks: the finding is `warn`. */
 const DISK_WARN = 10 * GIB;
 
 /** Returns the nearest existing parent of a path, since this check must not create the folder. */

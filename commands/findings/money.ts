@@ -39,7 +39,7 @@ async function tooFewNodes(network: Network): Promise<Finding[]> {
 
 /**
  * Checks the balances of the wallets, and how long they last.
- * @param nodes findings about the networks: a network on which too few nodes answer is not asked again
+ * @param nodes findings about the networks; a network on which too few nodes answer is not asked for balances
  */
 export async function walletFindings(config: Config, nodes: readonly Finding[] = []): Promise<Finding[]> {
   const { wallets } = config;

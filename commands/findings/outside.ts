@@ -6,11 +6,9 @@ import type { Egress, EgressResult } from "../../infra/egress/egress.ts";
 import { broken, type Finding, ok, warn } from "../../infra/finding.ts";
 import { ownAddresses } from "./settings.ts";
 
-/**
- * Differences of this machine's clock, seconds: above the first it is a warning, above the second nothing can be
- * published.
- */
+/** Difference of this machine's clock, seconds, above which the finding is a warning. */
 const CLOCK_WARN_S = 5;
+/** Difference of this machine's clock, seconds, above which nothing can be published. */
 const CLOCK_BROKEN_S = 30;
 
 const describeResult = (result: EgressResult): string =>
