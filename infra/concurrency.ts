@@ -112,7 +112,7 @@ async function yieldToLoop(): Promise<void> {
 export type YieldToOthers = (work?: number) => Promise<unknown>;
 
 /**
- * Creates a function that yields to the event loop each time its callers together have announced `most` units of work.
+ * Creates a function that yields to the event loop each time its callers together have announced `maxWork` units of work.
  * The same event loop answers clients and measures sellers' latency, so work that grows with the record must not block
  * the loop for more than a few milliseconds.
  */
@@ -129,7 +129,7 @@ export function createYielder(most = 1): YieldToOthers {
   };
 }
 
-/** Runs synchronous `work` for the items in order, and yields to the event loop before each group of `atOnce` items. */
+/** Runs synchronous `work` for the items in order, and yields to the event loop before each group of `groupSize` items. */
 export async function forEachYielding<T>(
   items: Iterable<T>,
   atOnce: number,
@@ -144,7 +144,7 @@ export async function forEachYielding<T>(
 }
 
 /**
- * Runs a generator to its end, and yields to the event loop before each group of `atOnce` steps.
+ * Runs a generator to its end, and yields to the event loop before each group of `groupSize` steps.
  * @returns the generator's return value
  */
 export async function runYielding<T>(steps: Generator<unknown, T>, atOnce: number): Promise<T> {
@@ -156,7 +156,7 @@ export async function runYielding<T>(steps: Generator<unknown, T>, atOnce: numbe
 }
 
 /**
- * Returns a sorted copy, by a stable merge sort. The generator pauses after each `piece` items, so that its caller can
+ * Returns a sorted copy, by a stable merge sort. The generator pauses after each `pieceSize` items, so that its caller can
  * yield to the event loop while a million items are sorted; see {@link runYielding}.
  */
 export function* sortInSteps<T>(

@@ -397,12 +397,11 @@ export const GAUGES = {
   },
 } as const satisfies Record<string, Metric>;
 
-/**
- * Upper bounds of histogram buckets, in seconds: for answers from memory (ANSWER_S), calls of sellers' endpoints
- * (CALL_S), and jobs (JOB_S).
- */
+/** Upper bounds of histogram buckets, in seconds, for answers from memory. */
 const ANSWER_S = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5];
+/** Upper bounds of histogram buckets, in seconds, for calls of sellers' endpoints. */
 const CALL_S = [0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 30, 60, 120];
+/** Upper bounds of histogram buckets, in seconds, for jobs. */
 const JOB_S = [0.01, 0.1, 0.5, 1, 5, 10, 30, 60, 300, 1_800];
 
 export const HISTOGRAMS = {

@@ -85,7 +85,7 @@ interface Waiting extends Held {
  * free. So one holder alone can take half of all places, two holders a third each, and n holders leave 1/(n+1) for the
  * next (dynamic thresholds; Choudhury and Hahne, IEEE/ACM Transactions on Networking 6(2), 1998). Places are never
  * taken back, so this rule keeps some of them free. Of the holders that wait, the one with the least load gets the next
- * place; load is the number of places held plus the debt for failed work ({@link Places.remember}). When too many wait,
+ * place; load is the number of places held plus the debt for failed work ({@link Places.addDebt}). When too many wait,
  * a waiting entry of the holder with the largest load is refused.
  */
 export class Places {
@@ -240,7 +240,7 @@ export class Places {
   }
 
   /**
-   * Ends the newest wait of the holder with the largest load, if that load exceeds the load of `held`.
+   * Ends the newest wait of the holder with the largest load, if that load exceeds the load of `namedHolder`.
    * @returns true if a wait was ended
    */
   #evictWaiting(held: Held): boolean {
@@ -277,7 +277,7 @@ export class FairQueue<T> {
   readonly #holders = new Map<T, string[]>();
   /** Entries of each name, in the order in which they were added. */
   readonly #entries = new Map<string, Set<T>>();
-  /** Names by their number of entries. `#top` is the largest number of entries that a name has. */
+  /** Names by their number of entries. `#largestCount` is the largest number of entries that a name has. */
   readonly #levels = new Map<number, Set<string>>();
   #largestCount = 0;
 

@@ -12,7 +12,7 @@ const MAX_WORD_CHARS = 40;
 const WORD = /[\p{L}\p{N}]+/gu;
 
 /**
- * Splits a text into its words, in lower case and in their order, at most `most`. `getPrice` is two words, like
+ * Splits a text into its words, in lower case and in their order, at most `maxWords`. `getPrice` is two words, like
  * `get-price`.
  */
 export function splitWords(text: string, most: number): SpelledWord[] {

@@ -117,7 +117,7 @@ export function pickSource(sources: readonly string[], address: string, key: str
   return fitting[createHash("sha256").update(key).digest().readUInt32BE() % fitting.length];
 }
 
-/** Tries to bind a socket to `address`. Null when it can be a source address, else the system's error code. */
+/** Tries to bind a socket to `address`. Returns null when it can be a source address, else the system's error code. */
 export function whyNotOurs(address: string): Promise<string | null> {
   return new Promise((resolve) => {
     const server = createServer();

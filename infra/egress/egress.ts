@@ -15,7 +15,7 @@ export interface Egress {
   close(): Promise<void>;
 }
 
-/** Wraps `egress` so that each fetch has the fields of `all`, which replace those of the request. */
+/** Wraps `egress` so that each fetch has these fields, which replace those of the request. */
 export const withRequestFields = (
   egress: Egress,
   all: Pick<EgressRequest, "pool" | "stock" | "deadlineMs" | "holder">,

@@ -71,7 +71,7 @@ function findKey(jwks: Jwks, kid: string, purpose: Purpose, at: number): KeySear
   return { ok: true, key, publicKey };
 }
 
-/** Refuses what signObject does not sign either. @throws TypeError for deep nesting and large integers */
+/** Refuses values that signObject would not sign. @throws TypeError for deep nesting and large integers */
 function refuseUnpublishable(value: unknown, depth = 0): void {
   if (depth > MAX_DEPTH) throw new TypeError(`nested deeper than ${MAX_DEPTH}`);
   if (Number.isInteger(value) && Math.abs(value as number) > MAX_INTEGER)

@@ -76,10 +76,10 @@ export interface Lake extends Statements {
    */
   transaction<T>(work: (tx: Statements) => Promise<T>): Promise<T>;
   /**
-   * Gives every statement of this lake one thread as long as `work` runs, also the statements of other callers; calls may
-   * overlap. Work that has threads of its own beside the engine costs less processor time this way: with several engine
-   * threads, the thread that waits for the last task of a statement does not sleep but asks for tasks in a loop.
-   * Where a query of a reader is under way when `work` begins, the threads stay as they are.
+   * While `work` runs, every statement of this lake uses one thread, also the statements of other callers. Calls may
+   * overlap. This saves processor time when the work has threads of its own: with several engine threads, the thread that
+   * waits for the last task of a statement polls for tasks in a loop instead of sleeping. If a reader is running a query
+   * when `work` begins, the number of threads does not change.
    */
   onOneThread<T>(work: () => Promise<T>): Promise<T>;
   /**
@@ -244,14 +244,16 @@ class DuckLake implements Lake {
       if (isFirst) await this.#setThreads(1);
       return await work();
     } finally {
-      // A lake that fails here is replaced or closed, and the next file is opened with its setting.
+      // An error is ignored: the lake is then replaced or closed, and the next file is opened with the configured number
+      // of threads.
       if (--this.#onOneThread === 0) await this.#setThreads(this.#settings.threads).catch(() => undefined);
     }
   }
 
   /**
-   * Takes threads away only while no reader is used: the engine waits for each thread that it ends, and one that works on a
-   * query ends with the query. Every writer would wait for that query.
+   * Sets the number of threads of the engine. Threads are removed only while no reader is in use: the engine waits until
+   * each removed thread has ended, and a thread that works on a query ends only after that query. Meanwhile every writer
+   * would wait.
    */
   async #setThreads(threads: number): Promise<void> {
     const done = await this.#writerLock.take();
@@ -283,7 +285,7 @@ class DuckLake implements Lake {
     done();
   }
 
-  /** Waits until no other caller uses the file. @returns the function that lets others in again */
+  /** Waits until no other caller uses the file. @returns the function that releases the file to other callers */
   async #lockAll(): Promise<() => void> {
     const turns = [await this.#writerLock.take()];
     for (let i = 0; i < this.#readerPlaces.width; i++) turns.push(await this.#readerPlaces.take());

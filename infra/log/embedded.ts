@@ -46,7 +46,7 @@ export interface EmbeddedLogOptions {
    * LogBusy.
    */
   busyMs?: number;
-  /** What other files tell about the log. By default nothing, and a log is created when there is none. */
+  /** Facts about the log from other files. By default none, and a log is created when there is none. */
   known?: KnownLog;
   /** See {@link LogFileOptions}. */
   syncFile?: LogFileOptions["syncFile"];

@@ -99,7 +99,7 @@ export class FoldFile {
   }
 
   /**
-   * Writes the state of the fold. No record may be applied to the fold before `taken` is called.
+   * Writes the state of the fold. No record may be applied to the fold before `onTaken` is called.
    * @throws errors of the disk; the old file then stays as it was
    */
   async save(topic: string, partitions: number, read: readonly ReadPosition[], taken: () => void): Promise<void> {

@@ -51,7 +51,7 @@ export interface LogFileOptions {
   partitions: number;
   maxBytes?: number;
   busyMs?: number;
-  /** What other files tell about the log that this file should hold. */
+  /** Facts from other files about the log that this file should hold. */
   known?: KnownLog;
   /** Syncs an open file (default: fdatasync). Tests delay it or let it fail. */
   syncFile?: (fd: number) => Promise<void>;

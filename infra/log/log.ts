@@ -186,7 +186,7 @@ export class LogRefused extends Failure {
   }
 }
 
-/** What other files tell about a log before it is opened, so that no new log is created in place of a lost one. */
+/** Facts about a log from other files, before it is opened, so that no new log is created in place of a lost one. */
 export interface KnownLog {
   /** Id of the log that data in the private store was made from; null when nothing names a log. */
   id: string | null;
@@ -196,11 +196,13 @@ export interface KnownLog {
   mayBegin: boolean;
 }
 
-/** Nothing is known of the log, nor whether data in a private store was made from another log. */
+/** The facts when no other file was read: whether data in a private store was made from another log is not known. */
 export const NONE_KNOWN: KnownLog = { id: null, mayMake: true, mayBegin: false };
 
 /**
- * @param where place of the log, for the message @throws LogRefused when there is no log although there was one before
+ * Checks that a new log may be created.
+ * @param where place of the log, for the message
+ * @throws LogRefused when data was already made from an earlier log
  */
 export function refuseNewLog(where: string, { id, mayMake }: KnownLog): void {
   if (mayMake) return;
@@ -211,7 +213,7 @@ export function refuseNewLog(where: string, { id, mayMake }: KnownLog): void {
   );
 }
 
-/** @throws LogRefused for another log than the known one */
+/** Checks that a log is the one that the private store was made from. @throws LogRefused for another log */
 export function refuseOtherLog(where: string, found: string, { id }: KnownLog): void {
   if (id === null || id === found) return;
   throw new LogRefused(

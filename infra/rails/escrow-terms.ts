@@ -209,7 +209,7 @@ const MIN_SIGNED_S = 6;
 /** Returns the reason why a hold's deadlines are not accepted, or null. @param now unix seconds */
 export function holdTimeObstacle(hold: Hold, now: number): string | null {
   const { captureDeadline, validBefore, info } = hold;
-  // A deadline past the one that we offer: buyers are promised that they can reclaim after HOLD_S.
+  // A deadline past the one that we offer: buyers are promised that they can reclaim after that.
   if (captureDeadline > now + HOLD_DURATION_S + CLOCK_SKEW_S) return schemeReason("extra");
   if (info.refundExpiry !== captureDeadline) return schemeReason("extra");
   if (captureDeadline < now + MIN_HOLD_LEFT_S) return schemeReason("capture_deadline_expired");

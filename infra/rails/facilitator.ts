@@ -84,7 +84,7 @@ interface SignerDeps {
   isSigned: Signer["verifyTypedData"];
 }
 
-/** Returns the package's access to the chain for one `verify` or `settle`; it notes failures in `course`. */
+/** Returns the package's access to the chain for one `verify` or `settle`; it notes failures in `callRecord`. */
 function createSigner(course: CallRecord, { reader, sender, isSigned }: SignerDeps): Signer {
   const noted = async <T>(work: () => Promise<T>, isTrouble: (error: unknown) => boolean): Promise<T> => {
     try {

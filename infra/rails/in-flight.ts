@@ -24,11 +24,11 @@ export class InFlightSettlements {
   /**
    * Runs a settlement, at once when none of this wallet is running.
    * @param amountAtomic what the settlement takes from the wallet
-   * @param held reads the wallet's balance, atomic units; called only while other settlements of the wallet run
-   * @param act the settlement
-   * @returns what `act` returns, or null when it was not run: 64 settlements are running, or the earlier ones took more
+   * @param readBalance reads the wallet's balance, atomic units; called only while other settlements of the wallet run
+   * @param settle runs the settlement
+   * @returns what `settle` returns, or null when it was not run: 64 settlements are running, or the earlier ones took more
    * than 20 s
-   * @throws what `held` and `act` throw
+   * @throws what `readBalance` and `settle` throw
    */
   async run<T>(
     wallet: string,

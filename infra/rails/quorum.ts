@@ -13,8 +13,8 @@ const isDown = (error: unknown): error is ChainDown => error instanceof ChainDow
 /**
  * Asks nodes the same question and returns their answers. Each node answers the whole question, since parts from two
  * nodes may belong to different blocks. A node that does not answer is skipped.
- * @param wanted number of answers after which to stop, asking one node at a time; null asks all nodes at once
- * @throws ChainDown when fewer than `least` answered
+ * @param maxAnswers number of answers after which to stop, asking one node at a time; null asks all nodes at once
+ * @throws ChainDown when fewer than `minAnswers` nodes answered
  */
 async function askNodes<T>(
   nodes: readonly TokenAtNode[],

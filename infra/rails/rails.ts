@@ -79,7 +79,7 @@ export const mapAsOf = <T, U>({ value, head, final }: AsOf<T>, put: (value: T, b
 /**
  * Reports whether an event that a read did not find can no longer happen: the final block of that same read is past the
  * event's deadline.
- * @param validBefore unix seconds of chain time from which on the event cannot happen
+ * @param validBefore unix seconds of chain time; at this time and later the event cannot happen
  * @param marginS chain seconds after the deadline in which an event of an older block may still become visible
  */
 export const isFinallyExpired = ({ final }: Blocks, validBefore: number, marginS: number): boolean =>

@@ -153,7 +153,7 @@ const INTERVAL_MS = 600_000;
 
 /**
  * Reads all balances once: sets the gauges, warns in the log about what is low, and logs money that arrived since the last
- * read. @param before balances of the last read; updated
+ * read. @param lastBalances balances of the last read; this function updates them
  */
 async function readBalances(options: WalletWatchOptions, before: Map<string, string>): Promise<void> {
   const { folder, rail, networks, low, logger, metrics } = options;

@@ -102,7 +102,7 @@ class DirectoryReader implements ReadableStore {
     return `${this.root}/${key}`;
   }
 
-  /** Stat of an object's file; null when there is none or the path is a folder. */
+  /** Returns the stat of an object's file; null when there is none or the path is a folder. */
   protected async stat(path: string): Promise<FileStat | null> {
     const stat = await this.fs.stat(path).catch(unlessMissing);
     return stat?.kind === "file" ? stat : null;
@@ -253,7 +253,7 @@ async function* walkFolder(
   }
 }
 
-/** Entries of a folder in bytewise order (keys are ASCII); a folder is sorted by its name with a trailing slash. */
+/** Returns the entries of a folder in bytewise order (keys are ASCII), folders by their name with a trailing slash. */
 async function sortedEntries(fs: FsSeam, root: string, folder: string): Promise<{ key: string; isFolder: boolean }[]> {
   try {
     return (await fs.readdir(folder === "" ? root : `${root}/${folder.slice(0, -1)}`))
@@ -291,7 +291,7 @@ class DirectoryBulk implements Bulk {
     const placed = await withStoreErrors(key, () => this.placing.placeUnsynced(this.store.path(key), bytes));
     if (placed) this.#pendingKeys.set(key, true);
     else if (Buffer.compare((await this.store.get(key))?.bytes ?? Buffer.alloc(0), bytes) === 0) this.adopt(key);
-    // `hold` makes the object durable before it resolves.
+    // `putDurably` makes the object durable before it resolves.
     else await putDurably(this.store, key, bytes);
   }
 

@@ -41,8 +41,8 @@ export class ObjectPlacer {
   }
 
   /**
-   * Writes an object durably. With `before` null it creates the object, and returns null when the name is taken. With
-   * `before` it replaces that object; the caller must hold the lock.
+   * Writes an object durably. With `oldStat` null it creates the object, and returns null when the name is taken. With
+   * `oldStat` it replaces that object; the caller must hold the lock.
    */
   place(path: string, bytes: Uint8Array, before: FileStat | null): Promise<FileStat | null> {
     return this.#attempt(async (temporary) => {
@@ -71,7 +71,7 @@ export class ObjectPlacer {
   }
 
   /**
-   * Runs `work` with a temporary file name, again when another process removed the file. @param free true: returns null
+   * Runs `work` with a temporary file name, again when another process removed the file. @param mustBeFree true: returns null
    * when the object's name is taken
    */
   async #attempt<T>(work: (temporary: string) => Promise<T>, mustBeFree: boolean): Promise<T | null> {

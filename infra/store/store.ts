@@ -126,14 +126,14 @@ export const bulkOf = (store: Store): Bulk =>
     flush: async () => undefined,
   };
 
-/** The disk (or a quota) is full. Nothing of the object is visible; free space and try again. */
+/** Thrown when the disk or a quota is full. Nothing of the object is visible; free space and try again. */
 export class StoreFull extends Failure {
   constructor(key: string, cause?: unknown) {
     super("storage", `store: no space left for ${key}`, { cause });
   }
 }
 
-/** The object is larger than the caller is ready to hold in memory. */
+/** Thrown for an object that is larger than the caller accepts. */
 export class ObjectTooLarge extends Failure {
   constructor(
     readonly key: string,
@@ -159,7 +159,7 @@ export class StoreUnfit extends Failure {
   }
 }
 
-/** The store forbids reading a key; some stores answer so for a key without an object (refusal-reader.ts). */
+/** Thrown when the store forbids reading a key; some stores also forbid it if there is no object (refusal-reader.ts). */
 export class StoreRefused extends StoreUnfit {}
 
 /** Thrown when no attempt got a usable answer from the store. A write may or may not have been done. */

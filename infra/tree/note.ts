@@ -4,7 +4,7 @@ import { Failure } from "../errors.ts";
 /** Signed notes (c2sp.org/signed-note) with Ed25519: types 0x01 (the note) and 0x04 (timestamped cosignature). */
 export const ED25519 = 0x01;
 export const COSIGNATURE = 0x04;
-/** Cosignatures with ML-DSA-44 (c2sp.org/tlog-cosignature), which are passed over as lines of any unknown key are. */
+/** Type of cosignatures with ML-DSA-44 (c2sp.org/tlog-cosignature), which are ignored like lines of unknown keys. */
 const ML_DSA = 0x06;
 export type SignatureType = typeof ED25519 | typeof COSIGNATURE;
 
@@ -35,10 +35,9 @@ export class BadNote extends Failure {
   }
 }
 
-/**
- * Longest note that is read, bytes, and the largest number of signature lines; the specification requires at least 16.
- */
+/** Longest note that is read, bytes. */
 export const MAX_NOTE_BYTES = 64 * 1024;
+/** Largest number of signature lines that are read; the specification requires at least 16. */
 const MAX_SIGNATURES = 64;
 const NAME = /^[^\s\p{Z}+]+$/u;
 // biome-ignore lint/suspicious/noControlCharactersInRegex: a note with one is no note.

@@ -3,7 +3,7 @@ export const TILE_WIDTH = 256;
 /** Number of leaves under one full tile of level 1, which make up one segment. */
 export const SEGMENT_LEAVES = TILE_WIDTH * TILE_WIDTH;
 
-/** 1234067 -> `x001/x234/067`. */
+/** Formats a tile index as a path: 1234067 is `x001/x234/067`. */
 function indexPath(n: number): string {
   if (!Number.isSafeInteger(n) || n < 0) throw new RangeError(`not a tile index: ${n}`);
   const groups = [n % 1000];

@@ -1,8 +1,8 @@
 import { Failure } from "../errors.ts";
 
 /**
- * The text of a trust policy (c2sp.org/tlog-policy) without Node's modules, for browsers and clients; `policy.ts` reads it
- * on Node. Keys are read by whoever asks, since their ids are hashes.
+ * Reads the text of a trust policy (c2sp.org/tlog-policy) without Node's modules, for browsers and clients; `policy.ts`
+ * reads it on Node. The caller passes the function that parses keys, since checking a key's id needs a hash function.
  */
 
 /** A key under its name: 32 bytes of Ed25519. */
@@ -11,12 +11,12 @@ export interface PolicyKey {
   publicKey: Uint8Array;
 }
 
-/** Which of its cosigners make a checkpoint valid: one witness, or at least `k` of the members. */
+/** The cosignatures that a checkpoint must have: that of one witness, or those of at least `k` members of a group. */
 export type Rule<K> = { witness: K } | { k: number; of: readonly Rule<K>[] };
 
 /** Known logs, known witnesses, and the quorum of these that must have cosigned a checkpoint. */
 export interface PolicyText<K> {
-  /** Logs that are accepted; empty: the log's key is known from elsewhere. */
+  /** Keys of the accepted logs; empty: the reader has the log's key from elsewhere. */
   logs: readonly K[];
   /** By the names that the policy gives them. */
   witnesses: ReadonlyMap<string, K>;
@@ -25,28 +25,29 @@ export interface PolicyText<K> {
   rule: Rule<K> | null;
 }
 
-/** Reads a verifier key of a `log` or `witness` line. @throws what `wrong` makes of the reason */
+/** Parses the verifier key of a `log` or `witness` line. @throws the error that `wrong` creates for a reason */
 export type ReadKey<K> = (vkey: string, kind: "log" | "witness", wrong: (says: string) => Failure) => K;
 
-/** Not a policy. The message names the line. */
+/** Thrown for a text that is not a policy. The message names the line. */
 class BadPolicy extends Failure {
   constructor(line: number, says: string) {
     super("usage", `witness policy, line ${line}: ${says}`);
   }
 }
 
-/** A checkpoint that too few of the policy's witnesses cosigned. Nothing below it is believed. */
+/** Thrown for a checkpoint that too few of the policy's witnesses cosigned. The reader must not trust its tree. */
 export class Unwitnessed extends Failure {
   constructor(says: string) {
     super("unwitnessed", says);
   }
 }
 
-/** Bounds of a policy: the specification asks for 32 of each at least. */
+/** Longest policy, bytes. */
 const MAX_BYTES = 256 * 1024;
+/** Most logs, witnesses and groups together; the specification requires at least 32 of each. */
 const MAX_NAMES = 256;
 
-/** What is defined while a policy is read. */
+/** Reads a policy line by line, and holds the logs, witnesses, groups and the quorum that were defined so far. */
 class Reading<K extends PolicyKey> {
   readonly logs: K[] = [];
   readonly witnesses = new Map<string, K>();
@@ -56,7 +57,7 @@ class Reading<K extends PolicyKey> {
 
   constructor(private readonly readKey: ReadKey<K>) {}
 
-  /** @throws BadPolicy */
+  /** Reads the words of one line. @throws BadPolicy */
   take(line: number, [word, ...rest]: readonly string[]): void {
     const wrong = (says: string) => new BadPolicy(line, says);
     if (this.rules.size + this.logs.length >= MAX_NAMES) throw wrong(`more than ${MAX_NAMES} names`);
@@ -102,7 +103,7 @@ class Reading<K extends PolicyKey> {
 const same = (a: PolicyKey, b: PolicyKey): boolean =>
   a.publicKey.length === b.publicKey.length && a.publicKey.every((byte, i) => byte === b.publicKey[i]);
 
-/** Reads a policy. Its bytes are text of which only ASCII has a meaning. @throws Failure `usage` naming the line */
+/** Reads a policy. Only its ASCII characters have a meaning. @throws Failure `usage` naming the line */
 export function readPolicyText<K extends PolicyKey>(bytes: Uint8Array, readKey: ReadKey<K>): PolicyText<K> {
   if (bytes.length > MAX_BYTES) throw new BadPolicy(1, `longer than ${MAX_BYTES} bytes`);
   const lines = new TextDecoder("utf-8", { ignoreBOM: true }).decode(bytes).split("\n");
@@ -119,16 +120,17 @@ export function readPolicyText<K extends PolicyKey>(bytes: Uint8Array, readKey: 
   return { logs, witnesses, quorum, rule: quorum === "none" ? null : rules.get(quorum)! };
 }
 
-/** The newest moment since which the rule is met: of a group, when the k-th newest of its members signed. -Infinity: not met. */
+/** Returns since when the rule is met, ms; for a group, when its k-th newest member signed. -Infinity: it is not met. */
 const metAt = <K>(rule: Rule<K>, times: ReadonlyMap<K, number>): number =>
   "witness" in rule
     ? (times.get(rule.witness) ?? Number.NEGATIVE_INFINITY)
     : rule.of.map((one) => metAt(one, times)).sort((a, b) => b - a)[rule.k - 1]!;
 
 /**
- * When the quorum last saw a note: every witness that it needs cosigned then or later. null where the policy asks for nobody.
- * @param times when each witness cosigned, ms since 1970; those that did not are absent
- * @param latest a cosignature of after this moment does not count, ms since 1970
+ * Returns the time since which the quorum has cosigned a note: every witness that the rule needs cosigned then or later.
+ * Null when the policy requires no cosignature.
+ * @param times when each witness cosigned, ms since 1970; witnesses that did not cosign are absent
+ * @param latestMs later cosignatures do not count, ms since 1970
  * @throws Unwitnessed below the quorum
  */
 export function quorumAt<K>(

@@ -82,7 +82,7 @@ export function provenPrefix(
   return roots && sameHash(roots.whole, root2) ? roots.prefix : null;
 }
 
-/** Reports whether the leaf with this hash stands at `index` in the tree of `size` leaves with this root. */
+/** Reports whether the leaf with this hash is at `index` in the tree of `size` leaves with this root. */
 export function verifyInclusion(
   index: TreeNumber,
   size: TreeNumber,

@@ -27,31 +27,29 @@ import { KafkaReader } from "./reader.ts";
 import { type CreateLog, checkTopics, createTopics, identityTopic, type LogTopics, topicOf } from "./topics.ts";
 import { KafkaWriter } from "./writer.ts";
 
-/** Longest wait of one fetch, ms: a connection serves its requests one after the other, so nobody waits long in it. */
+/** Longest wait of one fetch, ms. It is short, since a connection serves its requests one after the other. */
 const POLL_MS = 100;
-/**
- * Tries of opening, and the pause between them, ms: a connection that is cut may be cut at any request, and kafkajs
- * tries only some of them again by itself.
- */
+/** Attempts to open the log. A connection may be cut at any request, and kafkajs repeats only some requests by itself. */
 const OPEN_TRIES = 5;
+/** Pause after a failed attempt, ms, times the number of attempts so far. */
 const OPEN_PAUSE_MS = 250;
 
 export interface KafkaLogOptions extends LogTopics {
   logger: Logger;
-  /** What is known of the log (default: nothing). */
+  /** Facts about the log from other files (default: none). */
   known?: KnownLog;
-  /** Create what is missing. Without it a log that is not there is refused. */
+  /** How missing topics are created; absent: a log without its topics is refused. */
   create?: CreateLog;
-  /** Whether a log that nobody has begun may be begun here: rejects with why not (default: it may). */
+  /** Called before this process begins a log that no process has begun; rejects if it may not (default: it may). */
   mayBegin?: () => Promise<void>;
 }
 
 /**
- * The log in a Kafka cluster: the topics of the record under a prefix, and one with the log's identity. Offsets are
- * Kafka's; reads are by offset and join no group, since positions come from the commit chain.
- * Errors of its calls: BadRecord, OffsetGone, LogBusy, LogDown, LogClosed.
- * @throws LogRefused when topics are missing or not as they must be, or do not say which log they are any more; LogDown
- * when no broker answers; LogNotBegun
+ * Opens the log in a Kafka cluster: the topics of the record under a prefix, and a topic with the log's identity. Offsets
+ * are those of Kafka. Reads are by offset and join no group, since positions come from the commit chain.
+ * The methods of the log throw BadRecord, OffsetGone, LogBusy, LogDown and LogClosed.
+ * @throws LogRefused when topics are missing or have wrong settings, or the identity is lost; LogDown when no broker
+ * answers; LogNotBegun
  */
 export async function openKafkaLog(address: KafkaAddress, options: KafkaLogOptions): Promise<Log> {
   for (let n = 1; ; n++) {
@@ -65,7 +63,10 @@ export async function openKafkaLog(address: KafkaAddress, options: KafkaLogOptio
   }
 }
 
-/** kafkajs says so of what it tried often enough and of a "no"; a connection that is cut under it may be a TypeError. */
+/**
+ * Reports whether a later attempt may succeed. kafkajs sets `retriable` to false on its final errors; a cut connection
+ * may also appear as a TypeError without this property.
+ */
 const mayPass = (error: unknown): boolean => (error as { retriable?: boolean }).retriable !== false;
 
 async function openOnce(address: KafkaAddress, options: KafkaLogOptions): Promise<Log> {

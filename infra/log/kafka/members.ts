@@ -7,23 +7,23 @@ import { createCluster } from "./client.ts";
 import { type Group, Membership } from "./membership.ts";
 import { topicOf } from "./topics.ts";
 
-/** Silence after which a process counts as dead, ms (brokers allow 6 s to 30 min unless told otherwise). */
+/** Time without a heartbeat after which a process counts as dead, ms (brokers allow 6 s to 30 min by default). */
 const SESSION_MS = 20_000;
 /** Pause after a round or a heartbeat that failed, ms. */
 const PAUSE_MS = 500;
 
 export interface MembersOptions {
   logger: Logger;
-  /** Partitions of the log, as the log says. */
+  /** Number of partitions of the log. */
   partitions: number;
-  /** Silence after which this process counts as dead, ms (default 20,000). */
+  /** Time without a heartbeat after which this process counts as dead, ms (default 20,000). */
   sessionMs?: number;
 }
 
 /**
- * A member of the consumer group `PREFIX.NAME`: partition p of all its topics goes to one member.
- * No offset is read from the group or committed to it. Joining goes on in the background until `close`, whatever happens
- * to brokers: a member without contact for a session holds nothing.
+ * Joins the consumer group `PREFIX.NAME`, which assigns partition p of all its topics to one member. No offset is read
+ * from the group or committed to it. The member stays in the group, and joins it again after faults of brokers, in the
+ * background until `close`. A member without contact for a session holds no partition.
  */
 export async function joinGroup(
   address: KafkaAddress,
@@ -42,7 +42,7 @@ export async function joinGroup(
 }
 
 const typeOf = (error: unknown): string => (error as { type?: string } | null)?.type ?? "";
-/** The group goes on without us: what we had may be another's already. */
+/** Errors after which this process is no longer a member: its partitions may already belong to another member. */
 const OUT = new Set(["UNKNOWN_MEMBER_ID", "ILLEGAL_GENERATION", "FENCED_INSTANCE_ID"]);
 
 class Members implements Ownership {
@@ -54,16 +54,20 @@ class Members implements Ownership {
   readonly #ready: Promise<void>;
   #first: () => void = () => undefined;
   #assigned: number[] = [];
-  /** Lost, and the listeners are still at it: claimed until they have settled, so that nobody else is given it. */
+  /**
+   * Lost partitions on which listeners still work. They are claimed until the listeners have ended, so that no other
+   * member gets them.
+   */
   readonly #releasing = new Set<number>();
   #generation = 0;
-  /** Until when the broker cannot have taken us for dead, by the steady counter. */
+  /** Time until which the broker cannot count this process as dead, on the scale of `performance.now()`. */
   #leaseEnds = 0;
   #again = false;
   #wake: () => void = () => undefined;
   #told: Promise<void> = Promise.resolve();
-  /** Nothing is taken any more; then, nothing is said any more. */
+  /** true: no more partitions are accepted, and the listeners are finishing. */
   #leaving = false;
+  /** true: no more requests are sent to the group. */
   #closing = false;
   readonly #running: Promise<void>;
 
@@ -102,7 +106,7 @@ class Members implements Ownership {
   async close(): Promise<void> {
     this.#leaving = true;
     this.#take([]);
-    // Heartbeats go on until the listeners have settled, so that nobody is given early what they still work on.
+    // Heartbeats continue until the listeners have ended, so that no other member gets the partitions before that.
     await this.#told;
     this.#closing = true;
     this.#wake();
@@ -112,7 +116,7 @@ class Members implements Ownership {
     this.#first();
   }
 
-  /** Rounds, and heartbeats between them. Every failure is met by looking for the coordinator and trying again. */
+  /** Runs rounds, with heartbeats between them. After a failure it looks up the coordinator and tries again. */
   async #run(): Promise<void> {
     for (let joined = false; !this.#closing; ) {
       try {
@@ -131,7 +135,7 @@ class Members implements Ownership {
         joined = false;
         await this.#pause(PAUSE_MS);
       }
-      // By our own clock, since nobody can tell us: another may have what we had.
+      // Without contact, only the own clock shows that the session is over and others may have the partitions.
       if (performance.now() >= this.#leaseEnds) this.#take([]);
     }
   }
@@ -141,7 +145,7 @@ class Members implements Ownership {
     if (performance.now() >= this.#leaseEnds) this.#take([]);
     const claimed = [...new Set([...this.held(), ...this.#releasing])];
     const { generation, partitions } = await this.#member.round(claimed);
-    // What a coordinator answered was true when it answered; a heartbeat says that it still is.
+    // The answer may be old when it arrives. A heartbeat confirms that it is still valid.
     const asked = performance.now();
     await this.#member.heartbeat();
     this.#generation = generation;
@@ -158,7 +162,7 @@ class Members implements Ownership {
     this.#leaseEnds = asked + this.#group.sessionMs;
   }
 
-  /** Go over to these partitions; the listeners hear of it in their turn. */
+  /** Replaces the assigned partitions, and then calls the listeners, after earlier calls of them have ended. */
   #take(partitions: readonly number[]): void {
     const before = new Set(this.#assigned);
     const after = new Set(partitions);
@@ -180,7 +184,7 @@ class Members implements Ownership {
         }
       }
       for (const partition of lost) this.#releasing.delete(partition);
-      // What we have let go of is free for another: one more round.
+      // Another round assigns the released partitions to other members.
       if (lost.length > 0 && !this.#leaving) this.#again = true;
       this.#wake();
     });

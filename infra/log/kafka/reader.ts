@@ -5,19 +5,18 @@ import { decodeBatches, EVENT_ID, unsupported } from "./record-batches.ts";
 import { topicOf } from "./topics.ts";
 
 /**
- * Bytes that one fetch brings, compressed (a batch that is larger comes whole), and bytes of values that are held. Records of
- * a larger fetch would grow old before they are read, and the garbage collector would copy them.
+ * Most compressed bytes of one fetch; a single larger batch is returned complete. With larger fetches, records would wait
+ * so long to be read that the garbage collector would copy them.
  */
 const FETCH_BYTES = 256 * 1024;
+/** Most value bytes of buffered records. */
 const HELD_BYTES = 64 * 1024 * 1024;
-/**
- * Most attempts at one request to a broker, since the leader of a partition may change meanwhile, and the pause after a
- * failure, ms.
- */
+/** Most attempts at one request to a broker, since the leader of a partition may change meanwhile. */
 const TRIES = 8;
+/** Pause after a failed attempt, ms, times the number of attempts so far. */
 const PAUSE_MS = 250;
 
-/** At most so much of one partition, but one record where there is one. */
+/** Limits of one read of a partition. A read returns at least one record if there is one. */
 export interface Portion {
   maxRecords: number;
   /** Bytes of values. */
@@ -26,12 +25,12 @@ export interface Portion {
   waitMs: number;
 }
 
-/** The decoded answer to a fetch, as far as it is read here. */
+/** The decoded answer to a fetch: the members that are read here. */
 interface Fetched {
   responses: { partitions: { partition: number; messages: KafkaMessage[] | Buffer }[] }[];
 }
 
-/** What kafkajs makes of one request, and how it reads the answer. Its types leave this out. */
+/** A request as kafkajs encodes it, and the decoder of its answer. The types of kafkajs leave this out. */
 interface Exchange {
   request: { apiVersion: number };
   response: { decode(payload: Buffer): Promise<object> };
@@ -47,10 +46,10 @@ interface Requests extends Broker {
 const FETCH_VERSION = 11;
 
 /**
- * Has a broker of kafkajs give the record batches of an answer to Fetch as bytes, in place of messages: kafkajs makes an
- * object of each message, with its numbers as decimal texts, which costs four times what `decodeBatches` does. An answer
- * that is not of one partition, or whose batches `decodeBatches` does not know, kafkajs decodes.
- * @param warn is called with why kafkajs decodes a record set
+ * Returns a broker of kafkajs whose answers to Fetch hold the record batches as bytes instead of messages. kafkajs makes
+ * an object of each message, with its numbers as decimal texts, which takes four times as long as `decodeBatches`.
+ * kafkajs still decodes an answer of several partitions, and batches that `decodeBatches` does not support.
+ * @param warn called with the reason when kafkajs decodes a record set
  */
 export function fetchBatches(broker: Broker, warn: (why: string) => void): Broker {
   const { lookupRequest } = broker as Requests;
@@ -69,7 +68,10 @@ export function fetchBatches(broker: Broker, warn: (why: string) => void): Broke
   return Object.assign(Object.create(broker), { lookupRequest: lookUp });
 }
 
-/** The one partition of an answer. Else why it is not read here; null: it has no records, or an error. */
+/**
+ * Returns the partition of an answer to Fetch; or the reason why the answer is not parsed here, as a text; or null if it
+ * has no records, or an error.
+ */
 function batchesOf(payload: Buffer): { partition: number; errorCode: 0; messages: Buffer } | string | null {
   try {
     if (payload.readInt16BE(4) !== 0) return null;
@@ -90,13 +92,15 @@ function batchesOf(payload: Buffer): { partition: number; errorCode: 0; messages
   }
 }
 
-/** Records of one partition that lie ready from an offset on. */
+/** Buffered records of one partition. */
 interface Held {
+  /** Offset of the next record to read. */
   from: number;
   records: readonly LogRecord[];
+  /** Index in `records` of the next record to read. */
   at: number;
   bytes: number;
-  /** What comes behind them, under way; null when it brought nothing or failed. */
+  /** Fetch of the records after these; it resolves with null when it found nothing or failed. */
   coming: Promise<readonly LogRecord[] | null> | null;
 }
 
@@ -104,8 +108,8 @@ const errorType = (error: unknown): string => (error as { type?: string } | null
 const sizeOf = (records: readonly LogRecord[]): number => records.reduce((sum, { value }) => sum + value.byteLength, 0);
 
 /**
- * Reads by offset from the leaders of the partitions. What a fetch brought too much is held for the reads that follow;
- * where more must be there, it is fetched while the caller works on what he has.
+ * Reads by offset from the leaders of the partitions. Records of a fetch beyond the requested ones are buffered for later
+ * reads, and the records after them are fetched while the caller processes its result.
  */
 export class KafkaReader {
   readonly #held = new Map<string, Held>();
@@ -118,7 +122,7 @@ export class KafkaReader {
     private readonly logger: Logger,
   ) {}
 
-  /** Records from `from` on; null when `from` lies outside of what the partition keeps. @throws LogDown, LogClosed */
+  /** Reads records from `from` on; null when `from` is outside the partition's offsets. @throws LogDown, LogClosed */
   async read(topic: string, partition: number, from: number, portion: Portion): Promise<LogRecord[] | null> {
     const name = `${topic}/${partition}`;
     const held = this.#take(name, from);
@@ -142,7 +146,7 @@ export class KafkaReader {
     return given;
   }
 
-  /** What is held is dropped, and so is what is under way. */
+  /** Drops the buffered records, and the results of running fetches. */
   close(): void {
     this.#closed = true;
     this.#held.clear();
@@ -154,7 +158,7 @@ export class KafkaReader {
     return held?.from === from ? held : { from, records: [], at: 0, bytes: 0, coming: null };
   }
 
-  /** For the next read. What was not asked for the longest gives way: it is fetched again. */
+  /** Stores a buffer for the next read. If the limit is exceeded, the buffers that were stored longest ago are dropped. */
   #hold(name: string, held: Held): void {
     if (this.#closed) return;
     this.#held.set(name, held);
@@ -167,7 +171,7 @@ export class KafkaReader {
     }
   }
 
-  /** The next fetch. A read that needs what failed tries by itself, and hears why not. */
+  /** Fetches the next records in advance. If this fails, the read that needs them fetches again and gets the error. */
   #ahead(topic: string, partition: number, from: number): Promise<readonly LogRecord[] | null> {
     return this.#fetch(topic, partition, from, 0).then(
       (records) => (records && records.length > 0 ? records : null),
@@ -180,14 +184,14 @@ export class KafkaReader {
     const topics = [{ topic: topicOf(this.prefix, topic), partitions }];
     const request = { isolationLevel: 0, maxWaitTime: waitMs, minBytes: 1, maxBytes: FETCH_BYTES, topics };
     try {
-      // What is damaged is fetched again, as what does not come at all.
+      // A damaged answer is fetched again, as after a failed request.
       return await this.#leading(topic, partition, async (broker) => {
         const fetching = fetchBatches(broker, (why) => this.#warn(why));
         const { responses } = (await fetching.fetch(request)) as unknown as Fetched;
         const found = responses.flatMap((one) => one.partitions).find((one) => one.partition === partition);
         const messages = found?.messages ?? [];
         if (Buffer.isBuffer(messages)) return decodeBatches(topic, partition, messages, from);
-        // A batch comes whole: what lies before the offset that was asked for is not given.
+        // A batch is always complete, so it may begin before the requested offset.
         return messages.map((message) => recordOf(topic, partition, message)).filter(({ offset }) => offset >= from);
       });
     } catch (error) {
@@ -201,7 +205,7 @@ export class KafkaReader {
     this.#isWarned = true;
   }
 
-  /** First kept and next offset, as the leader sees them now. */
+  /** Returns the first kept offset and the next offset, from the leader. */
   async bounds(topic: string, partition: number): Promise<{ start: number; end: number }> {
     const at = (fromBeginning: boolean) =>
       this.#retrying(topic, partition, async () => {
@@ -211,7 +215,7 @@ export class KafkaReader {
         if (!Number.isSafeInteger(offset) || offset < 0) throw new Error(`no offset of ${topic}/${partition}`);
         return offset;
       });
-    // The start first: what is dropped in between makes it older than it is, never newer than the end.
+    // The start is read first: if records are dropped in between, it is too low, but never above the end.
     const start = await at(true);
     return { start, end: await at(false) };
   }
@@ -225,7 +229,7 @@ export class KafkaReader {
     });
   }
 
-  /** Leaders move and brokers go: what is known of them is read again before each further try. @throws LogDown */
+  /** Repeats failed work; metadata about leaders and brokers is read again before each further attempt. @throws LogDown */
   async #retrying<T>(topic: string, partition: number, work: () => Promise<T>): Promise<T> {
     for (let n = 1; ; n++) {
       if (this.#closed) throw new LogClosed();

@@ -4,19 +4,20 @@ import { LogDown, LogRefused, MAX_VALUE_BYTES } from "../log.ts";
 
 const { ConfigResourceTypes } = kafkajs;
 
-/** How a log is created where it does not exist yet. An operator may as well declare the topics (infra/deploy/kafka). */
+/** How the topics of a new log are created. An operator can also create them (infra/deploy/kafka). */
 export interface CreateLog {
-  /** 1, 2, 4 .. 64; fixed for good. */
+  /** Number of partitions of each topic: 1, 2, 4 .. 64. It cannot be changed later. */
   partitions: number;
-  /** Copies of each partition, and how many of them must have an append before it is acknowledged. */
+  /** Number of copies of each partition. */
   replicas: number;
+  /** Number of copies that must store an append before it is acknowledged. */
   minInSync: number;
 }
 
-/** One record with its headers, compressed at its worst, has to fit into a batch. */
+/** Largest batch, bytes. One record with its headers must fit, even if compression makes it larger. */
 const MAX_MESSAGE_BYTES = 2 * MAX_VALUE_BYTES;
 
-/** What the topics of a log are declared with: nothing is ever compacted, and no stale copy ever becomes the leader. */
+/** Settings of a log's topics: records are never compacted, and a stale copy never becomes the leader. */
 export const TOPIC_CONFIG: Readonly<Record<string, string>> = {
   "cleanup.policy": "delete",
   "unclean.leader.election.enable": "false",
@@ -25,13 +26,13 @@ export const TOPIC_CONFIG: Readonly<Record<string, string>> = {
   "compression.type": "producer",
 };
 
-/** What topics are declared with besides, of which nothing may ever expire: the log is the only copy of what they hold. */
+/** Further settings of topics whose records must never expire, since the log is the only copy of them. */
 export const KEPT_CONFIG: Readonly<Record<string, string>> = { "retention.ms": "-1", "retention.bytes": "-1" };
 
 /** Settings that every topic must have, also one that an operator declared; without them the log is refused. */
 const REQUIRED = ["cleanup.policy", "unclean.leader.election.enable"] as const;
 
-/** What a log consists of. */
+/** The topics of a log. */
 export interface LogTopics {
   topics: readonly string[];
   /** Topics that keep every record (default: none). */
@@ -40,14 +41,14 @@ export interface LogTopics {
 
 export const topicOf = (prefix: string, topic: string): string => `${prefix}.${topic}`;
 
-/** Topic of one record: the log's id and shape. It is written once and never expires. */
+/** Returns the name of the topic whose only record holds the log's id and number of partitions. It never expires. */
 export const identityTopic = (prefix: string): string => `${prefix}.log`;
 
 const config = (more: Record<string, string>) => Object.entries(more).map(([name, value]) => ({ name, value }));
 
 /**
- * A client that finds none of its brokers at that moment answers nothing instead of trying again (its error is a
- * TypeError).
+ * Attempts to list the topics. If no broker can be reached at that moment, kafkajs throws a TypeError instead of trying
+ * again.
  */
 const LIST_TRIES = 8;
 const LIST_PAUSE_MS = 500;
@@ -63,7 +64,7 @@ async function listed(admin: Admin): Promise<Set<string>> {
   }
 }
 
-/** Create what is missing of a log's topics. Two that create at once end with the same topics. */
+/** Creates the missing topics of a log. Two processes may do so at once. */
 export async function createTopics(
   admin: Admin,
   prefix: string,
@@ -90,11 +91,14 @@ export async function createTopics(
   );
 }
 
-/** A busy broker may not know for some seconds what its controller made: the client's own wait ends at the first such word. */
+/**
+ * Attempts to find the leaders of new topics. For some seconds a busy broker may not know topics that its controller
+ * created, and the wait of kafkajs ends at the first such answer.
+ */
 const LED_TRIES = 60;
 const LED_PAUSE_MS = 250;
 
-/** Resolves once every partition has a leader. @throws the broker's word when that takes too long */
+/** Waits until every partition has a leader. @throws LogDown, or the broker's error, when that takes too long */
 async function led(admin: Admin, names: string[]): Promise<void> {
   for (let n = 1; ; n++) {
     try {
@@ -122,9 +126,10 @@ async function missingOf(admin: Admin, names: readonly string[], made: boolean):
 }
 
 /**
- * Partitions of the log, when its topics are there as they have to be.
- * @param made they were made a moment ago @throws LogRefused naming every topic that is missing, compacted, may lose
- * acknowledged records, drops what must be kept, or has other partitions
+ * Checks the topics of the log, and returns their number of partitions.
+ * @param wereCreated true if the topics were created a moment ago
+ * @throws LogRefused naming every topic that is missing, is compacted, may lose acknowledged records, drops records that
+ * must be kept, or has another number of partitions
  */
 export async function checkTopics(
   admin: Admin,

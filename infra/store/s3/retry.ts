@@ -2,12 +2,11 @@ import { S3ServiceException } from "@aws-sdk/client-s3";
 import { systemClock } from "../../clock.ts";
 import { ObjectTooLarge, StoreDown, StoreFull, StoreRefused, StoreUnfit } from "../store.ts";
 
-/**
- * Attempts of one request. The pause between two attempts is random; its upper bound doubles, between these two limits
- * in ms.
- */
+/** Most attempts of one request. */
 const MAX_ATTEMPTS = 6;
+/** Half of the longest first pause, ms. Pauses are random, and their upper bound doubles with each attempt. */
 const FIRST_PAUSE_MS = 100;
+/** Largest upper bound of a pause, ms. */
 const LONGEST_PAUSE_MS = 5_000;
 
 /**

@@ -36,8 +36,9 @@ export interface S3Bucket {
   anonymous?: boolean;
 }
 
-/** Longest wait for a connection, and for the next byte of an answer, ms. */
+/** Longest wait for a connection, ms. */
 const CONNECT_MS = 3_000;
+/** Longest wait for the next byte of an answer, ms. */
 const SILENCE_MS = 30_000;
 
 /**
