@@ -71,8 +71,8 @@ export interface AsOf<T> extends Blocks {
 }
 
 /** Applies a function to the value of a read and keeps its blocks. */
-export const mapAsOf = <T, U>({ value, head, final }: AsOf<T>, put: (value: T, blocks: Blocks) => U): AsOf<U> => ({
-  value: put(value, { head, final }),
+export const mapAsOf = <T, U>({ value, head, final }: AsOf<T>, convert: (value: T, blocks: Blocks) => U): AsOf<U> => ({
+  value: convert(value, { head, final }),
   ...{ head, final },
 });
 

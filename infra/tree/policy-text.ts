@@ -43,12 +43,12 @@ export class Unwitnessed extends Failure {
 }
 
 /** Longest policy, bytes. */
-const MAX_BYTES = 256 * 1024;
+const MAX_POLICY_BYTES = 256 * 1024;
 /** Most logs, witnesses and groups together; the specification requires at least 32 of each. */
 const MAX_NAMES = 256;
 
 /** Reads a policy line by line, and holds the logs, witnesses, groups and the quorum that were defined so far. */
-class Reading<K extends PolicyKey> {
+class PolicyReader<K extends PolicyKey> {
   readonly logs: K[] = [];
   readonly witnesses = new Map<string, K>();
   readonly rules = new Map<string, Rule<K>>();
@@ -58,26 +58,26 @@ class Reading<K extends PolicyKey> {
   constructor(private readonly readKey: ReadKey<K>) {}
 
   /** Reads the words of one line. @throws BadPolicy */
-  take(line: number, [word, ...rest]: readonly string[]): void {
-    const wrong = (says: string) => new BadPolicy(line, says);
-    if (this.rules.size + this.logs.length >= MAX_NAMES) throw wrong(`more than ${MAX_NAMES} names`);
+  readLine(line: number, [word, ...rest]: readonly string[]): void {
+    const badPolicy = (says: string) => new BadPolicy(line, says);
+    if (this.rules.size + this.logs.length >= MAX_NAMES) throw badPolicy(`more than ${MAX_NAMES} names`);
     if (word === "log" && (rest.length === 1 || rest.length === 2)) {
-      const log = this.readKey(rest[0]!, "log", wrong);
-      if (this.logs.some((one) => same(one, log))) throw wrong("this log's key stands in the policy already");
+      const log = this.readKey(rest[0]!, "log", badPolicy);
+      if (this.logs.some((one) => isSameKey(one, log))) throw badPolicy("this log's key stands in the policy already");
       this.logs.push(log);
     } else if (word === "witness" && (rest.length === 2 || rest.length === 3)) {
-      const witness = this.readKey(rest[1]!, "witness", wrong);
-      if ([...this.witnesses.values()].some((one) => same(one, witness))) {
-        throw wrong("this witness's key stands in the policy already");
+      const witness = this.readKey(rest[1]!, "witness", badPolicy);
+      if ([...this.witnesses.values()].some((one) => isSameKey(one, witness))) {
+        throw badPolicy("this witness's key stands in the policy already");
       }
-      this.#define(rest[0]!, { witness }, wrong);
+      this.#define(rest[0]!, { witness }, badPolicy);
       this.witnesses.set(rest[0]!, witness);
-    } else if (word === "group" && rest.length >= 3) this.#group(rest, wrong);
+    } else if (word === "group" && rest.length >= 3) this.#group(rest, badPolicy);
     else if (word === "quorum" && rest.length === 1) {
-      if (this.quorum !== null) throw wrong("a second quorum");
-      if (rest[0] !== "none" && !this.rules.has(rest[0]!)) throw wrong(`${rest[0]} is not defined above this line`);
+      if (this.quorum !== null) throw badPolicy("a second quorum");
+      if (rest[0] !== "none" && !this.rules.has(rest[0]!)) throw badPolicy(`${rest[0]} is not defined above this line`);
       this.quorum = rest[0]!;
-    } else throw wrong("expected log, witness, group or quorum with its parts");
+    } else throw badPolicy("expected log, witness, group or quorum with its parts");
   }
 
   #define(name: string, rule: Rule<K>, wrong: (says: string) => BadPolicy): void {
@@ -85,9 +85,15 @@ class Reading<K extends PolicyKey> {
     this.rules.set(name, rule);
   }
 
-  #group([name, least, ...members]: readonly string[], wrong: (says: string) => BadPolicy): void {
+  #group([name, threshold, ...members]: readonly string[], wrong: (says: string) => BadPolicy): void {
     const k =
-      least === "all" ? members.length : least === "any" ? 1 : /^[1-9]\d{0,3}$/.test(least!) ? Number(least) : 0;
+      threshold === "all"
+        ? members.length
+        : threshold === "any"
+          ? 1
+          : /^[1-9]\d{0,3}$/.test(threshold!)
+            ? Number(threshold)
+            : 0;
     if (k < 1 || k > members.length) throw wrong(`expected any, all or a number from 1 to ${members.length}`);
     const of = members.map((member) => {
       const rule = this.rules.get(member);
@@ -100,31 +106,31 @@ class Reading<K extends PolicyKey> {
   }
 }
 
-const same = (a: PolicyKey, b: PolicyKey): boolean =>
+const isSameKey = (a: PolicyKey, b: PolicyKey): boolean =>
   a.publicKey.length === b.publicKey.length && a.publicKey.every((byte, i) => byte === b.publicKey[i]);
 
 /** Reads a policy. Only its ASCII characters have a meaning. @throws Failure `usage` naming the line */
 export function readPolicyText<K extends PolicyKey>(bytes: Uint8Array, readKey: ReadKey<K>): PolicyText<K> {
-  if (bytes.length > MAX_BYTES) throw new BadPolicy(1, `longer than ${MAX_BYTES} bytes`);
+  if (bytes.length > MAX_POLICY_BYTES) throw new BadPolicy(1, `longer than ${MAX_POLICY_BYTES} bytes`);
   const lines = new TextDecoder("utf-8", { ignoreBOM: true }).decode(bytes).split("\n");
-  const reading = new Reading(readKey);
+  const reader = new PolicyReader(readKey);
   if (lines.pop() !== "") throw new BadPolicy(lines.length + 1, "no newline at the end");
   for (const [i, line] of lines.entries()) {
     // biome-ignore lint/suspicious/noControlCharactersInRegex: a policy with one is no policy.
     if (/[\x00-\x08\x0b-\x1f\x7f]/.test(line)) throw new BadPolicy(i + 1, "a control character");
     const words = line.split(/[ \t]+/).filter(Boolean);
-    if (words.length > 0 && !words[0]!.startsWith("#")) reading.take(i + 1, words);
+    if (words.length > 0 && !words[0]!.startsWith("#")) reader.readLine(i + 1, words);
   }
-  const { logs, witnesses, quorum, rules } = reading;
+  const { logs, witnesses, quorum, rules } = reader;
   if (quorum === null) throw new BadPolicy(lines.length, "no quorum line");
   return { logs, witnesses, quorum, rule: quorum === "none" ? null : rules.get(quorum)! };
 }
 
 /** Returns since when the rule is met, ms; for a group, when its k-th newest member signed. -Infinity: it is not met. */
-const metAt = <K>(rule: Rule<K>, times: ReadonlyMap<K, number>): number =>
+const ruleMetAt = <K>(rule: Rule<K>, times: ReadonlyMap<K, number>): number =>
   "witness" in rule
     ? (times.get(rule.witness) ?? Number.NEGATIVE_INFINITY)
-    : rule.of.map((one) => metAt(one, times)).sort((a, b) => b - a)[rule.k - 1]!;
+    : rule.of.map((one) => ruleMetAt(one, times)).sort((a, b) => b - a)[rule.k - 1]!;
 
 /**
  * Returns the time since which the quorum has cosigned a note: every witness that the rule needs cosigned then or later.
@@ -136,14 +142,16 @@ const metAt = <K>(rule: Rule<K>, times: ReadonlyMap<K, number>): number =>
 export function quorumAt<K>(
   { witnesses, rule, quorum }: PolicyText<K>,
   times: ReadonlyMap<K, number>,
-  latest = Number.POSITIVE_INFINITY,
+  latestMs = Number.POSITIVE_INFINITY,
 ): Date | null {
   if (!rule) return null;
-  const met = metAt(rule, new Map([...times].filter(([, at]) => at <= latest)));
-  if (met !== Number.NEGATIVE_INFINITY) return new Date(met);
-  const lacking = [...witnesses].flatMap(([name, key]) => {
+  const metMs = ruleMetAt(rule, new Map([...times].filter(([, at]) => at <= latestMs)));
+  if (metMs !== Number.NEGATIVE_INFINITY) return new Date(metMs);
+  const missingWitnesses = [...witnesses].flatMap(([name, key]) => {
     const at = times.get(key);
-    return at === undefined ? [name] : at > latest ? [`${name} (signed in our future)`] : [];
+    return at === undefined ? [name] : at > latestMs ? [`${name} (signed in our future)`] : [];
   });
-  throw new Unwitnessed(`the checkpoint is below the quorum ${quorum}: no cosignature of ${lacking.join(", ")}`);
+  throw new Unwitnessed(
+    `the checkpoint is below the quorum ${quorum}: no cosignature of ${missingWitnesses.join(", ")}`,
+  );
 }

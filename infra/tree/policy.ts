@@ -11,7 +11,7 @@ export { Unwitnessed } from "./policy-text.ts";
 export type WitnessPolicy = PolicyText<NoteKey>;
 
 /** The signature type of the key in each kind of line, and its description for error messages. */
-const KINDS = {
+const KEY_KINDS = {
   log: { type: ED25519, says: "of a log with type 1" },
   witness: { type: COSIGNATURE, says: "of a witness with type 4" },
 } as const;
@@ -20,10 +20,10 @@ const KINDS = {
 export const readPolicy = (bytes: Uint8Array): WitnessPolicy =>
   readPolicyText(bytes, (vkey, kind, wrong) => {
     try {
-      return parseVkey(vkey, KINDS[kind].type);
+      return parseVkey(vkey, KEY_KINDS[kind].type);
     } catch (error) {
       if (!(error instanceof BadNote)) throw error;
-      throw wrong(`${error.message}; only Ed25519 keys are read: ${KINDS[kind].says}`);
+      throw wrong(`${error.message}; only Ed25519 keys are read: ${KEY_KINDS[kind].says}`);
     }
   });
 

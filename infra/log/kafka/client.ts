@@ -20,14 +20,14 @@ const REQUEST_MS = 10_000;
 /** Attempts of one request by kafkajs, times in ms. If all fail, the caller gets the error and decides whether to repeat. */
 const RETRY = { initialRetryTime: 100, maxRetryTime: 2_000, retries: 6 };
 /** Largest age of the metadata about the partitions' leaders, ms. */
-const METADATA_MS = 60_000;
+const MAX_METADATA_AGE_MS = 60_000;
 
 /**
  * Shuffles the brokers for one client. A client stays with the first broker that accepts its connection, and a proxy in
  * front of a dead broker may accept every connection and close it. With a random order, a new client begins with another
  * broker.
  */
-const anyOrder = (brokers: readonly string[]): string[] =>
+const shuffle = (brokers: readonly string[]): string[] =>
   brokers
     .map((broker) => ({ broker, order: Math.random() }))
     .sort((a, b) => a.order - b.order)
@@ -37,7 +37,7 @@ const anyOrder = (brokers: readonly string[]): string[] =>
 export const createKafka = (address: KafkaAddress, logger: Logger) =>
   new Kafka({
     clientId: "touchstone",
-    brokers: anyOrder(address.brokers),
+    brokers: shuffle(address.brokers),
     connectionTimeout: CONNECT_MS,
     requestTimeout: REQUEST_MS,
     ...(address.ssl ? { ssl: true } : {}),
@@ -59,7 +59,7 @@ export const createKafka = (address: KafkaAddress, logger: Logger) =>
  */
 export function createCluster(address: KafkaAddress, logger: Logger): Cluster {
   let cluster: Cluster | undefined;
-  const none: Assigner = {
+  const idleAssigner: Assigner = {
     name: "none",
     version: 0,
     assign: async () => [],
@@ -67,14 +67,14 @@ export function createCluster(address: KafkaAddress, logger: Logger): Cluster {
   };
   createKafka(address, logger).consumer({
     groupId: `${address.prefix}.none`,
-    metadataMaxAge: METADATA_MS,
+    metadataMaxAge: MAX_METADATA_AGE_MS,
     allowAutoTopicCreation: false,
     maxInFlightRequests: 8,
     retry: RETRY,
     partitionAssigners: [
-      (given) => {
-        cluster = given.cluster;
-        return none;
+      (assignerParts) => {
+        cluster = assignerParts.cluster;
+        return idleAssigner;
       },
     ],
   });
@@ -85,11 +85,11 @@ export function createCluster(address: KafkaAddress, logger: Logger): Cluster {
 /** Size of the length field before each request and each answer of Kafka, bytes. */
 const LENGTH_BYTES = 4;
 /** Key of the request JoinGroup, which a broker answers only after all members of the group have joined. */
-const JOIN_GROUP = 11;
+const JOIN_GROUP_KEY = 11;
 /** Longest time for the answer to JoinGroup, ms. */
-const JOIN_MS = 120_000;
+const JOIN_ANSWER_MS = 120_000;
 /** Longest time for which a new connection may be open before its first request, ms. */
-const FIRST_WORD_MS = 30_000;
+const FIRST_REQUEST_MS = 30_000;
 const KEEP_ALIVE_MS = 60_000;
 
 export interface SocketSettings {
@@ -118,42 +118,42 @@ export function createSockets(settings: SocketSettings): ISocketFactory {
       ? connectTls({ host, port, ...(isIP(host) ? {} : { servername: host }), ...ssl }, onConnect)
       : connect({ host, port }, onConnect);
     socket.setKeepAlive(true, KEEP_ALIVE_MS);
-    mend(socket, settings);
+    fixSocket(socket, settings);
     return socket;
   };
 }
 
-function mend(socket: Socket, { answerMs, firstWordMs = FIRST_WORD_MS }: SocketSettings): void {
+function fixSocket(socket: Socket, { answerMs, firstWordMs = FIRST_REQUEST_MS }: SocketSettings): void {
   const { emit, write } = socket;
-  let isOver = false;
+  let isClosed = false;
   /** Time limit of each request that has no answer yet, ms, in the order of the requests. */
-  const due: number[] = [];
+  const answerLimitsMs: number[] = [];
   let timer: NodeJS.Timeout | null = null;
   /** Received bytes of answers that are not complete. */
-  let rest: Buffer[] = [];
-  let restBytes = 0;
+  let partialAnswer: Buffer[] = [];
+  let partialBytes = 0;
   /** Length of the first of these answers, bytes. */
-  let wholeBytes = LENGTH_BYTES;
+  let expectedBytes = LENGTH_BYTES;
 
-  const watch = (ms: number | undefined, work: () => void) => {
+  const setTimer = (ms: number | undefined, work: () => void) => {
     if (timer) clearTimeout(timer);
     timer = ms === undefined ? null : setTimeout(work, ms).unref();
   };
-  const silence = () => {
-    isOver = true;
-    watch(undefined, silence);
-    rest = [];
+  const closeSilently = () => {
+    isClosed = true;
+    setTimer(undefined, closeSilently);
+    partialAnswer = [];
     socket.destroy();
   };
   const awaitAnswer = () => {
-    const [ms] = due;
-    watch(ms, () => socket.destroy(new Error(`no answer of the broker for ${ms} ms`)));
+    const [ms] = answerLimitsMs;
+    setTimer(ms, () => socket.destroy(new Error(`no answer of the broker for ${ms} ms`)));
   };
 
   socket.once("connect", () => {
-    if (due.length === 0) watch(firstWordMs, silence);
+    if (answerLimitsMs.length === 0) setTimer(firstWordMs, closeSilently);
   });
-  socket.once("close", () => watch(undefined, silence));
+  socket.once("close", () => setTimer(undefined, closeSilently));
   // An error after the close has no effect, but without a listener it would end the process.
   socket.on("error", () => undefined);
 
@@ -162,47 +162,48 @@ function mend(socket: Socket, { answerMs, firstWordMs = FIRST_WORD_MS }: SocketS
     // A request begins with its length and its key. Tokens of the old SASL protocol have no key; their time limit is the
     // usual one.
     const key = request.length >= LENGTH_BYTES + 2 ? request.readInt16BE(LENGTH_BYTES) : 0;
-    due.push(key === JOIN_GROUP ? JOIN_MS : answerMs);
-    if (due.length === 1) awaitAnswer();
+    answerLimitsMs.push(key === JOIN_GROUP_KEY ? JOIN_ANSWER_MS : answerMs);
+    if (answerLimitsMs.length === 1) awaitAnswer();
     return (write as (...all: unknown[]) => boolean).call(socket, bytes, ...more);
   }) as typeof socket.write;
 
   socket.end = (() => {
-    silence();
+    closeSilently();
     return socket;
   }) as typeof socket.end;
 
   socket.emit = (event: string | symbol, ...args: unknown[]): boolean => {
-    const tell = (name: string | symbol, ...all: unknown[]): boolean => Reflect.apply(emit, socket, [name, ...all]);
+    const emitToListeners = (name: string | symbol, ...all: unknown[]): boolean =>
+      Reflect.apply(emit, socket, [name, ...all]);
     if (event === "data") {
-      if (isOver) return false;
-      const piece = args[0] as Buffer;
-      rest.push(piece);
-      restBytes += piece.length;
-      if (restBytes < wholeBytes) return true;
-      let bytes = rest.length === 1 ? piece : Buffer.concat(rest, restBytes);
+      if (isClosed) return false;
+      const chunk = args[0] as Buffer;
+      partialAnswer.push(chunk);
+      partialBytes += chunk.length;
+      if (partialBytes < expectedBytes) return true;
+      let bytes = partialAnswer.length === 1 ? chunk : Buffer.concat(partialAnswer, partialBytes);
       for (;;) {
-        wholeBytes = LENGTH_BYTES + (bytes.length < LENGTH_BYTES ? 0 : Math.max(0, bytes.readInt32BE(0)));
-        if (bytes.length < wholeBytes) break;
-        const answer = bytes.subarray(0, wholeBytes);
-        bytes = bytes.subarray(wholeBytes);
-        due.shift();
+        expectedBytes = LENGTH_BYTES + (bytes.length < LENGTH_BYTES ? 0 : Math.max(0, bytes.readInt32BE(0)));
+        if (bytes.length < expectedBytes) break;
+        const answer = bytes.subarray(0, expectedBytes);
+        bytes = bytes.subarray(expectedBytes);
+        answerLimitsMs.shift();
         awaitAnswer();
-        tell("data", answer);
+        emitToListeners("data", answer);
         // The listener may have closed the socket.
-        if (isOver) return true;
+        if (isClosed) return true;
       }
-      rest = [bytes];
-      restBytes = bytes.length;
+      partialAnswer = [bytes];
+      partialBytes = bytes.length;
       return true;
     }
     if (event === "end" || event === "error" || event === "timeout") {
-      if (isOver) return false;
+      if (isClosed) return false;
       // After this the socket emits nothing and is destroyed.
-      const told = tell(event, ...args);
-      silence();
-      return told;
+      const hadListeners = emitToListeners(event, ...args);
+      closeSilently();
+      return hadListeners;
     }
-    return tell(event, ...args);
+    return emitToListeners(event, ...args);
   };
 }

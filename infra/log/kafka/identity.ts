@@ -5,11 +5,11 @@ import type { KafkaReader } from "./reader.ts";
 import { identityTopic, topicOf } from "./topics.ts";
 
 /** Longest wait of one read, ms. */
-const POLL_MS = 100;
+const READ_WAIT_MS = 100;
 /** Attempts of the first read of new topics. A busy broker may be elected leader of a topic before it knows the topic. */
-const FIRST_TRIES = 4;
+const FIRST_READ_TRIES = 4;
 /** Reads of a record that was already written. A broker that has just become the leader may not return it at once. */
-const AGAIN_TRIES = 20;
+const REREAD_TRIES = 20;
 
 /** Content of the first record of the identity topic. */
 interface IdentityRecord {
@@ -46,34 +46,35 @@ export class Identity {
    * @param wereTopicsCreated true if the topics may have been created a moment ago
    * @throws LogRefused when the identity is lost, or has another form; the error of `mayBegin`; LogDown
    */
-  async id(made: boolean): Promise<string> {
+  async id(wereTopicsCreated: boolean): Promise<string> {
     const { prefix, partitions } = this.parts;
-    let record = await this.#first(made ? FIRST_TRIES : 1);
+    let record = await this.#readFirst(wereTopicsCreated ? FIRST_READ_TRIES : 1);
     if (!record) {
-      const refused = await this.#begin().then(
+      const beginError = await this.#beginLog().then(
         () => null,
         (error: unknown) => error,
       );
       // Another process may have begun the log meanwhile, which also makes this process's attempt fail.
-      record = await this.#again();
-      if (!record) throw refused ?? new LogDown(`beginning ${prefix}`, new Error("its first record is not to be read"));
+      record = await this.#rereadFirst();
+      if (!record)
+        throw beginError ?? new LogDown(`beginning ${prefix}`, new Error("its first record is not to be read"));
     }
     return readIdentity(record.value, partitions).id;
   }
 
   /** Returns the first record; undefined if none was ever written. @throws LogRefused when the record was deleted */
-  async #first(tries = 1): Promise<LogRecord | undefined> {
+  async #readFirst(tries = 1): Promise<LogRecord | undefined> {
     const { reader, prefix } = this.parts;
     for (let n = 1; ; n++) {
-      const found = await reader
-        .read("log", 0, 0, { maxRecords: 1, maxBytes: 0, waitMs: POLL_MS })
+      const records = await reader
+        .read("log", 0, 0, { maxRecords: 1, maxBytes: 0, waitMs: READ_WAIT_MS })
         .catch((error: unknown) => {
           if (n >= tries) throw error;
           return undefined;
         });
-      if (found === undefined) continue;
-      const [record] = found ?? [];
-      if (found === null || (record && record.offset !== 0))
+      if (records === undefined) continue;
+      const [record] = records ?? [];
+      if (records === null || (record && record.offset !== 0))
         throw new LogRefused(
           `kafka: the first record of ${identityTopic(prefix)}, which says which log this is, is gone`,
         );
@@ -81,16 +82,16 @@ export class Identity {
     }
   }
 
-  async #again(): Promise<LogRecord | undefined> {
-    for (let n = 1; n < AGAIN_TRIES; n++) {
-      const record = await this.#first();
+  async #rereadFirst(): Promise<LogRecord | undefined> {
+    for (let n = 1; n < REREAD_TRIES; n++) {
+      const record = await this.#readFirst();
       if (record) return record;
     }
-    return this.#first();
+    return this.#readFirst();
   }
 
   /** Appends an identity to the empty topics. @throws LogRefused when they have records already; the error of `mayBegin` */
-  async #begin(): Promise<void> {
+  async #beginLog(): Promise<void> {
     const { kafka, reader, prefix, topics, partitions } = this.parts;
     for (const topic of topics) {
       for (let partition = 0; partition < partitions; partition++) {

@@ -2,7 +2,7 @@ import type { Cluster, Kafka } from "kafkajs";
 import { systemClock } from "../../clock.ts";
 import type { Logger } from "../../telemetry.ts";
 import {
-  type Appended,
+  type AppendedRecord,
   BadRecord,
   checkBatch,
   checkOffset,
@@ -28,7 +28,7 @@ import { type CreateLog, checkTopics, createTopics, identityTopic, type LogTopic
 import { KafkaWriter } from "./writer.ts";
 
 /** Longest wait of one fetch, ms. It is short, since a connection serves its requests one after the other. */
-const POLL_MS = 100;
+const FETCH_WAIT_MS = 100;
 /** Attempts to open the log. A connection may be cut at any request, and kafkajs repeats only some requests by itself. */
 const OPEN_TRIES = 5;
 /** Pause after a failed attempt, ms, times the number of attempts so far. */
@@ -57,7 +57,7 @@ export async function openKafkaLog(address: KafkaAddress, options: KafkaLogOptio
       return await openOnce(address, options);
     } catch (error) {
       if (error instanceof LogRefused || error instanceof LogDown) throw error;
-      if (n === OPEN_TRIES || !mayPass(error)) throw new LogDown("opening the log", error);
+      if (n === OPEN_TRIES || !isTransient(error)) throw new LogDown("opening the log", error);
       await systemClock.sleep(OPEN_PAUSE_MS * n);
     }
   }
@@ -67,13 +67,13 @@ export async function openKafkaLog(address: KafkaAddress, options: KafkaLogOptio
  * Reports whether a later attempt may succeed. kafkajs sets `retriable` to false on its final errors; a cut connection
  * may also appear as a TypeError without this property.
  */
-const mayPass = (error: unknown): boolean => (error as { retriable?: boolean }).retriable !== false;
+const isTransient = (error: unknown): boolean => (error as { retriable?: boolean }).retriable !== false;
 
 async function openOnce(address: KafkaAddress, options: KafkaLogOptions): Promise<Log> {
   const kafka = createKafka(address, options.logger);
   const cluster = createCluster(address, options.logger);
   try {
-    const partitions = await prepared(kafka, address.prefix, options);
+    const partitions = await prepareTopics(kafka, address.prefix, options);
     await cluster.connect();
     await cluster.addMultipleTargetTopics([
       identityTopic(address.prefix),
@@ -93,7 +93,7 @@ async function openOnce(address: KafkaAddress, options: KafkaLogOptions): Promis
   }
 }
 
-async function prepared(kafka: Kafka, prefix: string, options: KafkaLogOptions): Promise<number> {
+async function prepareTopics(kafka: Kafka, prefix: string, options: KafkaLogOptions): Promise<number> {
   const { create } = options;
   const admin = kafka.admin();
   await admin.connect();
@@ -117,7 +117,7 @@ class KafkaLog implements Log {
     private readonly writer: KafkaWriter,
   ) {}
 
-  async append(records: readonly NewRecord[]): Promise<Appended[]> {
+  async append(records: readonly NewRecord[]): Promise<AppendedRecord[]> {
     if (this.#closed) throw new LogClosed();
     const bytes = checkBatch(this, records);
     return records.length === 0 ? [] : this.writer.append(records, bytes);
@@ -131,14 +131,14 @@ class KafkaLog implements Log {
     for (;;) {
       if (this.#closed) throw new LogClosed();
       options?.signal?.throwIfAborted();
-      const left = Math.max(0, deadline - performance.now());
-      const portion = { maxRecords, maxBytes, waitMs: Math.min(POLL_MS, Math.ceil(left)) };
-      const found = await this.reader.read(topic, partition, from, portion);
-      if (found === null) await this.#refuseGone(topic, partition, from);
-      if (found && found.length > 0) return found;
-      if (left === 0) return [];
+      const leftMs = Math.max(0, deadline - performance.now());
+      const portion = { maxRecords, maxBytes, waitMs: Math.min(FETCH_WAIT_MS, Math.ceil(leftMs)) };
+      const records = await this.reader.read(topic, partition, from, portion);
+      if (records === null) await this.#refuseGone(topic, partition, from);
+      if (records && records.length > 0) return records;
+      if (leftMs === 0) return [];
       // Past the end the broker answers at once.
-      if (found === null) await systemClock.sleep(POLL_MS);
+      if (records === null) await systemClock.sleep(FETCH_WAIT_MS);
     }
   }
 

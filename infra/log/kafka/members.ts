@@ -27,10 +27,10 @@ export interface MembersOptions {
  */
 export async function joinGroup(
   address: KafkaAddress,
-  { name, topics: shared }: OwnershipGroup,
+  { name, topics: groupTopics }: OwnershipGroup,
   { logger, partitions, sessionMs = SESSION_MS }: MembersOptions,
 ): Promise<Ownership> {
-  const topics = shared.map((topic) => topicOf(address.prefix, topic));
+  const topics = groupTopics.map((topic) => topicOf(address.prefix, topic));
   const cluster = createCluster(address, logger);
   try {
     await cluster.connect();
@@ -43,7 +43,7 @@ export async function joinGroup(
 
 const typeOf = (error: unknown): string => (error as { type?: string } | null)?.type ?? "";
 /** Errors after which this process is no longer a member: its partitions may already belong to another member. */
-const OUT = new Set(["UNKNOWN_MEMBER_ID", "ILLEGAL_GENERATION", "FENCED_INSTANCE_ID"]);
+const EXPELLED_ERRORS = new Set(["UNKNOWN_MEMBER_ID", "ILLEGAL_GENERATION", "FENCED_INSTANCE_ID"]);
 
 class Members implements Ownership {
   readonly #cluster: Cluster;
@@ -52,7 +52,7 @@ class Members implements Ownership {
   readonly #member: Membership;
   readonly #listeners = new Set<OwnershipListener>();
   readonly #ready: Promise<void>;
-  #first: () => void = () => undefined;
+  #resolveReady: () => void = () => undefined;
   #assigned: number[] = [];
   /**
    * Lost partitions on which listeners still work. They are claimed until the listeners have ended, so that no other
@@ -61,10 +61,10 @@ class Members implements Ownership {
   readonly #releasing = new Set<number>();
   #generation = 0;
   /** Time until which the broker cannot count this process as dead, on the scale of `performance.now()`. */
-  #leaseEnds = 0;
-  #again = false;
-  #wake: () => void = () => undefined;
-  #told: Promise<void> = Promise.resolve();
+  #leaseEndsAtMs = 0;
+  #needsRound = false;
+  #endPause: () => void = () => undefined;
+  #listenersDone: Promise<void> = Promise.resolve();
   /** true: no more partitions are accepted, and the listeners are finishing. */
   #leaving = false;
   /** true: no more requests are sent to the group. */
@@ -77,7 +77,7 @@ class Members implements Ownership {
     this.#logger = logger;
     this.#member = new Membership(cluster, group);
     this.#ready = new Promise((resolve) => {
-      this.#first = resolve;
+      this.#resolveReady = resolve;
     });
     this.#running = this.#run();
   }
@@ -87,11 +87,11 @@ class Members implements Ownership {
   }
 
   held(): readonly number[] {
-    return performance.now() < this.#leaseEnds ? this.#assigned : [];
+    return performance.now() < this.#leaseEndsAtMs ? this.#assigned : [];
   }
 
   get heard(): boolean {
-    return performance.now() < this.#leaseEnds;
+    return performance.now() < this.#leaseEndsAtMs;
   }
 
   ready(): Promise<void> {
@@ -105,69 +105,69 @@ class Members implements Ownership {
 
   async close(): Promise<void> {
     this.#leaving = true;
-    this.#take([]);
+    this.#setPartitions([]);
     // Heartbeats continue until the listeners have ended, so that no other member gets the partitions before that.
-    await this.#told;
+    await this.#listenersDone;
     this.#closing = true;
-    this.#wake();
+    this.#endPause();
     await this.#running;
     await this.#member.leave().catch(() => undefined);
     await this.#cluster.disconnect().catch(() => undefined);
-    this.#first();
+    this.#resolveReady();
   }
 
   /** Runs rounds, with heartbeats between them. After a failure it looks up the coordinator and tries again. */
   async #run(): Promise<void> {
-    for (let joined = false; !this.#closing; ) {
+    for (let hasJoined = false; !this.#closing; ) {
       try {
-        if (joined && !this.#again) await this.#beat();
-        else await this.#round();
-        joined = true;
+        if (hasJoined && !this.#needsRound) await this.#waitAndHeartbeat();
+        else await this.#runRound();
+        hasJoined = true;
       } catch (error) {
         if (typeOf(error) === "REBALANCE_IN_PROGRESS") {
-          joined = false;
+          hasJoined = false;
           continue;
         }
-        const out = OUT.has(typeOf(error));
-        this.#logger.warn({ err: error, group: this.#group.id, out }, "the group could not be heard");
-        this.#member.forget(out);
-        if (out) this.#leaseEnds = 0;
-        joined = false;
+        const isExpelled = EXPELLED_ERRORS.has(typeOf(error));
+        this.#logger.warn({ err: error, group: this.#group.id, out: isExpelled }, "the group could not be heard");
+        this.#member.forget(isExpelled);
+        if (isExpelled) this.#leaseEndsAtMs = 0;
+        hasJoined = false;
         await this.#pause(PAUSE_MS);
       }
       // Without contact, only the own clock shows that the session is over and others may have the partitions.
-      if (performance.now() >= this.#leaseEnds) this.#take([]);
+      if (performance.now() >= this.#leaseEndsAtMs) this.#setPartitions([]);
     }
   }
 
-  async #round(): Promise<void> {
-    this.#again = false;
-    if (performance.now() >= this.#leaseEnds) this.#take([]);
+  async #runRound(): Promise<void> {
+    this.#needsRound = false;
+    if (performance.now() >= this.#leaseEndsAtMs) this.#setPartitions([]);
     const claimed = [...new Set([...this.held(), ...this.#releasing])];
     const { generation, partitions } = await this.#member.round(claimed);
     // The answer may be old when it arrives. A heartbeat confirms that it is still valid.
-    const asked = performance.now();
+    const askedAt = performance.now();
     await this.#member.heartbeat();
     this.#generation = generation;
-    this.#leaseEnds = asked + this.#group.sessionMs;
-    this.#take(this.#leaving ? [] : partitions);
-    this.#first();
+    this.#leaseEndsAtMs = askedAt + this.#group.sessionMs;
+    this.#setPartitions(this.#leaving ? [] : partitions);
+    this.#resolveReady();
   }
 
-  async #beat(): Promise<void> {
+  async #waitAndHeartbeat(): Promise<void> {
     await this.#pause(this.#group.sessionMs / 6);
-    if (this.#closing || this.#again) return;
-    const asked = performance.now();
+    if (this.#closing || this.#needsRound) return;
+    const askedAt = performance.now();
     await this.#member.heartbeat();
-    this.#leaseEnds = asked + this.#group.sessionMs;
+    this.#leaseEndsAtMs = askedAt + this.#group.sessionMs;
   }
 
   /** Replaces the assigned partitions, and then calls the listeners, after earlier calls of them have ended. */
-  #take(partitions: readonly number[]): void {
-    const before = new Set(this.#assigned);
-    const after = new Set(partitions);
-    const taken = partitions.filter((partition) => !before.has(partition));
-    const lost = this.#assigned.filter((partition) => !after.has(partition));
+  #setPartitions(partitions: readonly number[]): void {
+    const heldBefore = new Set(this.#assigned);
+    const heldAfter = new Set(partitions);
+    const taken = partitions.filter((partition) => !heldBefore.has(partition));
+    const lost = this.#assigned.filter((partition) => !heldAfter.has(partition));
     this.#assigned = [...partitions];
     if (taken.length === 0 && lost.length === 0) return;
     this.#logger.info(
@@ -175,7 +175,7 @@ class Members implements Ownership {
       "partitions were assigned or revoked",
     );
     for (const partition of lost) this.#releasing.add(partition);
-    this.#told = this.#told.then(async () => {
+    this.#listenersDone = this.#listenersDone.then(async () => {
       for (const listener of this.#listeners) {
         try {
           await listener(taken, lost);
@@ -185,8 +185,8 @@ class Members implements Ownership {
       }
       for (const partition of lost) this.#releasing.delete(partition);
       // Another round assigns the released partitions to other members.
-      if (lost.length > 0 && !this.#leaving) this.#again = true;
-      this.#wake();
+      if (lost.length > 0 && !this.#leaving) this.#needsRound = true;
+      this.#endPause();
     });
   }
 
@@ -194,7 +194,7 @@ class Members implements Ownership {
     if (this.#closing) return;
     await new Promise<void>((resolve) => {
       const timer = setTimeout(resolve, ms);
-      this.#wake = () => {
+      this.#endPause = () => {
         clearTimeout(timer);
         resolve();
       };

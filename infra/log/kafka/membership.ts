@@ -18,18 +18,17 @@ export function assignPartitions(partitions: number, members: readonly Member[])
   const claims = new Map<number, number>();
   for (const { owned } of members)
     for (const partition of new Set(owned)) claims.set(partition, (claims.get(partition) ?? 0) + 1);
-  const keeping = members.map(({ id, owned }) => ({
+  const shares = members.map(({ id, owned }) => ({
     id,
     parts: [...new Set(owned)].filter((p) => p >= 0 && p < partitions && claims.get(p) === 1).sort((a, b) => a - b),
   }));
   // Members that hold most come first and may keep one partition more, so that an even assignment does not change.
-  keeping.sort((a, b) => b.parts.length - a.parts.length || (a.id < b.id ? -1 : 1));
-  const quota = (rank: number) =>
-    Math.floor(partitions / keeping.length) + (rank < partitions % keeping.length ? 1 : 0);
-  for (const [rank, member] of keeping.entries()) member.parts = member.parts.slice(0, quota(rank));
-  const free = Array.from({ length: partitions }, (_, p) => p).filter((p) => !claims.has(p));
-  for (const [rank, { parts }] of keeping.entries()) parts.push(...free.splice(0, quota(rank) - parts.length));
-  return new Map(keeping.map(({ id, parts }) => [id, parts.sort((a, b) => a - b)]));
+  shares.sort((a, b) => b.parts.length - a.parts.length || (a.id < b.id ? -1 : 1));
+  const quota = (rank: number) => Math.floor(partitions / shares.length) + (rank < partitions % shares.length ? 1 : 0);
+  for (const [rank, member] of shares.entries()) member.parts = member.parts.slice(0, quota(rank));
+  const freePartitions = Array.from({ length: partitions }, (_, p) => p).filter((p) => !claims.has(p));
+  for (const [rank, { parts }] of shares.entries()) parts.push(...freePartitions.splice(0, quota(rank) - parts.length));
+  return new Map(shares.map(({ id, parts }) => [id, parts.sort((a, b) => a - b)]));
 }
 
 const { AssignerProtocol } = kafkajs;
@@ -72,7 +71,7 @@ interface Coordinator extends Broker {
 }
 
 /** Returns the partitions that a member claims when it joins, from the user data in its metadata. */
-function ownedOf(userData: Buffer): number[] {
+function claimedPartitions(userData: Buffer): number[] {
   try {
     const claim = JSON.parse(userData.toString("utf8")) as { owned?: unknown };
     return Array.isArray(claim.owned) ? claim.owned.filter((p): p is number => Number.isInteger(p)) : [];
@@ -103,13 +102,13 @@ export class Membership {
    */
   async round(owned: readonly number[]): Promise<{ generation: number; partitions: number[] }> {
     const groupId = this.group.id;
-    const coordinator = await this.#find();
+    const coordinator = await this.#findCoordinator();
     const { memberId, generationId, leaderId, members } = await this.#join(coordinator, owned);
     this.#memberId = memberId;
     this.#generation = generationId;
-    const groupAssignment = leaderId === memberId ? this.#share(members) : [];
+    const groupAssignment = leaderId === memberId ? this.#encodeAssignments(members) : [];
     const answer = await coordinator.syncGroup({ groupId, generationId, memberId, groupAssignment });
-    return { generation: generationId, partitions: this.#read(answer.memberAssignment) };
+    return { generation: generationId, partitions: this.#readAssignment(answer.memberAssignment) };
   }
 
   /** Joins the group. A broker first gives a new member its id, and the member must then repeat the request with it. */
@@ -135,10 +134,10 @@ export class Membership {
     }
   }
 
-  #share(members: readonly { memberId: string; memberMetadata: Buffer }[]) {
+  #encodeAssignments(members: readonly { memberId: string; memberMetadata: Buffer }[]) {
     const claims = members.map(({ memberId, memberMetadata }) => ({
       id: memberId,
-      owned: ownedOf(MemberMetadata.decode(memberMetadata)?.userData ?? Buffer.alloc(0)),
+      owned: claimedPartitions(MemberMetadata.decode(memberMetadata)?.userData ?? Buffer.alloc(0)),
     }));
     const shares = assignPartitions(this.group.partitions, claims);
     return [...shares].map(([memberId, partitions]) => ({
@@ -151,7 +150,7 @@ export class Membership {
     }));
   }
 
-  #read(assignment: Buffer): number[] {
+  #readAssignment(assignment: Buffer): number[] {
     const [topic] = this.group.topics;
     const shares = assignment.length > 0 ? MemberAssignment.decode(assignment)?.assignment : undefined;
     return [...(shares?.[topic!] ?? [])].sort((a, b) => a - b);
@@ -163,16 +162,16 @@ export class Membership {
    */
   async heartbeat(): Promise<void> {
     const member = { groupGenerationId: this.#generation, memberId: this.#memberId };
-    await (await this.#find()).heartbeat({ groupId: this.group.id, ...member });
+    await (await this.#findCoordinator()).heartbeat({ groupId: this.group.id, ...member });
   }
 
   /**
    * Forgets the coordinator, which may have moved, so that the next request looks it up again.
    * @param isExpelled true: also forgets the member id, so that the next round joins as a new member
    */
-  forget(out: boolean): void {
+  forget(isExpelled: boolean): void {
     this.#coordinator = null;
-    if (out) this.#memberId = "";
+    if (isExpelled) this.#memberId = "";
   }
 
   /** Leaves the group. Otherwise the other members would get the partitions only when the session ends. */
@@ -180,10 +179,10 @@ export class Membership {
     if (this.#memberId === "") return;
     const memberId = this.#memberId;
     this.#memberId = "";
-    await (await this.#find()).leaveGroup({ groupId: this.group.id, memberId });
+    await (await this.#findCoordinator()).leaveGroup({ groupId: this.group.id, memberId });
   }
 
-  async #find(): Promise<Coordinator> {
+  async #findCoordinator(): Promise<Coordinator> {
     this.#coordinator ??= (await this.cluster.findGroupCoordinator({ groupId: this.group.id })) as Coordinator;
     return this.#coordinator;
   }

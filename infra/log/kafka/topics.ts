@@ -27,10 +27,10 @@ export const TOPIC_CONFIG: Readonly<Record<string, string>> = {
 };
 
 /** Further settings of topics whose records must never expire, since the log is the only copy of them. */
-export const KEPT_CONFIG: Readonly<Record<string, string>> = { "retention.ms": "-1", "retention.bytes": "-1" };
+export const NO_EXPIRY_CONFIG: Readonly<Record<string, string>> = { "retention.ms": "-1", "retention.bytes": "-1" };
 
 /** Settings that every topic must have, also one that an operator declared; without them the log is refused. */
-const REQUIRED = ["cleanup.policy", "unclean.leader.election.enable"] as const;
+const REQUIRED_SETTINGS = ["cleanup.policy", "unclean.leader.election.enable"] as const;
 
 /** The topics of a log. */
 export interface LogTopics {
@@ -44,7 +44,8 @@ export const topicOf = (prefix: string, topic: string): string => `${prefix}.${t
 /** Returns the name of the topic whose only record holds the log's id and number of partitions. It never expires. */
 export const identityTopic = (prefix: string): string => `${prefix}.log`;
 
-const config = (more: Record<string, string>) => Object.entries(more).map(([name, value]) => ({ name, value }));
+const toConfigEntries = (more: Record<string, string>) =>
+  Object.entries(more).map(([name, value]) => ({ name, value }));
 
 /**
  * Attempts to list the topics. If no broker can be reached at that moment, kafkajs throws a TypeError instead of trying
@@ -53,7 +54,7 @@ const config = (more: Record<string, string>) => Object.entries(more).map(([name
 const LIST_TRIES = 8;
 const LIST_PAUSE_MS = 500;
 
-async function listed(admin: Admin): Promise<Set<string>> {
+async function listTopicNames(admin: Admin): Promise<Set<string>> {
   for (let n = 1; ; n++) {
     try {
       return new Set(await admin.listTopics());
@@ -72,20 +73,22 @@ export async function createTopics(
   create: CreateLog,
 ): Promise<void> {
   const settings = { ...TOPIC_CONFIG, "min.insync.replicas": String(create.minInSync) };
-  const topic = (name: string, numPartitions: number, more: Readonly<Record<string, string>> = {}): ITopicConfig => ({
+  const topic = (name: string, numPartitions: number, extra: Readonly<Record<string, string>> = {}): ITopicConfig => ({
     topic: name,
     numPartitions,
     replicationFactor: create.replicas,
-    configEntries: config({ ...settings, ...more }),
+    configEntries: toConfigEntries({ ...settings, ...extra }),
   });
-  const known = await listed(admin);
+  const existing = await listTopicNames(admin);
   const topics = [
-    topic(identityTopic(prefix), 1, KEPT_CONFIG),
-    ...names.map((name) => topic(topicOf(prefix, name), create.partitions, kept.includes(name) ? KEPT_CONFIG : {})),
-  ].filter((one) => !known.has(one.topic));
+    topic(identityTopic(prefix), 1, NO_EXPIRY_CONFIG),
+    ...names.map((name) =>
+      topic(topicOf(prefix, name), create.partitions, kept.includes(name) ? NO_EXPIRY_CONFIG : {}),
+    ),
+  ].filter((one) => !existing.has(one.topic));
   if (topics.length === 0) return;
   await admin.createTopics({ topics, waitForLeaders: false });
-  await led(
+  await waitForLeaders(
     admin,
     topics.map((one) => one.topic),
   );
@@ -95,20 +98,20 @@ export async function createTopics(
  * Attempts to find the leaders of new topics. For some seconds a busy broker may not know topics that its controller
  * created, and the wait of kafkajs ends at the first such answer.
  */
-const LED_TRIES = 60;
-const LED_PAUSE_MS = 250;
+const LEADER_TRIES = 60;
+const LEADER_PAUSE_MS = 250;
 
 /** Waits until every partition has a leader. @throws LogDown, or the broker's error, when that takes too long */
-async function led(admin: Admin, names: string[]): Promise<void> {
+async function waitForLeaders(admin: Admin, names: string[]): Promise<void> {
   for (let n = 1; ; n++) {
     try {
       const { topics } = await admin.fetchTopicMetadata({ topics: names });
       if (topics.every(({ partitions }) => partitions.every(({ leader }) => leader >= 0))) return;
-      if (n === LED_TRIES) throw new LogDown(`creating topics: no leaders after ${n} looks`);
+      if (n === LEADER_TRIES) throw new LogDown(`creating topics: no leaders after ${n} looks`);
     } catch (error) {
-      if (n === LED_TRIES || !(error as { retriable?: boolean }).retriable) throw error;
+      if (n === LEADER_TRIES || !(error as { retriable?: boolean }).retriable) throw error;
     }
-    await systemClock.sleep(LED_PAUSE_MS);
+    await systemClock.sleep(LEADER_PAUSE_MS);
   }
 }
 
@@ -116,12 +119,12 @@ async function led(admin: Admin, names: string[]): Promise<void> {
  * Returns the topics that no broker knows. Topics that were just created are looked up several times, since a request may
  * reach a broker that has not heard of them yet.
  */
-async function missingOf(admin: Admin, names: readonly string[], made: boolean): Promise<string[]> {
+async function findMissingTopics(admin: Admin, names: readonly string[], wereCreated: boolean): Promise<string[]> {
   for (let n = 1; ; n++) {
-    const known = await listed(admin);
-    const missing = names.filter((name) => !known.has(name));
-    if (missing.length === 0 || !made || n === LED_TRIES) return missing;
-    await systemClock.sleep(LED_PAUSE_MS);
+    const existing = await listTopicNames(admin);
+    const missing = names.filter((name) => !existing.has(name));
+    if (missing.length === 0 || !wereCreated || n === LEADER_TRIES) return missing;
+    await systemClock.sleep(LEADER_PAUSE_MS);
   }
 }
 
@@ -134,38 +137,44 @@ async function missingOf(admin: Admin, names: readonly string[], made: boolean):
 export async function checkTopics(
   admin: Admin,
   prefix: string,
-  { topics: ofLog, kept = [] }: LogTopics,
-  made = false,
+  { topics: logTopics, kept = [] }: LogTopics,
+  wereCreated = false,
 ): Promise<number> {
-  const names = [identityTopic(prefix), ...ofLog.map((topic) => topicOf(prefix, topic))];
-  const missing = await missingOf(admin, names, made);
+  const names = [identityTopic(prefix), ...logTopics.map((topic) => topicOf(prefix, topic))];
+  const missing = await findMissingTopics(admin, names, wereCreated);
   if (missing.length > 0) throw new LogRefused(`kafka: no topic ${missing.join(", ")}`);
   const { topics } = await admin.fetchTopicMetadata({ topics: names });
   const counts = new Map(topics.map(({ name, partitions }) => [name, partitions.length]));
-  const keeps = [identityTopic(prefix), ...kept.map((topic) => topicOf(prefix, topic))];
-  const wrong = await wrongSettings(admin, names, new Set(keeps));
-  if (counts.get(identityTopic(prefix)) !== 1) wrong.push(`${identityTopic(prefix)} has not one partition`);
-  const [partitions, ...others] = new Set(ofLog.map((topic) => counts.get(topicOf(prefix, topic))!));
-  if (others.length > 0) wrong.push(`the topics of ${prefix} have ${[partitions, ...others].join(", ")} partitions`);
-  if (!Number.isInteger(Math.log2(partitions!)) || partitions! > 64) wrong.push(`${partitions} is not 1, 2, 4 .. 64`);
-  if (wrong.length > 0) throw new LogRefused(`kafka: ${wrong.join("; ")}`);
+  const neverExpiring = [identityTopic(prefix), ...kept.map((topic) => topicOf(prefix, topic))];
+  const problems = await findSettingProblems(admin, names, new Set(neverExpiring));
+  if (counts.get(identityTopic(prefix)) !== 1) problems.push(`${identityTopic(prefix)} has not one partition`);
+  const [partitions, ...otherCounts] = new Set(logTopics.map((topic) => counts.get(topicOf(prefix, topic))!));
+  if (otherCounts.length > 0)
+    problems.push(`the topics of ${prefix} have ${[partitions, ...otherCounts].join(", ")} partitions`);
+  if (!Number.isInteger(Math.log2(partitions!)) || partitions! > 64)
+    problems.push(`${partitions} is not 1, 2, 4 .. 64`);
+  if (problems.length > 0) throw new LogRefused(`kafka: ${problems.join("; ")}`);
   return partitions!;
 }
 
-async function wrongSettings(admin: Admin, names: readonly string[], kept: ReadonlySet<string>): Promise<string[]> {
+async function findSettingProblems(
+  admin: Admin,
+  names: readonly string[],
+  kept: ReadonlySet<string>,
+): Promise<string[]> {
   const required = (name: string): [string, string][] => [
-    ...REQUIRED.map((setting): [string, string] => [setting, TOPIC_CONFIG[setting]!]),
-    ...(kept.has(name) ? Object.entries(KEPT_CONFIG) : []),
+    ...REQUIRED_SETTINGS.map((setting): [string, string] => [setting, TOPIC_CONFIG[setting]!]),
+    ...(kept.has(name) ? Object.entries(NO_EXPIRY_CONFIG) : []),
   ];
-  const asked = names.map((name) => required(name).map(([setting]) => setting));
+  const settingNames = names.map((name) => required(name).map(([setting]) => setting));
   const { resources } = await admin.describeConfigs({
     includeSynonyms: false,
-    resources: names.map((name, i) => ({ type: ConfigResourceTypes.TOPIC, name, configNames: asked[i]! })),
+    resources: names.map((name, i) => ({ type: ConfigResourceTypes.TOPIC, name, configNames: settingNames[i]! })),
   });
   return resources.flatMap(({ resourceName, configEntries }) =>
-    required(resourceName).flatMap(([name, due]) => {
+    required(resourceName).flatMap(([name, expected]) => {
       const value = configEntries.find(({ configName }) => configName === name)?.configValue;
-      return value === due ? [] : [`${resourceName} has ${name}=${value}, not ${due}`];
+      return value === expected ? [] : [`${resourceName} has ${name}=${value}, not ${expected}`];
     }),
   );
 }

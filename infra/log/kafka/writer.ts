@@ -1,5 +1,5 @@
 import kafkajs, { type Kafka, type Producer } from "kafkajs";
-import { type Appended, LogBusy, LogDown, type NewRecord } from "../log.ts";
+import { type AppendedRecord, LogBusy, LogDown, type NewRecord } from "../log.ts";
 import { EVENT_ID } from "./record-batches.ts";
 import { topicOf } from "./topics.ts";
 
@@ -15,9 +15,9 @@ const CHUNK_RECORDS = 5_000;
 /** Most value bytes that wait in all queues together; an append beyond that is refused. */
 const MAX_WAITING_BYTES = 256 * 1024 * 1024;
 /** Longest time for which a broker waits until enough copies store an append, ms. */
-const ACK_MS = 10_000;
+const ACK_TIMEOUT_MS = 10_000;
 
-interface Waiting {
+interface WaitingRecord {
   record: NewRecord;
   done: (offset: number) => void;
   failed: (error: unknown) => void;
@@ -30,7 +30,7 @@ interface Waiting {
  * harmless, since readers drop duplicates by event id.
  */
 export class KafkaWriter {
-  readonly #queues = new Map<string, Waiting[]>();
+  readonly #queues = new Map<string, WaitingRecord[]>();
   readonly #running = new Set<Promise<void>>();
   #producer: Promise<Producer> | null = null;
   #waitingBytes = 0;
@@ -41,14 +41,14 @@ export class KafkaWriter {
   ) {}
 
   /** @throws LogBusy when nothing was stored; LogDown when any prefix of a partition's records may be stored */
-  async append(records: readonly NewRecord[], bytes: number): Promise<Appended[]> {
+  async append(records: readonly NewRecord[], bytes: number): Promise<AppendedRecord[]> {
     if (this.#waitingBytes + bytes > MAX_WAITING_BYTES)
       throw new LogBusy(`${this.#waitingBytes} bytes wait for the brokers`);
     this.#waitingBytes += bytes;
     try {
       // Waits for all records, so that no request of a failed append is still running when the caller gets the error.
-      const ends = await Promise.allSettled(records.map((record) => this.#enqueue(record)));
-      return ends.map((end, i) => {
+      const results = await Promise.allSettled(records.map((record) => this.#enqueue(record)));
+      return results.map((end, i) => {
         if (end.status === "rejected") throw end.reason;
         const { topic, partition, eventId } = records[i]!;
         return { topic, partition, eventId, offset: end.value };
@@ -63,22 +63,22 @@ export class KafkaWriter {
       const name = `${record.topic}/${record.partition}`;
       const queue = this.#queues.get(name);
       if (queue) return void queue.push({ record, done, failed });
-      const started: Waiting[] = [{ record, done, failed }];
-      this.#queues.set(name, started);
-      const running = this.#run(name, started).finally(() => this.#running.delete(running));
+      const newQueue: WaitingRecord[] = [{ record, done, failed }];
+      this.#queues.set(name, newQueue);
+      const running = this.#sendQueue(name, newQueue).finally(() => this.#running.delete(running));
       this.#running.add(running);
     });
   }
 
   /** Sends the waiting records, chunk after chunk, until the queue is empty. */
-  async #run(name: string, queue: Waiting[]): Promise<void> {
+  async #sendQueue(name: string, queue: WaitingRecord[]): Promise<void> {
     // Waits for one turn of the event loop, so that a batch that is being enqueued is sent as one.
     await new Promise((resolve) => setImmediate(resolve));
     while (queue.length > 0) {
       const chunk = queue.splice(0, chunkLength(queue));
       try {
-        const base = await this.#send(chunk);
-        for (const [i, { done }] of chunk.entries()) done(base + i);
+        const firstOffset = await this.#send(chunk);
+        for (const [i, { done }] of chunk.entries()) done(firstOffset + i);
       } catch (error) {
         for (const { failed } of chunk) failed(error);
         // Later records of the queue must not overtake the failed ones, so they fail too, and their callers append again.
@@ -89,15 +89,15 @@ export class KafkaWriter {
   }
 
   /** @returns offset of the first record */
-  async #send(chunk: readonly Waiting[]): Promise<number> {
+  async #send(chunk: readonly WaitingRecord[]): Promise<number> {
     const { topic, partition } = chunk[0]!.record;
     const producer = this.#producer ?? this.#connect();
     this.#producer = producer;
     try {
-      const [answer, ...more] = await (await producer).send({
+      const [answer, ...otherAnswers] = await (await producer).send({
         topic: topicOf(this.prefix, topic),
         acks: -1,
-        timeout: ACK_MS,
+        timeout: ACK_TIMEOUT_MS,
         compression: CompressionTypes.ZSTD,
         messages: chunk.map(({ record }) => ({
           partition,
@@ -106,11 +106,16 @@ export class KafkaWriter {
           headers: { [EVENT_ID]: record.eventId },
         })),
       });
-      const base = Number(answer?.baseOffset);
-      if (more.length > 0 || answer?.errorCode !== 0 || answer.partition !== partition || !Number.isSafeInteger(base)) {
+      const firstOffset = Number(answer?.baseOffset);
+      if (
+        otherAnswers.length > 0 ||
+        answer?.errorCode !== 0 ||
+        answer.partition !== partition ||
+        !Number.isSafeInteger(firstOffset)
+      ) {
         throw new Error(`the broker's answer names no offset of ${topic}/${partition}`);
       }
-      return base;
+      return firstOffset;
     } catch (error) {
       // A new producer is used next, since the connections of this one may hold answers to failed requests.
       if (this.#producer === producer) this.#producer = null;
@@ -135,7 +140,7 @@ export class KafkaWriter {
 }
 
 /** Returns how many of the waiting records the next request takes. */
-function chunkLength(queue: readonly Waiting[]): number {
+function chunkLength(queue: readonly WaitingRecord[]): number {
   let bytes = 0;
   let n = 0;
   for (const { record } of queue) {
