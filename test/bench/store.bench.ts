@@ -8,7 +8,7 @@
 import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { startS3Server, versitygw } from "../../fixtures/cluster/versitygw.ts";
+import { buildVersitygw, startS3Server } from "../../fixtures/cluster/versitygw.ts";
 import { FixedClock } from "../../infra/clock.ts";
 import { openDirectoryStore } from "../../infra/store/directory.ts";
 import { openS3Store } from "../../infra/store/s3/s3.ts";
@@ -100,7 +100,7 @@ async function measured(name: string, stores: Stores): Promise<Costs> {
 }
 
 async function inBuckets(): Promise<Costs> {
-  await versitygw();
+  await buildVersitygw();
   const server = await startS3Server();
   try {
     return await measured("S3", {

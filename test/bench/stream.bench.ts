@@ -13,7 +13,7 @@ import { systemClock } from "../../infra/clock.ts";
 import { openLake } from "../../infra/lake/duckdb.ts";
 import { createKafka } from "../../infra/log/kafka/client.ts";
 import { openKafkaLog } from "../../infra/log/kafka/kafka.ts";
-import { type Log, MAX_BATCH, type NewRecord } from "../../infra/log/log.ts";
+import { type Log, MAX_BATCH_RECORDS, type NewRecord } from "../../infra/log/log.ts";
 import { openDirectoryStore } from "../../infra/store/directory.ts";
 import { createLogger, createMetrics } from "../../infra/telemetry.ts";
 import { createIngest } from "../../pipelines/2-ingest/ingest.ts";
@@ -56,7 +56,7 @@ async function produce(log: Log): Promise<void> {
   let batch: NewRecord[] = [];
   for (const record of streamRows(ROWS, PARTITIONS, ENDPOINTS)) {
     batch.push(record);
-    if (batch.length < MAX_BATCH) continue;
+    if (batch.length < MAX_BATCH_RECORDS) continue;
     await log.append(batch);
     batch = [];
   }
