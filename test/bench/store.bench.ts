@@ -15,7 +15,7 @@ import { openS3Store } from "../../infra/store/s3/s3.ts";
 import type { Store } from "../../infra/store/store.ts";
 import { createLogger, createMetrics } from "../../infra/telemetry.ts";
 import { createPublisher } from "../../pipelines/4-publish/publisher.ts";
-import { isThere, TOOLS } from "../cluster/tools.ts";
+import { isInstalled, TOOLS } from "../cluster/tools.ts";
 import { publishListings } from "../helpers/publishing.ts";
 import { ManualClock } from "../helpers/serving.ts";
 import {
@@ -112,7 +112,7 @@ async function inBuckets(): Promise<Costs> {
   }
 }
 
-if (TOOLS.go && !isThere(TOOLS.go)) {
+if (TOOLS.go && !isInstalled(TOOLS.go)) {
   console.log(`no S3 server here; install ${TOOLS.go.install}`);
 } else {
   console.log(`${CARDS.toLocaleString("en")} cards, ${CHECKS.toLocaleString("en")} checks`);

@@ -20,7 +20,7 @@ import { createIngest } from "../../pipelines/2-ingest/ingest.ts";
 import { INGEST_TABLES } from "../../pipelines/2-ingest/load.ts";
 import { readRow } from "../../pipelines/2-ingest/row.ts";
 import { TOPICS } from "../../pipelines/record/topics.ts";
-import { isThere, TOOLS } from "../cluster/tools.ts";
+import { isInstalled, TOOLS } from "../cluster/tools.ts";
 import { PEERS, runPeer } from "./peers/peers.ts";
 import { type Cost, ratio, timed } from "./ratio.ts";
 import { streamRows } from "./stream-rows.ts";
@@ -151,7 +151,7 @@ async function compare(broker: string, dir: string): Promise<void> {
   }
 }
 
-const lacking = [TOOLS.java, TOOLS.maven].filter((tool) => tool && !isThere(tool));
+const lacking = [TOOLS.java, TOOLS.maven].filter((tool) => tool && !isInstalled(tool));
 if (lacking.length > 0) {
   console.log(`no broker here; install ${lacking.map((tool) => tool!.install).join(" and ")}`);
 } else {
