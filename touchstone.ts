@@ -1,17 +1,17 @@
 #!/usr/bin/env node
-// The first import: a signal that comes while the others are loaded is not lost.
+// Imported first, so that a signal that arrives while the other files are loaded is handled.
 import "./commands/early-stop.ts";
 import { realpathSync } from "node:fs";
 import { fileURLToPath } from "node:url";
 import { setFlagsFromString } from "node:v8";
 import { Command } from "commander";
 import { EXIT, EXIT_HELP, type ExitName, exitCodeOf, exitNameOf } from "./commands/exit.ts";
-import { hasAnswered, printJson, sayError } from "./commands/printer.ts";
+import { hasPrintedToStdout, printJson, sayError } from "./commands/printer.ts";
 import { addCommands } from "./commands/program.ts";
 import { loadConfig } from "./infra/config.ts";
-import packaged from "./package.json" with { type: "json" };
+import packageJson from "./package.json" with { type: "json" };
 
-/** The front door: one program, its commands as commands/table.ts has them. Each loads only what it needs. */
+/** The command line. Its commands are the rows of commands/table.ts; each loads only the files that it needs. */
 export const program = new Command("touchstone")
   .description("A public, provable record of what happens when machines pay HTTP endpoints that answer 402.")
   .option(
@@ -19,20 +19,20 @@ export const program = new Command("touchstone")
     "settings as JSON (default: touchstone.json if it is there; TOUCHSTONE_* variables win)",
   )
   .addHelpText("after", `\n${EXIT_HELP}`)
-  .version(packaged.version, "-V, --version", "print the version")
+  .version(packageJson.version, "-V, --version", "print the version")
   .exitOverride((error) => {
     if (error.exitCode === 0) process.exit(EXIT.ok);
     printFault("usage", error.message.replace(/^error: /, ""));
     process.exit(EXIT.usage);
   });
 
-/** Prints a failure: with --json as a line of JSON on stdout, and always as words for people on stderr. */
+/** With --json, prints a failure as one line of JSON on stdout, unless the command has printed something there. */
 function printFault(error: ExitName, says: string): void {
-  if (!hasAnswered() && process.argv.includes("--json")) printJson({ error, code: EXIT[error], says });
+  if (!hasPrintedToStdout() && process.argv.includes("--json")) printJson({ error, code: EXIT[error], says });
 }
 
 addCommands(program, {
-  settings: (given = {}) => loadConfig(program.opts<{ config?: string }>().config, undefined, given),
+  settings: (overrides = {}) => loadConfig(program.opts<{ config?: string }>().config, undefined, overrides),
   worldScript: fileURLToPath(new URL("./fixtures/market/main.mjs", import.meta.url)),
 });
 
@@ -47,8 +47,8 @@ function fail(error: unknown): never {
 }
 
 // A test that imports this file reads the commands and runs none.
-const started = process.argv[1];
-if (started !== undefined && /\btouchstone\.(?:ts|mjs)$/.test(realpathSync(started))) {
+const entryFile = process.argv[1];
+if (entryFile !== undefined && /\btouchstone\.(?:ts|mjs)$/.test(realpathSync(entryFile))) {
   // By default V8 collects garbage once the heap is twice as large as the memory in use, or later: with 150 MB in use
   // the process took up to 330 MB. The same collection also frees buffers outside the heap. With this flag it collects
   // at 1.4 times.

@@ -23,8 +23,8 @@ const escapeProperty = (text: string): string => escapeData(text).replaceAll(":"
  */
 export function annotationLine({ level, title, message, file }: Annotation): string {
   const properties = { ...(file === null ? {} : { file }), title };
-  const written = Object.entries(properties).map(([name, value]) => `${name}=${escapeProperty(value)}`);
-  return `::${level} ${written.join(",")}::${escapeData(message)}`;
+  const encodedProperties = Object.entries(properties).map(([name, value]) => `${name}=${escapeProperty(value)}`);
+  return `::${level} ${encodedProperties.join(",")}::${escapeData(message)}`;
 }
 
 /**
@@ -33,18 +33,18 @@ export function annotationLine({ level, title, message, file }: Annotation): str
  * their sign is removed.
  * @param token a random text that the lines cannot contain by chance
  */
-export const withoutCommands = (lines: readonly string[], token: string): string[] => [
+export const disableCommands = (lines: readonly string[], token: string): string[] => [
   `::stop-commands::${token}`,
   ...lines.map((line) => line.replaceAll("##[", "## [")),
   `::${token}::`,
 ];
 
 /** Escapes text for Markdown (CommonMark section 2.4: any ASCII punctuation may have a backslash before it). */
-export const inMarkdown = (text: string): string =>
+export const escapeMarkdown = (text: string): string =>
   text.replace(/[\r\n]+/g, " ").replace(/[!-/:-@[-`{-~]/g, (char) => `\\${char}`);
 
 /** Formats a Markdown table. The cells are plain text, and are escaped. */
 export function markdownTable(head: readonly string[], rows: readonly (readonly string[])[]): string[] {
-  const line = (cells: readonly string[]): string => `| ${cells.map(inMarkdown).join(" | ")} |`;
+  const line = (cells: readonly string[]): string => `| ${cells.map(escapeMarkdown).join(" | ")} |`;
   return [line(head), `|${" --- |".repeat(head.length)}`, ...rows.map(line)];
 }

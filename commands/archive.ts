@@ -43,9 +43,9 @@ async function openArchive(parts: Parts, clock: Clock, { lake, ingest }: OpenIng
   await publisher.publishKeys(keysDocument(keys.ring));
   const place = { ...createArchivePlace(publicStore, keys, origin, config.base_url), now: () => clock.now() };
   const ownership = fixedPartitions(Array.from({ length: partitions }, (_, partition) => partition));
-  const turn = { ...stores, log, clock, logger, metrics };
-  const owner = new Owner({ ...turn, lake, ingest, ownership, followed: publisher });
-  const publishing = new Publishing({ ...turn, publisher });
+  const protocolParts = { ...stores, log, clock, logger, metrics };
+  const owner = new Owner({ ...protocolParts, lake, ingest, ownership, followed: publisher });
+  const publishing = new Publishing({ ...protocolParts, publisher });
   const filing = { ...place, scratch: createPrinter(lake) };
   return {
     parts: { ...place, lake, privateStore, publisher, logId: log.id },
@@ -70,7 +70,7 @@ export const archive = (config: Config, options: OptionsOf<"archive">): Promise<
 /** `touchstone archive supersede`: replaces a wrong file by one that is made again from the record. */
 export const archiveSupersede = (config: Config, id: string, options: OptionsOf<"archive supersede">): Promise<void> =>
   withArchive(config, async ({ parts }) => {
-    const { id: by, rows, content_hash, file } = await supersede(parts, id, options.reason);
-    const next = `${archiveUrl(config)}/${by}`;
-    report(options, { superseded: id, by, rows, content_hash, file, reason: options.reason }, next);
+    const { id: replacementId, rows, content_hash, file } = await supersede(parts, id, options.reason);
+    const next = `${archiveUrl(config)}/${replacementId}`;
+    report(options, { superseded: id, by: replacementId, rows, content_hash, file, reason: options.reason }, next);
   });

@@ -11,7 +11,7 @@ import { CHECKPOINT } from "../pipelines/published/objects.ts";
 import type { Source } from "../pipelines/published/source.ts";
 import { openSourceTreeHead } from "../pipelines/published/trust.ts";
 import { SALT_BYTES } from "../pipelines/record/commitment.ts";
-import { readNamed, withOpen } from "./files.ts";
+import { readNamedFile, withOpen } from "./files.ts";
 import { ProgressLine, print } from "./printer.ts";
 import { recomputeCommand } from "./recompute.ts";
 import { stopwatch } from "./report.ts";
@@ -50,31 +50,31 @@ const askLive =
 /** Formats a finding: one line for the check, its problems below it. */
 export function linesOf({ check, result, checked, open, not_run, says, problems }: Finding): string[] {
   const mark = { ok: "ok     ", broken: "BROKEN ", "not run": "not run" }[result];
-  const unrun = not_run > 0 ? `; ${not_run} could not be run` : "";
-  const left = `${open > 0 ? `; ${open} not provable yet` : ""}${unrun}${open + not_run > 0 ? ` (${says})` : ""}`;
+  const notRunText = not_run > 0 ? `; ${not_run} could not be run` : "";
+  const unprovenText = `${open > 0 ? `; ${open} not provable yet` : ""}${notRunText}${open + not_run > 0 ? ` (${says})` : ""}`;
   const lines = problems.flatMap(({ key, expected, got }) => [
     `          ${key}`,
     `            expected ${expected}`,
     `            got      ${got}`,
   ]);
-  return [`${mark} ${check}: ${checked}${left}`, ...lines];
+  return [`${mark} ${check}: ${checked}${unprovenText}`, ...lines];
 }
 
 /**
  * Reads a checkpoint from a file and verifies it with the keys that verify the source's checkpoint.
  * @throws Failure `usage`, Unproven
  */
-async function readSavedCheckpoint(file: string, of: Source, options: AuditOptions): Promise<Checkpoint> {
-  const note = await readNamed(file);
+async function readSavedCheckpoint(file: string, recordSource: Source, options: AuditOptions): Promise<Checkpoint> {
+  const note = await readNamedFile(file);
   const source: Source = {
     name: file,
-    get: async (key, maxBytes) => (key === CHECKPOINT ? note : of.get(key, maxBytes)),
+    get: async (key, maxBytes) => (key === CHECKPOINT ? note : recordSource.get(key, maxBytes)),
     close: async () => undefined,
   };
   const { policy, ...keys } = await keysOf(options);
   // The checkpoint may be older than the witnesses, but its log must still be one of the policy's.
-  const given = { ...keys, policy: policy && { ...policy, rule: null } };
-  return openSourceTreeHead(source, given, () => undefined, systemClock);
+  const trust = { ...keys, policy: policy && { ...policy, rule: null } };
+  return openSourceTreeHead(source, trust, () => undefined, systemClock);
 }
 
 /** Writes both signed notes of a fork to a file, and returns its name. */
@@ -99,30 +99,30 @@ export function conclude(report: AuditReport, tookS: number): string {
  * @throws Failure `tampered` when a check fails, `fork` when two histories differ; Rollback and Stale according to the
  * options; errors of opening and reading a source
  */
-export async function auditCommand(from: string, options: AuditOptions): Promise<void> {
+export async function auditCommand(sourceAddress: string, options: AuditOptions): Promise<void> {
   const { endpoint, also = [] } = options;
-  if (options.open !== undefined || options.salt !== undefined) return openCommand(from, options);
-  if (endpoint) return recomputeCommand(endpoint, { ...options, from });
-  const took = stopwatch();
+  if (options.open !== undefined || options.salt !== undefined) return openCommand(sourceAddress, options);
+  if (endpoint) return recomputeCommand(endpoint, { ...options, from: sourceAddress });
+  const elapsedSeconds = stopwatch();
   const line = new ProgressLine();
   const opened: OpenRecord[] = [];
   try {
     // The copies named by --also may be older than --max-age.
-    opened.push(await openRecord(from, options));
+    opened.push(await openRecord(sourceAddress, options));
     for (const name of also) opened.push(await openRecord(name, { ...options, maxAge: undefined }));
     const [{ source, head }, ...copies] = opened as [OpenRecord, ...OpenRecord[]];
     const since =
       options.since === undefined ? {} : { since: await readSavedCheckpoint(options.since, source, options) };
     const report = await audit({
       ...{ source, head, copies, packing: options.packing, ...since },
-      ...(/^https?:/.test(from) ? { ask: askLive(from) } : {}),
+      ...(/^https?:/.test(sourceAddress) ? { ask: askLive(sourceAddress) } : {}),
       onFinding: (finding) => {
         line.end();
         print(options, finding, linesOf(finding));
       },
       onProgress: (text) => line.show(text),
     });
-    const took_s = took();
+    const took_s = elapsedSeconds();
     const { findings, forks, ...summary } = report;
     const files: string[] = [];
     for (const fork of forks) files.push(await writeFork(fork, options.forksIn));
@@ -142,14 +142,14 @@ const MAX_OPENED = 256 * 1024 * 1024;
  * since when; docs/audit.md, Commitments.
  * @throws Failure `usage` for wrong options, `unknown` for other bytes, and what reading a log throws
  */
-export async function openCommand(from: string, options: AuditOptions): Promise<void> {
+export async function openCommand(sourceAddress: string, options: AuditOptions): Promise<void> {
   const { open: file, salt, endpoint, also = [] } = options;
   if (file === undefined || salt === undefined) throw new Failure("usage", "--open and --salt need each other");
   if (endpoint || also.length > 0) throw new Failure("usage", "--open goes with neither --endpoint nor --also");
   if (!new RegExp(`^[0-9a-f]{${SALT_BYTES * 2}}$`, "i").test(salt))
     throw new Failure("usage", `--salt: expected ${SALT_BYTES} bytes as ${SALT_BYTES * 2} hex digits`);
-  const content = await readNamed(file, MAX_OPENED);
-  return withOpen(openRecord(from, options), async ({ source, head }) => {
+  const content = await readNamedFile(file, MAX_OPENED);
+  return withOpen(openRecord(sourceAddress, options), async ({ source, head }) => {
     const line = new ProgressLine();
     const leaf = await openCommitment(source, head, Buffer.from(salt, "hex"), content, (leaves) =>
       line.show(`log: ${leaves} of ${head.size} leaves`),
@@ -163,7 +163,7 @@ export async function openCommand(from: string, options: AuditOptions): Promise<
       `proven: leaf ${leaf.index} of ${origin} commits to these ${bytes} bytes`,
       `  of a call to ${leaf.capability_id}, ended in the hour of ${leaf.moment}, published at ${leaf.at}`,
       `  under the root ${root} of ${tree_size} leaves, cosigned at ${cosigned_at ?? "no time"}`,
-      `next: touchstone audit ${from} --endpoint ${leaf.capability_id}`,
+      `next: touchstone audit ${sourceAddress} --endpoint ${leaf.capability_id}`,
     ]);
   });
 }

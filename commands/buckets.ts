@@ -41,8 +41,8 @@ export async function bucketsCommand(config: Config, options: OptionsOf<"buckets
   if ((stores.orders === null) !== (seller === undefined)) {
     throw new ConfigError(["stores.orders and --seller: give both or neither"]);
   }
-  const all = [publisher, owner, pipeline, ...(seller === undefined ? [] : [seller])];
-  if (new Set(all).size < all.length) {
+  const writerIds = [publisher, owner, pipeline, ...(seller === undefined ? [] : [seller])];
+  if (new Set(writerIds).size < writerIds.length) {
     throw new ConfigError(["--publisher, --owner, --pipeline and --seller: each needs different credentials"]);
   }
   const operator = {
@@ -132,13 +132,13 @@ export async function prepareBuckets(operator: Operator, buckets: Buckets): Prom
     ...(endpoint ? { endpoint, forcePathStyle: true } : {}),
     requestChecksumCalculation: "WHEN_REQUIRED",
   });
-  const missing: string[] = [];
+  const unsupportedFeatures: string[] = [];
   const attempt = async (what: string, work: () => Promise<unknown>): Promise<void> => {
     try {
       await work();
     } catch (error) {
       if (!isNotImplemented(error)) throw error;
-      missing.push(what);
+      unsupportedFeatures.push(what);
     }
   };
   try {
@@ -164,5 +164,5 @@ export async function prepareBuckets(operator: Operator, buckets: Buckets): Prom
   } finally {
     client.destroy();
   }
-  return missing;
+  return unsupportedFeatures;
 }

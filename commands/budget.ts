@@ -38,16 +38,16 @@ const computeReport = (
   { config, privateStore, publicStore, ring }: BudgetParts,
   openLake: (archived: () => Promise<ArchiveFold>) => Promise<OpenIngest>,
   day: string,
-  most: number,
+  maxEndpoints: number,
 ): Promise<BudgetReport> => {
   const followed = new Followed(publicStore, () => trustOf(originOf(config.base_url), ring, systemClock.now()));
-  const archived = async () => (await followed.current()).archive;
-  return withOpen(openLake(archived), async ({ lake, ingest }) => {
+  const readArchive = async () => (await followed.current()).archive;
+  return withOpen(openLake(readArchive), async ({ lake, ingest }) => {
     await ingest.pass();
     const published = await followed.current();
     const caps = parseCaps(config.spend);
-    const from = { lake, memory: createMemory(lake), privateStore, caps, published, now: systemClock.now() };
-    return budgetReport(from, day, most);
+    const reportInputs = { lake, memory: createMemory(lake), privateStore, caps, published, now: systemClock.now() };
+    return budgetReport(reportInputs, day, maxEndpoints);
   });
 };
 
@@ -55,18 +55,18 @@ const computeReport = (
  * Returns the report that a running service stored, or derives one for an earlier day from it.
  * @throws Failure `busy` when no report is stored
  */
-async function readReportOfDay({ privateStore }: BudgetParts, asked: string | undefined): Promise<BudgetReport> {
+async function readReportOfDay({ privateStore }: BudgetParts, requestedDay: string | undefined): Promise<BudgetReport> {
   const report = await readStoredReport(privateStore);
-  if (!report || (asked !== undefined && asked > report.day)) {
-    const none = report ? `its newest report is of ${report.day}` : "it has kept no report yet";
-    throw new Failure("busy", `a running service owns the lake, and ${none}: ask again in ten minutes`);
+  if (!report || (requestedDay !== undefined && requestedDay > report.day)) {
+    const whyNoReport = report ? `its newest report is of ${report.day}` : "it has kept no report yet";
+    throw new Failure("busy", `a running service owns the lake, and ${whyNoReport}: ask again in ten minutes`);
   }
-  if (asked === undefined || report.day === asked) return report;
-  const turned = await deriveDayReport(asked, report, privateStore);
-  if (turned) return turned;
+  if (requestedDay === undefined || report.day === requestedDay) return report;
+  const dayReport = await deriveDayReport(requestedDay, report, privateStore);
+  if (dayReport) return dayReport;
   throw new Failure(
     "busy",
-    `a running service owns the lake, and its report holds the thirty days up to ${report.day}: stop it to see ${asked}`,
+    `a running service owns the lake, and its report holds the thirty days up to ${report.day}: stop it to see ${requestedDay}`,
   );
 }
 
@@ -79,7 +79,9 @@ async function readReportOfDay({ privateStore }: BudgetParts, asked: string | un
  */
 export async function budget(config: Config, options: BudgetOptions): Promise<void> {
   requireDataFolder(config);
-  const report = await (config.log === null ? budgetHere(config, options) : budgetOverCluster(config, options));
+  const report = await (config.log === null
+    ? reportOfSingleMachine(config, options)
+    : reportOfCluster(config, options));
   print(options, report, budgetLines(report, options.all ? Number.POSITIVE_INFINITY : MAX_SHOWN));
 }
 
@@ -89,23 +91,23 @@ function computeOrReadReport(
   openLake: Parameters<typeof computeReport>[1],
   { day, all, json }: BudgetOptions,
 ): Promise<BudgetReport> {
-  const most = all || json ? Number.POSITIVE_INFINITY : MAX_SHOWN;
-  return computeReport(parts, openLake, day ?? dayOf(systemClock.now()), most).catch((error: unknown) => {
+  const maxEndpoints = all || json ? Number.POSITIVE_INFINITY : MAX_SHOWN;
+  return computeReport(parts, openLake, day ?? dayOf(systemClock.now()), maxEndpoints).catch((error: unknown) => {
     if (error instanceof LakeBusy) return readReportOfDay(parts, day);
     throw error;
   });
 }
 
-const budgetHere = (config: Config, options: BudgetOptions): Promise<BudgetReport> =>
+const reportOfSingleMachine = (config: Config, options: BudgetOptions): Promise<BudgetReport> =>
   withParts(config, (parts) =>
     computeOrReadReport({ ...parts, ring: parts.keys.ring }, () => openIngest(parts, systemClock), options),
   );
 
-const budgetOverCluster = (config: Config, options: BudgetOptions): Promise<BudgetReport> =>
+const reportOfCluster = (config: Config, options: BudgetOptions): Promise<BudgetReport> =>
   withOpen(openOwnerParts(config, systemClock), async (parts) => {
     const now = systemClock.now();
-    const known = await readStoredReport(parts.privateStore);
-    if (known && isFresh(known, options.day ?? dayOf(now), now)) return known;
+    const storedReport = await readStoredReport(parts.privateStore);
+    if (storedReport && isFresh(storedReport, options.day ?? dayOf(now), now)) return storedReport;
     return computeOrReadReport(
       { ...parts, config },
       (archived) => openIngestOf({ ...parts, config }, archived),
@@ -127,29 +129,29 @@ const REASONS: Record<string, string> = {
   not_planned: "listed after the plan was made",
 };
 
-function nextOf({ next, why, covered }: BudgetLine): string[] {
+function nextLetterCells({ next, why, covered }: BudgetLine): string[] {
   if (next) return [next.letter, `${next.calls}`, next.cost, next.day];
   return ["-", "-", "-", covered === true ? "no better letter in sight" : (REASONS[why ?? "not_planned"] ?? "")];
 }
 
-/** Formats the report for people, with at most `most` endpoints. */
-export function budgetLines(report: BudgetReport, most: number): string[] {
+/** Formats the report for people, with at most `maxEndpoints` endpoints. */
+export function budgetLines(report: BudgetReport, maxEndpoints: number): string[] {
   const { caps, spent, coverage, endpoints, day } = report;
   const { signed, settled, lost, refunded, calls } = spent.day;
-  const left = Object.entries(coverage.not_covered).map(([why, n]) => `${n} ${REASONS[why] ?? why}`);
-  const shown = endpoints.slice(0, most);
-  const rows = shown.map((one) => [
+  const notCoveredReasons = Object.entries(coverage.not_covered).map(([why, n]) => `${n} ${REASONS[why] ?? why}`);
+  const shownEndpoints = endpoints.slice(0, maxEndpoints);
+  const rows = shownEndpoints.map((one) => [
     one.covered ? "covered" : "-",
     one.letter,
     one.price === null ? "-" : one.price,
-    ...nextOf(one),
+    ...nextLetterCells(one),
     `${one.method} ${one.url}`,
   ]);
   return [
     `Budget of ${day} (as of ${report.at}), USDC`,
     "",
     `covered   ${coverage.covered} of ${coverage.listed} endpoints, ${coverage.reserved} set aside${coverage.planned ? "" : "; there is no plan of this day"}`,
-    ...(left.length > 0 ? [`not       ${left.join("; ")}`] : []),
+    ...(notCoveredReasons.length > 0 ? [`not       ${notCoveredReasons.join("; ")}`] : []),
     `spent     ${signed} of ${caps.per_day} on the day (${calls} calls; ${settled} settled, ${lost} lost by our own fault, ${refunded} refunded)`,
     `ever      ${spent.ever} of ${caps.total}; at most ${caps.per_call} a call; on a day ${caps.per_host_day} a host, ${caps.per_domain_day} a domain, ${caps.per_payee_day} a payee`,
     `new       ${report.new_share} of a day's caps is kept for endpoints never paid`,
@@ -160,7 +162,9 @@ export function budgetLines(report: BudgetReport, most: number): string[] {
     ...(rows.length > 0
       ? columns([["", "letter", "a call", "next", "calls", "cost", "on", "endpoint"], ...rows])
       : ["Nothing is listed yet: touchstone listings add FILE|URL"]),
-    ...(endpoints.length > shown.length ? [`and ${endpoints.length - shown.length} more: --all, or --json`] : []),
+    ...(endpoints.length > shownEndpoints.length
+      ? [`and ${endpoints.length - shownEndpoints.length} more: --all, or --json`]
+      : []),
     "",
     "cost: if every call succeeds and follows the base schedule, until the letter may rise; a failure costs more.",
     "The rule by which the money is spent: docs/schedule.md",

@@ -14,9 +14,9 @@ import {
   ServiceFault,
 } from "../serving/client/index.ts";
 import { checkEndpoint, checkLines, createService, toFailure, whyNotSold } from "./check.ts";
-import { deletePaymentFile, existingPaymentFile, savingPayments } from "./payment-file.ts";
+import { createSavingFetch, deletePaymentFile, existingPaymentFile } from "./payment-file.ts";
 import { canAsk, openDialogue, printJson, printJsonText, printLines, say } from "./printer.ts";
-import { openPurse, type Purse, payingFrom } from "./purse.ts";
+import { createPayingFetch, openPurse, type Purse } from "./purse.ts";
 import type { OptionsOf } from "./table.ts";
 
 /** Longest order, with an answer of 1 MiB in base64. */
@@ -45,24 +45,27 @@ interface ReceivedBody {
  * `unreachable`
  */
 export async function buyCommand(config: Config, endpoint: string, options: OptionsOf<"buy">): Promise<void> {
-  const input = inputOf(options.input);
-  const most = sumOf(options.maxPrice);
+  const input = parseInput(options.input);
+  const maxMicro = parseMaxPrice(options.maxPrice);
   if (options.save !== undefined && existsSync(options.save))
     throw new Failure("already", `${options.save} exists and is not overwritten`);
-  const before = options.save === undefined ? null : existingPaymentFile(options.save);
-  if (before !== null)
-    throw new Failure("already", `${before} holds a payment whose outcome is not known: touchstone resume ${before}`);
+  const pendingPaymentFile = options.save === undefined ? null : existingPaymentFile(options.save);
+  if (pendingPaymentFile !== null)
+    throw new Failure(
+      "already",
+      `${pendingPaymentFile} holds a payment whose outcome is not known: touchstone resume ${pendingPaymentFile}`,
+    );
   if (!options.yes && !canAsk())
     throw new Failure("usage", "there is no terminal to ask for consent: --yes buys without asking, up to --max-price");
   const service = createService(config, options.service);
   const { answer, concerns } = await checkEndpoint(service, { url: endpoint, method: options.method });
   if (!options.json || !options.yes) say(checkLines(answer, concerns));
-  const total = priceOf(answer, most, options.maxPrice);
+  const total = priceOf(answer, maxMicro, options.maxPrice);
   const purse = await openPurse(config, options.key);
   if (!options.yes) await requireConsent(`Pay up to ${total} USDC from ${purse.says} (${purse.address})? [y/N] `);
   // With --yes the user agreed to --max-price; else to the price in the question.
-  const cap = options.yes && most !== null ? options.maxPrice! : total;
-  const sent: PlannedPurchase = {
+  const cap = options.yes && maxMicro !== null ? options.maxPrice! : total;
+  const purchasePlan: PlannedPurchase = {
     input,
     cap,
     purse,
@@ -70,17 +73,17 @@ export async function buyCommand(config: Config, endpoint: string, options: Opti
     save: options.save,
     payment: null,
   };
-  const bought = await purchase(service, { url: endpoint, method: options.method }, sent);
-  const quoted = () => quotedNow(answer, sent);
-  await conclude(
+  const bought = await purchase(service, { url: endpoint, method: options.method }, purchasePlan);
+  const explainPrice = () => findPriceFailure(answer, purchasePlan);
+  await finishPurchase(
     service,
-    { bought, payer: purse, check: { answer, concerns }, payment: sent.payment, quoted },
+    { bought, payer: purse, check: { answer, concerns }, payment: purchasePlan.payment, quoted: explainPrice },
     options,
   );
 }
 
 /** Parses the value of --input. @throws Failure `usage` */
-function inputOf(text: string | undefined): Record<string, unknown> | null {
+function parseInput(text: string | undefined): Record<string, unknown> | null {
   if (text === undefined) return null;
   try {
     const value: unknown = JSON.parse(text);
@@ -92,7 +95,7 @@ function inputOf(text: string | undefined): Record<string, unknown> | null {
 }
 
 /** Parses the value of --max-price into micro-units. @throws Failure `usage` */
-function sumOf(text: string | undefined): bigint | null {
+function parseMaxPrice(text: string | undefined): bigint | null {
   if (text === undefined) return null;
   const micro = microOf(text.includes(".") ? text : `${text}.0`);
   if (micro === null) throw new Failure("usage", `--max-price: expected an amount of USDC such as 0.05, not ${text}`);
@@ -103,11 +106,11 @@ function sumOf(text: string | undefined): bigint | null {
  * Returns the price with the fee, after it has compared it with --max-price. @throws Failure `ungraded`, `refused`,
  * `dear`
  */
-function priceOf(answer: CheckAnswer, most: bigint | null, named: string | undefined): string {
+function priceOf(answer: CheckAnswer, maxMicro: bigint | null, maxPriceOption: string | undefined): string {
   const { buy, band } = answer;
   if (!buy) throw new Failure(band === "UNRATED" ? "ungraded" : "refused", `not for sale: ${whyNotSold(answer)}`);
-  if (most !== null && (microOf(buy.total) ?? most + 1n) > most)
-    throw new Failure("dear", `the call costs ${buy.total} USDC with the fee, more than --max-price ${named}`);
+  if (maxMicro !== null && (microOf(buy.total) ?? maxMicro + 1n) > maxMicro)
+    throw new Failure("dear", `the call costs ${buy.total} USDC with the fee, more than --max-price ${maxPriceOption}`);
   return buy.total;
 }
 
@@ -134,45 +137,52 @@ interface PlannedPurchase {
   payment: string | null;
 }
 
-const asParameter = (value: unknown): string => (typeof value === "string" ? value : JSON.stringify(value));
+const toParameter = (value: unknown): string => (typeof value === "string" ? value : JSON.stringify(value));
 
 /** Returns the url of a call; for a GET the input is in its query. */
-function addressOf(url: string, method: string, input: PlannedPurchase["input"]): string {
+function urlOfCall(url: string, method: string, input: PlannedPurchase["input"]): string {
   if (input === null || method !== "GET") return url;
-  const whole = new URL(url);
-  for (const [name, value] of Object.entries(input)) whole.searchParams.set(name, asParameter(value));
-  return whole.href;
+  const callUrl = new URL(url);
+  for (const [name, value] of Object.entries(input)) callUrl.searchParams.set(name, toParameter(value));
+  return callUrl.href;
 }
 
 /** Buys the call. @throws Failure as {@link buyCommand} */
 async function purchase(
   service: Service,
   question: { url: string; method?: "GET" | "POST" | undefined },
-  sent: PlannedPurchase,
+  purchasePlan: PlannedPurchase,
 ): Promise<Bought> {
-  const { input, cap, purse, escrow, save } = sent;
-  const of = { endpoint: question.url, service: service.base, payer: { address: purse.address, says: purse.says } };
-  const keep = (file: string): void => {
-    sent.payment = file;
+  const { input, cap, purse, escrow, save } = purchasePlan;
+  const paymentFacts = {
+    endpoint: question.url,
+    service: service.base,
+    payer: { address: purse.address, says: purse.says },
+  };
+  const rememberPaymentFile = (file: string): void => {
+    purchasePlan.payment = file;
   };
   // The input is added below the check, since the service is asked about the endpoint's url without it.
   const pay = (fetch: typeof globalThis.fetch): typeof globalThis.fetch => {
-    const paying = payingFrom(purse, savingPayments(fetch, of, save, keep), { most: cap, escrow });
-    return (at, init) => {
+    const payingFetch = createPayingFetch(purse, createSavingFetch(fetch, paymentFacts, save, rememberPaymentFile), {
+      most: cap,
+      escrow,
+    });
+    return (target, init) => {
       const method = init?.method ?? "GET";
       const body = input !== null && method === "POST" ? { body: JSON.stringify(input) } : {};
-      return paying(addressOf(String(at), method, input), { ...init, ...body });
+      return payingFetch(urlOfCall(String(target), method, input), { ...init, ...body });
     };
   };
   const headers: Record<string, string> = input === null ? {} : { "content-type": "application/json" };
   try {
     return await buyThrough(service, { ...question, cap, pay, headers });
   } catch (error) {
-    throw purchaseFailure(error, service, sent.payment);
+    throw purchaseFailure(error, service, purchasePlan.payment);
   }
 }
 
-const REFUSALS: Record<BuyRefused["code"], FailureCode> = {
+const FAILURE_CODE_OF_REFUSAL: Record<BuyRefused["code"], FailureCode> = {
   not_offered: "refused",
   over_cap: "dear",
   bad_cap: "usage",
@@ -182,19 +192,20 @@ const REFUSALS: Record<BuyRefused["code"], FailureCode> = {
  * Converts an error of a purchase to the failure of the command. @param payment file with the signed payment, or null
  */
 export function purchaseFailure(error: unknown, service: Service, payment: string | null): unknown {
-  const again = payment === null ? "" : ` To send the same payment again: touchstone resume ${payment}`;
+  const resumeHint = payment === null ? "" : ` To send the same payment again: touchstone resume ${payment}`;
   if (error instanceof BuyUnknown) {
-    const where = error.order === null ? "" : `; the order: GET /v1/orders/${error.order}`;
-    const text = `${error.message}${where}. Do not buy again before the order has ended.${again}`;
+    const orderHint = error.order === null ? "" : `; the order: GET /v1/orders/${error.order}`;
+    const text = `${error.message}${orderHint}. Do not buy again before the order has ended.${resumeHint}`;
     return new Failure("open", text, { cause: error });
   }
   // After any other error with a signed payment, only the service knows whether it was charged.
   if (payment !== null) {
-    const text = `a payment was signed, and whether it was charged is not known: ${(error as Error).message}.${again}`;
+    const text = `a payment was signed, and whether it was charged is not known: ${(error as Error).message}.${resumeHint}`;
     return new Failure("open", text, { cause: error as Error });
   }
   if (error instanceof Failure || error instanceof ServiceFault) return toFailure(error, service);
-  if (error instanceof BuyRefused) return new Failure(REFUSALS[error.code], error.message, { cause: error });
+  if (error instanceof BuyRefused)
+    return new Failure(FAILURE_CODE_OF_REFUSAL[error.code], error.message, { cause: error });
   if (error instanceof TypeError && error.message === "fetch failed")
     return new Failure(
       "unreachable",
@@ -220,39 +231,41 @@ interface CompletedPurchase {
  * order cannot be fetched, the payment file stays: `touchstone resume` then fetches the answer and the order again.
  * @throws Failure
  */
-export async function conclude(
+export async function finishPurchase(
   service: Service,
-  ended: CompletedPurchase,
+  completedPurchase: CompletedPurchase,
   { save, json }: Pick<OptionsOf<"buy">, "save" | "json">,
 ): Promise<void> {
-  const { bought, payer, check, payment } = ended;
-  const received = await readBody(bought.response);
+  const { bought, payer, check, payment } = completedPurchase;
+  const receivedBody = await readBody(bought.response);
   const { outcome, order, receipt } = bought;
   const isDelivered = outcome === "delivered";
-  if (isDelivered && save !== undefined) saveAnswer(save, received.bytes);
+  if (isDelivered && save !== undefined) saveAnswer(save, receivedBody.bytes);
   const file = order === null ? null : `${save ?? order}${save === undefined ? "" : ".order"}.json`;
-  const saved =
+  const orderOrError =
     order === null ? null : await saveOrder(service, order, file!).catch((error: unknown) => error as Error);
-  const read = saved instanceof Error ? null : saved;
+  const savedOrder = orderOrError instanceof Error ? null : orderOrError;
   if (json) {
-    const { text, bytes, type } = received;
+    const { text, bytes, type } = receivedBody;
     const body = text === null ? { base64: bytes.toString("base64") } : { text };
-    const shown = { status: bought.response.status, content_type: type, ...body };
-    const charged = read?.charged ?? null;
-    const facts = { outcome, payer: payer.address, order, order_file: read && file, charged };
-    const checked = check && { ...check.answer, concerns: check.concerns };
-    printJson({ ...facts, receipt, answer: shown, check: checked });
+    const shownAnswer = { status: bought.response.status, content_type: type, ...body };
+    const charged = savedOrder?.charged ?? null;
+    const facts = { outcome, payer: payer.address, order, order_file: savedOrder && file, charged };
+    const checkFacts = check && { ...check.answer, concerns: check.concerns };
+    printJson({ ...facts, receipt, answer: shownAnswer, check: checkFacts });
   } else {
-    if (isDelivered && save === undefined) printAnswer(received);
-    if (read) say([`${read.says}`, `order ${order}, signed by the service and verified: ${file}`]);
+    if (isDelivered && save === undefined) printAnswer(receivedBody);
+    if (savedOrder) say([`${savedOrder.says}`, `order ${order}, signed by the service and verified: ${file}`]);
   }
-  const wasServiceReached = !(saved instanceof Failure && saved.code === "unreachable");
+  const wasServiceReached = !(orderOrError instanceof Failure && orderOrError.code === "unreachable");
   if (payment !== null && wasServiceReached) deletePaymentFile(payment);
-  if (!isDelivered) throw await notDelivered(ended, received);
+  if (!isDelivered) throw await failureWithoutAnswer(completedPurchase, receivedBody);
   if (payment !== null && !wasServiceReached)
-    throw new Failure("unreachable", `${saved.message}; to try again: touchstone resume ${payment}`, { cause: saved });
-  if (saved instanceof Error) throw saved;
-  if (read?.answer && read.answer.sha256 !== sha256hex(received.bytes))
+    throw new Failure("unreachable", `${orderOrError.message}; to try again: touchstone resume ${payment}`, {
+      cause: orderOrError,
+    });
+  if (orderOrError instanceof Error) throw orderOrError;
+  if (savedOrder?.answer && savedOrder.answer.sha256 !== sha256hex(receivedBody.bytes))
     throw new Failure("tampered", `the order in ${file} has the hash of another answer than the one received`);
 }
 
@@ -284,7 +297,7 @@ async function saveOrder(service: Service, id: string, file: string): Promise<Or
   if (!/^ord_[0-9A-Z]{26}$/.test(id)) throw new Failure("tampered", "the service returned an invalid order id");
   try {
     const { body } = await service.ask(`/v1/orders/${id}`, {}, { max_bytes: ORDER_BYTES });
-    if (existsSync(file) && jsonIn(readFileSync(file, "utf8")).order_id !== id)
+    if (existsSync(file) && parseJsonObject(readFileSync(file, "utf8")).order_id !== id)
       throw new Failure("already", `${file} exists and is not overwritten`);
     writeFileSync(file, `${JSON.stringify(body, null, 2)}\n`, { mode: 0o600 });
     const order = (await service.verified(body, "answers", "answered_at")) as OrderDocument;
@@ -296,8 +309,11 @@ async function saveOrder(service: Service, id: string, file: string): Promise<Or
 }
 
 /** Returns the failure for a purchase without an answer. */
-async function notDelivered({ bought, payer, quoted }: CompletedPurchase, received: ReceivedBody): Promise<Failure> {
-  const problem = jsonIn(received.text);
+async function failureWithoutAnswer(
+  { bought, payer, quoted }: CompletedPurchase,
+  receivedBody: ReceivedBody,
+): Promise<Failure> {
+  const problem = parseJsonObject(receivedBody.text);
   const detail = String(problem.detail ?? problem.title ?? problem.error ?? `status ${bought.response.status}`);
   if (bought.outcome === "not_delivered") return new Failure("undelivered", `not charged: ${detail}`);
   const { status } = bought.response;
@@ -309,21 +325,21 @@ async function notDelivered({ bought, payer, quoted }: CompletedPurchase, receiv
 }
 
 /** Requests the call without a payment, and returns the failure that explains why its price is not within the cap. */
-async function quotedNow({ buy }: CheckAnswer, { input, cap }: PlannedPurchase): Promise<Failure> {
-  const dear = new Failure("dear", `the current price is more than ${cap} USDC, or cannot be read`);
+async function findPriceFailure({ buy }: CheckAnswer, { input, cap }: PlannedPurchase): Promise<Failure> {
+  const priceFailure = new Failure("dear", `the current price is more than ${cap} USDC, or cannot be read`);
   try {
     const { method } = buy!;
-    const url = addressOf(buy!.url, method, input);
+    const url = urlOfCall(buy!.url, method, input);
     const body = input !== null && method === "POST" ? { body: JSON.stringify(input) } : {};
     const response = await fetch(url, { method, ...body, redirect: "error", signal: AbortSignal.timeout(15_000) });
-    const { accepts, error } = jsonIn(await response.text());
-    return Array.isArray(accepts) && accepts.length === 0 ? new Failure("refused", `not sold: ${error}`) : dear;
+    const { accepts, error } = parseJsonObject(await response.text());
+    return Array.isArray(accepts) && accepts.length === 0 ? new Failure("refused", `not sold: ${error}`) : priceFailure;
   } catch {
-    return dear;
+    return priceFailure;
   }
 }
 
-function jsonIn(text: string | null): Record<string, unknown> {
+function parseJsonObject(text: string | null): Record<string, unknown> {
   try {
     const value: unknown = JSON.parse(text ?? "");
     return value !== null && typeof value === "object" ? (value as Record<string, unknown>) : {};

@@ -61,7 +61,7 @@ export function whyNotSold(answer: CheckAnswer): string | null {
   return answer.not_bought ?? answer.why;
 }
 
-const asText = ({ amount, asset, networks }: { amount: string; asset: string; networks: string[] }): string =>
+const formatAdvertised = ({ amount, asset, networks }: { amount: string; asset: string; networks: string[] }): string =>
   `${amount} ${symbolOf(asset)} on ${networks.map(networkName).join(", ")}`;
 
 /**
@@ -74,7 +74,7 @@ export function checkLines(answer: CheckAnswer, concerns: readonly Concern[]): s
   return [
     `${band}  ${url ?? asked}${capabilityId ? `  (${capabilityId})` : ""}`,
     `  ${tier ?? "not measured yet"}: ${why}`,
-    ...(advertised ? [`  the newest 402 asks ${asText(advertised)}`] : []),
+    ...(advertised ? [`  the newest 402 asks ${formatAdvertised(advertised)}`] : []),
     ...(payee ? [`  paid to ${payee.address}`] : []),
     ...concerns
       .filter(({ reason }) => reason === "flag" || reason === "defect")
@@ -104,7 +104,7 @@ export async function checkCommand(config: Config, endpoint: string, options: Op
     ...{ url: endpoint, method: options.method },
   });
   print(options, { ...answer, concerns }, checkLines(answer, concerns));
-  const against = concerns.find(({ refuses }) => refuses);
-  if (against) throw new Failure("refused", `do not pay this endpoint: ${against.what}`);
+  const refusingConcern = concerns.find(({ refuses }) => refuses);
+  if (refusingConcern) throw new Failure("refused", `do not pay this endpoint: ${refusingConcern.what}`);
   if (answer.band === "UNRATED") throw new Failure("ungraded", "the endpoint has no letter: unknown, not bad");
 }

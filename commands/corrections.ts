@@ -11,7 +11,7 @@ import {
 } from "../pipelines/corrections/dispute.ts";
 import { CorrectionRecords, findEndpoint, readEndpoint } from "../pipelines/corrections/endpoint-record.ts";
 import { BadDispute, NotInRecord } from "../pipelines/corrections/errors.ts";
-import { readNamedJson } from "./files.ts";
+import { readNamedJsonFile } from "./files.ts";
 import { recorderOf, withResult } from "./opening.ts";
 import type { OptionsOf } from "./table.ts";
 
@@ -34,21 +34,27 @@ export const correct = (config: Config, endpoint: string, options: OptionsOf<"co
     }
     const record = await findEndpoint(reading, endpoint, options.method?.toUpperCase());
     const now = systemClock.now();
-    const order = {
+    const request = {
       records: options.record ?? ("all_before_now" as const),
       gradeAt: options.gradeAt ?? null,
       fault: options.fault,
       says: options.says,
     };
-    const bodies = planCorrections(record, order, now);
-    const counted = countNotWithdrawn(record, now.toISOString());
+    const bodies = planCorrections(record, request, now);
+    const notWithdrawnCount = countNotWithdrawn(record, now.toISOString());
     await recorderOf(parts).append(bodies.map((body) => draftOf("correction", record.cap, body, now)));
-    const withdrawn = options.record ? bodies.length : counted;
+    const withdrawnCount = options.record ? bodies.length : notWithdrawnCount;
     const { cap } = record;
     return {
-      facts: { capability_id: cap, corrections: bodies, withdrawn, of: counted, look: trustUrl(config, cap) },
+      facts: {
+        capability_id: cap,
+        corrections: bodies,
+        withdrawn: withdrawnCount,
+        of: notWithdrawnCount,
+        look: trustUrl(config, cap),
+      },
       lines: [
-        `Withdrawn: ${withdrawn} of ${counted} records of ${cap}.`,
+        `Withdrawn: ${withdrawnCount} of ${notWithdrawnCount} records of ${cap}.`,
         ...bodies.map((body) => `  ${body.id}  ${body.record_id ?? `every record before ${body.issued_at}`}`),
         ...nextLines(config, cap),
         `To take it back: touchstone reinstate ${bodies[0]!.id} --says TEXT`,
@@ -75,19 +81,19 @@ export const reinstate = (config: Config, id: string, options: OptionsOf<"reinst
 export const dispute = (config: Config, file: string, options: OptionsOf<"dispute">): Promise<void> =>
   withResult(config, options.json, async (reading, parts) => {
     const now = systemClock.now();
-    const signed = await readDisputeFile(file, new URL(config.base_url).origin, now);
-    const record = await readEndpoint(reading, signed.capability_id);
-    await checkPayee(signed, record.payTos);
-    if (signed.record_id !== null && !record.records.has(signed.record_id))
-      throw new NotInRecord(`${signed.record_id} is not in the record of ${record.cap}`);
-    const id = disputeId(signed);
+    const signedDispute = await readDisputeFile(file, new URL(config.base_url).origin, now);
+    const record = await readEndpoint(reading, signedDispute.capability_id);
+    await checkPayee(signedDispute, record.payTos);
+    if (signedDispute.record_id !== null && !record.records.has(signedDispute.record_id))
+      throw new NotInRecord(`${signedDispute.record_id} is not in the record of ${record.cap}`);
+    const id = disputeId(signedDispute);
     if (record.correctionRecords.disputes.has(id))
       throw new Failure("already", `dispute ${id} is in the record already`);
-    await recorderOf(parts).append([draftOf("dispute", record.cap, disputeBody(signed, now), now)]);
+    await recorderOf(parts).append([draftOf("dispute", record.cap, disputeBody(signedDispute, now), now)]);
     return {
       facts: { capability_id: record.cap, dispute: id, look: trustUrl(config, record.cap) },
       lines: [
-        `Recorded: ${id} of ${signed.pay_to} about ${signed.record_id ?? "every record"} of ${record.cap}.`,
+        `Recorded: ${id} of ${signedDispute.pay_to} about ${signedDispute.record_id ?? "every record"} of ${record.cap}.`,
         "A dispute changes no letter. The endpoint is flagged `disputed` until a correction withdraws the disputed record.",
         `next: ${trustUrl(config, record.cap)}`,
       ],
@@ -95,10 +101,10 @@ export const dispute = (config: Config, file: string, options: OptionsOf<"disput
   });
 
 /** Reads a dispute from a file. @throws Failure `unreadable` with the first reason, or `usage` */
-async function readDisputeFile(file: string, service: string, now: Date): Promise<SignedDispute> {
-  const value = await readNamedJson(file);
+async function readDisputeFile(file: string, serviceOrigin: string, now: Date): Promise<SignedDispute> {
+  const value = await readNamedJsonFile(file);
   try {
-    return readDispute(value, service, now);
+    return readDispute(value, serviceOrigin, now);
   } catch (error) {
     if (!(error instanceof BadDispute)) throw error;
     const [{ pointer, detail } = { pointer: "", detail: "" }] = error.errors;

@@ -7,7 +7,7 @@ import { createConfiguredEgress } from "../pipelines/roles/parts.ts";
 import { withOpen } from "./files.ts";
 import { diskFindings, keyFindings, type Role } from "./findings/machine.ts";
 import { blindFindings, networkFindings, walletFindings } from "./findings/money.ts";
-import { catalogueFindings, controlFindings, whyNoControl } from "./findings/outside.ts";
+import { catalogueFindings, controlFindings, whyNotPayWithoutControl } from "./findings/outside.ts";
 import { sellingFindings } from "./findings/selling.ts";
 import { settingsFindings } from "./findings/settings.ts";
 import { logFindings, recordFindings, storeFindings } from "./findings/storage.ts";
@@ -22,11 +22,11 @@ export async function examine(config: Config, role: Role): Promise<Finding[]> {
   const pays = role === "start" || role === "observe";
   const sells = role === "start" || role === "serve";
   return withOpen(createConfiguredEgress(config), async (egress) => {
-    const nodes = pays ? runCheck("networks", "mend networks, or chain", () => networkFindings(config)) : null;
+    const nodeChecks = pays ? runCheck("networks", "mend networks, or chain", () => networkFindings(config)) : null;
     // The balances are read from the same nodes, so they wait for the node checks: a node that does not answer costs
     // its time limit only once.
-    const money = nodes?.then((found) =>
-      runCheck("wallets", "check the folder of the wallets", () => walletFindings(config, found)),
+    const walletChecks = nodeChecks?.then((nodeFindings) =>
+      runCheck("wallets", "check the folder of the wallets", () => walletFindings(config, nodeFindings)),
     );
     const findings = await Promise.all([
       runCheck("settings", "fix the settings", () => settingsFindings(config)),
@@ -37,7 +37,7 @@ export async function examine(config: Config, role: Role): Promise<Finding[]> {
       ...(["private", "public", "orders"] as const).map((name) =>
         runCheck(`store.${name}`, "start the store, or fix its settings", () => storeFindings(config, role, name)),
       ),
-      ...(nodes && money ? [nodes, money] : []),
+      ...(nodeChecks && walletChecks ? [nodeChecks, walletChecks] : []),
       ...(pays ? [runCheck("observe", "fix the settings observe", async () => blindFindings(config))] : []),
       ...(sells ? [runCheck("sell", "fix the settings sell or networks", () => sellingFindings(config))] : []),
       ...(pays
@@ -84,8 +84,8 @@ export function findingLines(findings: readonly Finding[]): string[] {
   );
 }
 
-/** Returns the problems of the network settings that the roles report which pay or sell. */
-function wrongNetworks(read: () => unknown): readonly string[] {
+/** Returns the problems of the network settings, as a role that pays or sells would report them. */
+function networkProblems(read: () => unknown): readonly string[] {
   try {
     read();
     return [];
@@ -101,15 +101,15 @@ function wrongNetworks(read: () => unknown): readonly string[] {
  */
 export async function checkAtStart(config: Config, role: Role, { json }: OptionsOf<"keygen"> = {}): Promise<void> {
   const pays = role === "start" || role === "observe";
-  const missing = pays ? whyNoControl(config) : null;
-  const found = [...(await settingsFindings(config)), ...(await diskFindings(config))];
-  const broken = found.filter(({ standing }) => standing === "broken");
+  const controlProblem = pays ? whyNotPayWithoutControl(config) : null;
+  const findings = [...(await settingsFindings(config)), ...(await diskFindings(config))];
+  const broken = findings.filter(({ standing }) => standing === "broken");
   const problems = broken.map(({ name, says, todo }) => `${name}: ${says}; ${todo}`);
-  if (missing !== null) problems.push(missing);
-  if (pays) problems.push(...wrongNetworks(() => paidNetworks(config)));
-  if (role === "start" || role === "serve") problems.push(...wrongNetworks(() => soldNetwork(config)));
+  if (controlProblem !== null) problems.push(controlProblem);
+  if (pays) problems.push(...networkProblems(() => paidNetworks(config)));
+  if (role === "start" || role === "serve") problems.push(...networkProblems(() => soldNetwork(config)));
   if (problems.length > 0) throw new ConfigError([...problems, "to check everything: touchstone doctor"]);
-  const warnings = found.filter(({ standing }) => standing === "warn");
+  const warnings = findings.filter(({ standing }) => standing === "warn");
   if (json || warnings.length === 0) return;
   say(warnings.map(({ name, says }) => `warning: ${name}: ${says}`));
 }

@@ -73,13 +73,13 @@ const STOP_SIGNALS = ["SIGINT", "SIGTERM", "SIGHUP"] as const;
  * @returns a function that removes the handlers
  */
 export function onStopSignal(stop: () => void): () => void {
-  let seen = 0;
+  let signalCount = 0;
   const handler = (signal: NodeJS.Signals): void => {
     // The terminal is gone. Writing to it would end this process before it has stopped the processes that it started.
     if (signal === "SIGHUP") for (const stream of [process.stdout, process.stderr]) stream.on("error", () => undefined);
-    seen++;
-    if (seen === 1) stop();
-    if (seen >= MAX_SIGNALS) process.exit(130);
+    signalCount++;
+    if (signalCount === 1) stop();
+    if (signalCount >= MAX_SIGNALS) process.exit(130);
   };
   for (const signal of STOP_SIGNALS) process.on(signal, handler);
   return () => {

@@ -38,12 +38,14 @@ interface Table {
  * Opens the table that the options name. @throws the errors of opening a record; Failure `usage` for a record without
  * an index
  */
-async function tableOf(from: string, options: ExportOptions): Promise<Table> {
-  const folder = await findRecordFolder(from);
+async function openTable(sourceAddress: string, options: ExportOptions): Promise<Table> {
+  const folder = await findRecordFolder(sourceAddress);
   const stores = folder && { open: readDirectoryStore(folder.publicDir), state: readDirectoryStore(folder.stateDir) };
   const isMirror = stores !== null && !options.logKey && (await stores.state.head("trusted.json")) !== null;
-  if (isMirror) await refuseByPolicy(stores.state, options);
-  const record = isMirror ? await openMirroredRecord(stores.open, stores.state) : await openOtherRecord(from, options);
+  if (isMirror) await checkAgainstPolicy(stores.state, options);
+  const record = isMirror
+    ? await openMirroredRecord(stores.open, stores.state)
+    : await openOtherRecord(sourceAddress, options);
   if (options.what === "index") return indexTable(await openHintedIndex(record));
   const isGrades = options.what === "grades";
   const [columns, rows] = isGrades ? [GRADE_COLUMNS, gradeRows] : [SAMPLE_COLUMNS, sampleRows];
@@ -59,7 +61,7 @@ async function tableOf(from: string, options: ExportOptions): Promise<Table> {
  * Checks the tree head that a mirror proved last against --witness-policy and --max-age, with the mirror's own keys.
  * @throws Failure `unwitnessed`, `usage`, `unreadable`; Stale, Unproven
  */
-async function refuseByPolicy(stateStore: Pick<Store, "get">, options: ExportOptions): Promise<void> {
+async function checkAgainstPolicy(stateStore: Pick<Store, "get">, options: ExportOptions): Promise<void> {
   const { policy } = await keysOf(options);
   const [pins, trusted] = [await readPins(stateStore), await readTrusted(stateStore)];
   if ((policy === undefined && options.maxAge === undefined) || !pins || !trusted) return;
@@ -73,8 +75,8 @@ const indexTable = (index: ProvenIndex): Table => ({
 });
 
 /** Opens a record that is not the folder of a mirror. */
-async function openOtherRecord(from: string, options: RecordOptions): Promise<RecordToRead> {
-  const { source, head } = await openRecord(from, options);
+async function openOtherRecord(sourceAddress: string, options: RecordOptions): Promise<RecordToRead> {
+  const { source, head } = await openRecord(sourceAddress, options);
   return { source, head, origin: head.origin, asOf: head.cosignedAt?.toISOString() ?? null };
 }
 
@@ -82,11 +84,11 @@ async function openOtherRecord(from: string, options: RecordOptions): Promise<Re
  * `touchstone export`: writes a table of a record to a Parquet file; docs/analysts.md. It changes nothing in the
  * record.
  */
-export async function exportCommand(from: string, file: string, options: ExportOptions): Promise<void> {
+export async function exportCommand(sourceAddress: string, file: string, options: ExportOptions): Promise<void> {
   const { what } = options;
-  const { write, origin, tree_size, at } = await tableOf(from, options);
+  const { write, origin, tree_size, at } = await openTable(sourceAddress, options);
   const line = new ProgressLine();
-  const rows = await write(file, (done) => line.show(`export: ${done} ${NOUN[what]}`));
+  const rows = await write(file, (rowCount) => line.show(`export: ${rowCount} ${NOUN[what]}`));
   line.end();
   print(options, { origin, what, tree_size, as_of: at, rows, file }, [
     `wrote ${rows} ${NOUN[what]} of ${origin} at ${tree_size} leaves (${at ?? "time unknown"}) to ${file}`,

@@ -5,7 +5,7 @@ import { verifyObject } from "../infra/keys/verify.ts";
 import { symbolOf } from "../pipelines/record/networks.ts";
 import { ProblemDocument } from "../serving/schemas/common.ts";
 import { type ExposureLine, ExposureReport, MAX_DEPENDENCIES } from "../serving/schemas/exposure.ts";
-import { parseNamed, readNamed, readNamedJson } from "./files.ts";
+import { parseNamedFile, readNamedFile, readNamedJsonFile } from "./files.ts";
 import { printJsonText, printLines } from "./printer.ts";
 import { columns } from "./report.ts";
 import { fetchBounded } from "./sources.ts";
@@ -19,11 +19,11 @@ const ANSWER_LIMITS = { waitMs: 30_000, maxBytes: 8 * 1024 * 1024 };
 /** `touchstone exposure`: asks a service what its record holds about the dependencies in a file, and verifies the report. */
 export async function exposureCommand(config: Config, file: string, options: OptionsOf<"exposure">): Promise<void> {
   const base = (options.base ?? config.base_url).replace(/\/+$/, "");
-  const dependencies = dependenciesOf(file, (await readNamed(file, MAX_FILE)).toString("utf8"));
-  const saved = options.keys === undefined ? null : ((await readNamedJson(options.keys, MAX_FILE)) as Jwks);
+  const dependencies = dependenciesOf(file, (await readNamedFile(file, MAX_FILE)).toString("utf8"));
+  const savedKeys = options.keys === undefined ? null : ((await readNamedJsonFile(options.keys, MAX_FILE)) as Jwks);
   const body = JSON.stringify({ dependencies });
   const answer = await fetchText(base, "/v1/exposure", { method: "POST", body });
-  const keys = saved ?? (JSON.parse(await fetchText(base, "/.well-known/svc-keys.json", {})) as Jwks);
+  const keys = savedKeys ?? (JSON.parse(await fetchText(base, "/.well-known/svc-keys.json", {})) as Jwks);
   const report = verifyReport(answer, keys, dependencies);
   if (options.json) printJsonText(answer);
   else printLines(linesOf(report));
@@ -35,7 +35,7 @@ export async function exposureCommand(config: Config, file: string, options: Opt
  */
 export function dependenciesOf(file: string, text: string): unknown[] {
   const isJson = /^\s*[[{]/.test(text);
-  const value = isJson ? parseNamed(file, text) : null;
+  const value = isJson ? parseNamedFile(file, text) : null;
   const list = Array.isArray(value) ? value : (value as { dependencies?: unknown } | null)?.dependencies;
   if (isJson && !Array.isArray(list))
     throw new Failure("unreadable", `${file}: neither a list nor {"dependencies": [..]}`);
@@ -92,8 +92,8 @@ function verifyReport(text: string, keys: Jwks, dependencies: readonly unknown[]
   if (!read.success) throw new Failure("tampered", "the answer is not an exposure report");
   const verdict = verifyObject(keys, value, { purpose: "answers", at: read.data.answered_at });
   if (!verdict.ok) throw new Failure("tampered", `the signature of the report is not valid (${verdict.reason})`);
-  const asked = dependencies.map((one) => (typeof one === "string" ? one : (one as { url?: unknown }).url));
-  if (read.data.lines.length !== asked.length || read.data.lines.some((line, i) => line.asked !== asked[i])) {
+  const askedUrls = dependencies.map((one) => (typeof one === "string" ? one : (one as { url?: unknown }).url));
+  if (read.data.lines.length !== askedUrls.length || read.data.lines.some((line, i) => line.asked !== askedUrls[i])) {
     throw new Failure("tampered", "the report is signed, but is not about these dependencies");
   }
   return read.data;
@@ -102,17 +102,17 @@ function verifyReport(text: string, keys: Jwks, dependencies: readonly unknown[]
 const shortAddress = (address: string | null): string =>
   address === null ? "-" : address.length > 13 ? `${address.slice(0, 6)}..${address.slice(-4)}` : address;
 
-const TOOK_MONEY = ["payee_took_the_money", "domain_took_the_money"];
+const TOOK_MONEY_FLAGS = ["payee_took_the_money", "domain_took_the_money"];
 
 /** Returns the marks of a payee that took money elsewhere, or that its endpoint did not name before. */
 const payeeMarks = ({ flags, pay_to_seen_before }: ExposureLine): string => {
-  const strange = pay_to_seen_before === false || flags.some((flag) => flag.startsWith("pay_to_"));
-  return `${strange ? " (!)" : ""}${flags.some((flag) => TOOK_MONEY.includes(flag)) ? " (took)" : ""}`;
+  const isUnknownPayee = pay_to_seen_before === false || flags.some((flag) => flag.startsWith("pay_to_"));
+  return `${isUnknownPayee ? " (!)" : ""}${flags.some((flag) => TOOK_MONEY_FLAGS.includes(flag)) ? " (took)" : ""}`;
 };
 
 /** Formats the report for people: a line for each dependency, a line for each payee, and the sums. */
 export function linesOf({ lines, payees, totals, answered_at, signing_key_id }: ExposureReport): string[] {
-  const spend = (line: ExposureLine): string =>
+  const formatSpend = (line: ExposureLine): string =>
     line.monthly_spend === null
       ? "-"
       : `${line.monthly_spend}${line.unit === "USD" || line.price === null ? "" : ` ${line.asset === null ? "an unnamed asset" : symbolOf(line.asset)}`}`;
@@ -122,7 +122,7 @@ export function linesOf({ lines, payees, totals, answered_at, signing_key_id }: 
       line.band,
       line.standing,
       line.price ?? "-",
-      spend(line),
+      formatSpend(line),
       shortAddress(line.pay_to) + payeeMarks(line),
       line.asked,
     ]),
@@ -137,7 +137,7 @@ export function linesOf({ lines, payees, totals, answered_at, signing_key_id }: 
       one.monthly_spend_not_yet_measured,
     ]),
   ]);
-  const others = totals.other_assets.map(({ asset, dependencies: n }) => `${symbolOf(asset)} (${n})`);
+  const otherAssets = totals.other_assets.map(({ asset, dependencies: n }) => `${symbolOf(asset)} (${n})`);
   const marks = lines.map(payeeMarks).join("");
   const { related } = totals;
   return [
@@ -159,7 +159,7 @@ export function linesOf({ lines, payees, totals, answered_at, signing_key_id }: 
     ...(totals.without_spend > 0
       ? [`without a spend (no price known, or no number of calls given): ${totals.without_spend}`]
       : []),
-    ...(others.length > 0 ? [`in other assets, not in these sums: ${others.join(", ")}`] : []),
+    ...(otherAssets.length > 0 ? [`in other assets, not in these sums: ${otherAssets.join(", ")}`] : []),
     `signed by ${signing_key_id} at ${answered_at}`,
     "--json also has why, flags and defects of each line; docs/exposure.md",
   ];

@@ -6,10 +6,10 @@ import { Failure } from "../infra/errors.ts";
 const MAX_BYTES = 256 * 1024 * 1024;
 
 /**
- * Reads a file that was named on the command line. @param maxBytes larger files are refused before they are read
+ * Reads a file that was named on the command line. @param maxBytes limit; a larger file is refused before it is read
  * @throws Failure `unreadable` for every error
  */
-export async function readNamed(file: string, maxBytes = MAX_BYTES): Promise<Buffer> {
+export async function readNamedFile(file: string, maxBytes = MAX_BYTES): Promise<Buffer> {
   try {
     const { size } = await stat(file);
     if (size > maxBytes) throw new Failure("unreadable", `${file} is larger than ${maxBytes} bytes`);
@@ -22,7 +22,7 @@ export async function readNamed(file: string, maxBytes = MAX_BYTES): Promise<Buf
 }
 
 /** Parses a file that was named on the command line as JSON. @throws Failure `unreadable` */
-export function parseNamed(file: string, text: string): unknown {
+export function parseNamedFile(file: string, text: string): unknown {
   try {
     return JSON.parse(text);
   } catch {
@@ -30,9 +30,9 @@ export function parseNamed(file: string, text: string): unknown {
   }
 }
 
-/** {@link readNamed}, parsed as JSON. @throws Failure `unreadable` */
-export const readNamedJson = async (file: string, maxBytes = MAX_BYTES): Promise<unknown> =>
-  parseNamed(file, (await readNamed(file, maxBytes)).toString("utf8"));
+/** {@link readNamedFile}, parsed as JSON. @throws Failure `unreadable` */
+export const readNamedJsonFile = async (file: string, maxBytes = MAX_BYTES): Promise<unknown> =>
+  parseNamedFile(file, (await readNamedFile(file, maxBytes)).toString("utf8"));
 
 /**
  * Checks that the data folder exists. Commands that only read call this first, so that they report a mistyped folder

@@ -7,28 +7,28 @@ import { type RoleOptions, repeat, report } from "./report.ts";
 
 /** `touchstone ingest`: moves records from the log into segments and the lake. */
 export const ingest = (config: Config, options: RoleOptions): Promise<void> =>
-  withIngest(config, ({ ingest: into }) =>
+  withIngest(config, ({ ingest: lakeIngest }) =>
     repeat(options, 10, async () => {
-      const { rows, positions } = await into.pass();
+      const { rows, positions } = await lakeIngest.pass();
       report(options, { rows, positions }, "touchstone grade --once");
     }),
   );
 
 /** `touchstone redrive`: reads rejected records again with this version's readers. */
 export const redrive = (config: Config, options: RoleOptions): Promise<void> =>
-  withIngest(config, async ({ ingest: into }) =>
-    report(options, { ...(await into.redrive()) }, "touchstone grade --once"),
+  withIngest(config, async ({ ingest: lakeIngest }) =>
+    report(options, { ...(await lakeIngest.redrive()) }, "touchstone grade --once"),
   );
 
 /** Interval between progress lines when stderr is not a terminal, ms. */
-const PROGRESS_MS = 10_000;
+const PROGRESS_INTERVAL_MS = 10_000;
 
 /** Rebuilds the lake from the segments, with progress on stderr. @returns the number of its rows */
 export async function rebuildLake(ingest: Pick<Ingest, "rebuild">, { json }: RoleOptions): Promise<number> {
   const line = new ProgressLine();
-  const { rows } = await ingest.rebuild((taken, of) => {
-    const text = `rebuilding the lake: ${taken} of ${of} segments`;
-    if (!json) line.showAtTimes(text, PROGRESS_MS, taken >= of);
+  const { rows } = await ingest.rebuild((doneSegments, totalSegments) => {
+    const text = `rebuilding the lake: ${doneSegments} of ${totalSegments} segments`;
+    if (!json) line.showAtTimes(text, PROGRESS_INTERVAL_MS, doneSegments >= totalSegments);
   });
   line.end(true);
   return rows;
@@ -37,8 +37,8 @@ export async function rebuildLake(ingest: Pick<Ingest, "rebuild">, { json }: Rol
 /** `touchstone rebuild`: deletes the lake, of whatever format, and rebuilds it from the chain of commits. */
 export async function rebuild(config: Config, options: RoleOptions): Promise<void> {
   await deleteLakeOfOtherForm(config, true);
-  await withIngest(config, async ({ ingest: into }) =>
-    report(options, { rows: await rebuildLake(into, options) }, "touchstone grade --once"),
+  await withIngest(config, async ({ ingest: lakeIngest }) =>
+    report(options, { rows: await rebuildLake(lakeIngest, options) }, "touchstone grade --once"),
   );
 }
 
@@ -47,7 +47,7 @@ export async function rebuild(config: Config, options: RoleOptions): Promise<voi
  * chain of commits.
  */
 export const acceptGap = (config: Config, options: RoleOptions): Promise<void> =>
-  withIngest(config, async ({ ingest: into }) => {
-    const holes = await into.acceptGap();
+  withIngest(config, async ({ ingest: lakeIngest }) => {
+    const holes = await lakeIngest.acceptGap();
     report(options, { holes }, "touchstone ingest --once");
   });

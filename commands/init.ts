@@ -55,7 +55,7 @@ const QUESTIONS: readonly Question[] = [
 ];
 
 /** The option from which each setting is made. */
-const OPTION: readonly [RegExp, keyof Answers][] = [
+const OPTION_OF_SETTING: readonly [RegExp, keyof Answers][] = [
   [/^base_url/, "name"],
   [/^networks\.0\.rpc_urls|^chain\.rpc_url/, "rpc"],
   [/^networks/, "network"],
@@ -84,11 +84,14 @@ export function settingsOf({ name = "", network = "", rpc = [], control = [], ca
 /** Returns the problems of these answers, each with its option. */
 export function problemsOf(answers: Answers): { option: keyof Answers; says: string }[] {
   const settings = settingsOf(answers);
-  const found = problemsIn(settings);
-  if (found.length === 0) found.push(...combinedProblems(settings));
+  const problems = problemsIn(settings);
+  if (problems.length === 0) problems.push(...combinedProblems(settings));
   if (settings.control_urls.length === 0)
-    found.push({ at: "control_urls", says: "name at least one address: without one nothing is paid" });
-  return found.map(({ at, says }) => ({ option: OPTION.find(([is]) => is.test(at))?.[1] ?? "name", says }));
+    problems.push({ at: "control_urls", says: "name at least one address: without one nothing is paid" });
+  return problems.map(({ at, says }) => ({
+    option: OPTION_OF_SETTING.find(([pattern]) => pattern.test(at))?.[1] ?? "name",
+    says,
+  }));
 }
 
 /**
@@ -121,20 +124,21 @@ const isGiven = (answers: Answers, option: keyof Answers): boolean => {
 const mustAsk = ({ options }: Question, answers: Answers): boolean => !options.every((one) => isGiven(answers, one));
 
 /** Asks for the answers that the options lack, one question after the other. @throws ConfigError when the input ends */
-async function askMissing(given: Answers): Promise<Answers> {
-  const answers = { ...given };
+async function askMissing(givenAnswers: Answers): Promise<Answers> {
+  const answers = { ...givenAnswers };
   const terminal = await openDialogue();
   try {
-    for (const question of QUESTIONS.filter((one) => mustAsk(one, given))) {
-      for (let left = MAX_TRIES; ; left--) {
-        const { text, default: usual, options } = question;
-        const line = await terminal.ask(`${text}${usual ? ` [${usual}]` : ""}: `);
-        if (line === null || left === 0) throw new ConfigError([`${options.map(optionFlag).join(", ")}: not answered`]);
-        const answer = question.read(line || (usual ?? ""));
+    for (const question of QUESTIONS.filter((one) => mustAsk(one, givenAnswers))) {
+      for (let triesLeft = MAX_TRIES; ; triesLeft--) {
+        const { text, default: defaultAnswer, options } = question;
+        const line = await terminal.ask(`${text}${defaultAnswer ? ` [${defaultAnswer}]` : ""}: `);
+        if (line === null || triesLeft === 0)
+          throw new ConfigError([`${options.map(optionFlag).join(", ")}: not answered`]);
+        const answer = question.read(line || (defaultAnswer ?? ""));
         Object.assign(answers, answer);
-        const wrong = problemsOf(answers).filter(({ option }) => options.includes(option));
-        if (wrong.length === 0 && Object.keys(answer).length > 0) break;
-        say(wrong.length > 0 ? wrong.map(({ says }) => `  ${says}`) : "  answer yes or no");
+        const problems = problemsOf(answers).filter(({ option }) => options.includes(option));
+        if (problems.length === 0 && Object.keys(answer).length > 0) break;
+        say(problems.length > 0 ? problems.map(({ says }) => `  ${says}`) : "  answer yes or no");
       }
     }
   } finally {
@@ -145,11 +149,17 @@ async function askMissing(given: Answers): Promise<Answers> {
 
 const optionFlag = (option: keyof Answers): string => `--${option}`;
 
-/** Without a terminal the options must hold the answers; catalogues and selling may be left out. @throws ConfigError */
+/**
+ * Checks that the options hold the answers, since there is no terminal to ask at. Catalogues and selling may be left
+ * out.
+ * @throws ConfigError
+ */
 function requireAll(answers: Answers): void {
-  const missing = (["name", "network", "rpc", "control"] as const).filter((one) => !isGiven(answers, one));
-  if (missing.length > 0)
-    throw new ConfigError(missing.map((one) => `${optionFlag(one)}: is missing, and there is no terminal to ask at`));
+  const missingOptions = (["name", "network", "rpc", "control"] as const).filter((one) => !isGiven(answers, one));
+  if (missingOptions.length > 0)
+    throw new ConfigError(
+      missingOptions.map((one) => `${optionFlag(one)}: is missing, and there is no terminal to ask at`),
+    );
 }
 
 /**
@@ -159,8 +169,8 @@ function requireAll(answers: Answers): void {
  * @throws Failure `already`; ConfigError naming every wrong option
  */
 export async function initCommand(options: OptionsOf<"init"> & { config?: string }): Promise<void> {
-  const { config: named } = options;
-  const file = settingsFile(named);
+  const { config: configOption } = options;
+  const file = settingsFile(configOption);
   if (existsSync(file) && !options.force)
     throw new Failure(
       "already",
@@ -170,17 +180,17 @@ export async function initCommand(options: OptionsOf<"init"> & { config?: string
   const willAsk = canAsk() && !options.json && QUESTIONS.some((one) => mustAsk(one, options));
   if (!willAsk) requireAll(options);
   const answers = willAsk ? await askMissing(options) : options;
-  const wrong = problemsOf(answers);
-  if (wrong.length > 0) throw new ConfigError(wrong.map(({ option, says }) => `${optionFlag(option)}: ${says}`));
+  const problems = problemsOf(answers);
+  if (problems.length > 0) throw new ConfigError(problems.map(({ option, says }) => `${optionFlag(option)}: ${says}`));
   const text = `${JSON.stringify(settingsOf(answers), null, 2)}\n`;
   if (options.force) replacePrivate(file, text);
   else createPrivate(file, text);
-  const config = named === undefined ? "" : ` --config ${named}`;
+  const configFlag = configOption === undefined ? "" : ` --config ${configOption}`;
   const next = [
-    `touchstone${config} keygen`,
-    `touchstone${config} wallets new --blind 20`,
-    `touchstone${config} doctor`,
-    `touchstone${config} start`,
+    `touchstone${configFlag} keygen`,
+    `touchstone${configFlag} wallets new --blind 20`,
+    `touchstone${configFlag} doctor`,
+    `touchstone${configFlag} start`,
   ];
   const { agree, rpc_urls } = settingsOf(answers).networks[0]!;
   print(options, { file, agree, next }, [

@@ -13,12 +13,12 @@ import type { OptionsOf } from "./table.ts";
 
 /** `touchstone keygen`: creates keys if there are none, and prints the keys. */
 export async function makeKeysCommand(config: Config, options: OptionsOf<"keygen">): Promise<void> {
-  const made = await makeKeysFor(config, systemClock.now());
+  const wereKeysMade = await makeKeysFor(config, systemClock.now());
   const dir = foldersOf(config.data_dir).keys;
   const keys = loadKeys(dir);
   const kids = Object.fromEntries(PURPOSES.map((name) => [name, keys[name].kid]));
-  print(options, { made, dir, kids }, [
-    made ? `Made four keys in ${dir}.` : `${dir} has keys already; nothing was changed.`,
+  print(options, { made: wereKeysMade, dir, kids }, [
+    wereKeysMade ? `Made four keys in ${dir}.` : `${dir} has keys already; nothing was changed.`,
     ...Object.entries(kids).map(([name, kid]) => `  ${name.padEnd(8)} ${kid}`),
     "Keep a copy offline: without the keys no more cards can be signed. Cards that were signed stay valid.",
   ]);
@@ -55,16 +55,16 @@ const OVERLAP_DAYS: Record<Purpose, number> = { cards: 1, answers: 1, log: 30, w
  * `touchstone keys rotate`: creates a new key; the old one retires after the overlap. Running processes sign with the
  * old key until they restart. A process that restarts within the overlap first publishes the keys document.
  */
-export function rotateKeys(config: Config, given: string, options: OptionsOf<"keys rotate">): void {
-  const purpose = PURPOSES.find((one) => one === given);
-  if (!purpose) throw new ConfigError([`keys rotate: ${given} is not one of ${PURPOSES.join(", ")}`]);
+export function rotateKeys(config: Config, purposeArgument: string, options: OptionsOf<"keys rotate">): void {
+  const purpose = PURPOSES.find((one) => one === purposeArgument);
+  if (!purpose) throw new ConfigError([`keys rotate: ${purposeArgument} is not one of ${PURPOSES.join(", ")}`]);
   const days = options.overlapDays ?? OVERLAP_DAYS[purpose];
   const now = systemClock.now();
   const ring = rotateKey(foldersOf(config.data_dir).keys, purpose, now, new Date(now.getTime() + days * DAY_MS));
-  const [old, made] = ring.keys.filter((key) => key.purpose === purpose).slice(-2);
-  print(options, { purpose, made, old }, [
-    lineOf(old!),
-    lineOf(made!),
+  const [oldKey, newKey] = ring.keys.filter((key) => key.purpose === purpose).slice(-2);
+  print(options, { purpose, made: newKey, old: oldKey }, [
+    lineOf(oldKey!),
+    lineOf(newKey!),
     `Restart publisher and serving within ${days} days: each publishes or loads the new keys document when it starts.`,
     "next: touchstone keys list",
   ]);

@@ -44,7 +44,7 @@ interface LedgerReport {
   }[];
 }
 
-const sumOf = (micro: bigint): SignedAmount => (micro < 0n ? `-${formatSum(-micro)}` : formatSum(micro));
+const formatSigned = (micro: bigint): SignedAmount => (micro < 0n ? `-${formatSum(-micro)}` : formatSum(micro));
 
 /**
  * `touchstone ledger`: prints the books of the orders, compared with the chain. @throws Failure `record` if they differ
@@ -53,17 +53,18 @@ export async function ledgerCommand(config: Config, options: OptionsOf<"ledger">
   requireDataFolder(config);
   const ledger = await ledgerOf(config, options.rpc);
   print(options, ledger, linesOf(ledger));
-  const wrong = ledger.assets.reduce((all, { differences: found }) => all + (found?.length ?? 0), 0);
-  const uneven = ledger.assets.filter(({ sum }) => sum !== sumOf(0n)).length;
-  if (wrong + uneven > 0) throw new Failure("record", `the chain differs from the books in ${wrong} movements`);
+  const differenceCount = ledger.assets.reduce((all, { differences: found }) => all + (found?.length ?? 0), 0);
+  const unbalancedCount = ledger.assets.filter(({ sum }) => sum !== formatSigned(0n)).length;
+  if (differenceCount + unbalancedCount > 0)
+    throw new Failure("record", `the chain differs from the books in ${differenceCount} movements`);
 }
 
 /** Returns the address of a node of a network: from the settings, or the demo's chain; null without one. */
 function rpcOf(config: Config, network: string): string | null {
-  const world = join(foldersOf(config.data_dir).market, "world.json");
-  const named = configuredNetworks(config).find(({ id }) => id === network)?.rpcUrls[0];
-  if (named !== undefined || !existsSync(world)) return named ?? null;
-  return (JSON.parse(readFileSync(world, "utf8")) as { rpcUrl: string }).rpcUrl;
+  const worldFile = join(foldersOf(config.data_dir).market, "world.json");
+  const configuredUrl = configuredNetworks(config).find(({ id }) => id === network)?.rpcUrls[0];
+  if (configuredUrl !== undefined || !existsSync(worldFile)) return configuredUrl ?? null;
+  return (JSON.parse(readFileSync(worldFile, "utf8")) as { rpcUrl: string }).rpcUrl;
 }
 
 /**
@@ -86,20 +87,24 @@ export async function ledgerOf(config: Config, rpcUrl?: string | null): Promise<
   return { schema: "svc.ledger.v1", assets };
 }
 
-async function reportOf(books: Books, config: Config, given?: string | null): Promise<LedgerReport["assets"][number]> {
+async function reportOf(
+  books: Books,
+  config: Config,
+  rpcUrlOption?: string | null,
+): Promise<LedgerReport["assets"][number]> {
   const [network, asset] = books.asset.split(" ") as [string, string];
-  const rpcUrl = given === undefined ? rpcOf(config, network) : given;
+  const rpcUrl = rpcUrlOption === undefined ? rpcOf(config, network) : rpcUrlOption;
   const confirmations = configuredNetworks(config).find(({ id }) => id === network)?.confirmations ?? 1;
   const rail = rpcUrl === null ? null : createEvmRail({ rpcUrl, network, asset, confirmations });
   const wallets: LedgerReport["assets"][number]["wallets"] = {};
   for (const [address, { cash, micro }] of walletsOf(books)) {
-    const holds = rail ? sumOf((await rail.balance(address)).value) : null;
-    wallets[address] = { cash, books: sumOf(micro), holds };
+    const holds = rail ? formatSigned((await rail.balance(address)).value) : null;
+    wallets[address] = { cash, books: formatSigned(micro), holds };
   }
   return {
     ...{ network, asset, orders: books.orders },
-    accounts: Object.fromEntries([...books.accounts].sort().map(([name, micro]) => [name, sumOf(micro)])),
-    sum: sumOf([...books.accounts.values()].reduce((all, one) => all + one, 0n)),
+    accounts: Object.fromEntries([...books.accounts].sort().map(([name, micro]) => [name, formatSigned(micro)])),
+    sum: formatSigned([...books.accounts.values()].reduce((all, one) => all + one, 0n)),
     ...{ wallets, owed: owedOf(books.owed) },
     gas: Object.fromEntries(
       Object.entries(books.gas).map(([kind, { transactions, wei }]) => [kind, { transactions, wei: wei.toString() }]),
@@ -111,27 +116,27 @@ async function reportOf(books: Books, config: Config, given?: string | null): Pr
 function walletsOf({ movements }: Books): Map<string, { cash: "till" | "float"; micro: bigint }> {
   const wallets = new Map<string, { cash: "till" | "float"; micro: bigint }>();
   for (const { what, from, to, cash, micro } of movements) {
-    const isIn = what === "charge" || what === "call sent back";
-    const address = isIn ? to : from;
-    const before = wallets.get(address)?.micro ?? 0n;
-    wallets.set(address, { cash, micro: before + (isIn ? micro : -micro) });
+    const isIncoming = what === "charge" || what === "call sent back";
+    const address = isIncoming ? to : from;
+    const balanceBefore = wallets.get(address)?.micro ?? 0n;
+    wallets.set(address, { cash, micro: balanceBefore + (isIncoming ? micro : -micro) });
   }
   return wallets;
 }
 
 function owedOf(owed: readonly Owed[]): LedgerReport["assets"][number]["owed"] {
-  const by = new Map<string, { one: Owed; orders: number; micro: bigint }>();
+  const groups = new Map<string, { one: Owed; orders: number; micro: bigint }>();
   for (const one of owed) {
     const key = `${one.what} ${one.fault ?? ""} ${one.who}`;
-    const { orders, micro } = by.get(key) ?? { orders: 0, micro: 0n };
-    by.set(key, { one, orders: orders + 1, micro: micro + one.micro });
+    const { orders, micro } = groups.get(key) ?? { orders: 0, micro: 0n };
+    groups.set(key, { one, orders: orders + 1, micro: micro + one.micro });
   }
-  return [...by.values()].map(({ one: { what, who, fault }, orders, micro }) => ({
-    ...{ what, who, fault: fault ?? null, orders, amount: sumOf(micro) },
+  return [...groups.values()].map(({ one: { what, who, fault }, orders, micro }) => ({
+    ...{ what, who, fault: fault ?? null, orders, amount: formatSigned(micro) },
   }));
 }
 
-const OWED = { refund: "to be refunded to", exposure: "not known yet, at", loss: "not paid back by" } as const;
+const OWED_TEXT = { refund: "to be refunded to", exposure: "not known yet, at", loss: "not paid back by" } as const;
 
 /** Formats the ledger for people. */
 export function linesOf({ assets }: LedgerReport): string[] {
@@ -146,8 +151,8 @@ export function linesOf({ assets }: LedgerReport): string[] {
     ),
     ...Object.entries(gas).map(([kind, { transactions, wei }]) => `gas of ${transactions} ${kind}s: ${wei} wei`),
     ...owed.map(({ what, who, fault, orders: n, amount }) => {
-      const whose = fault === null ? "" : ` (fault: ${fault})`;
-      return `${amount} ${OWED[what]} ${who}, ${n} orders${whose}`;
+      const faultText = fault === null ? "" : ` (fault: ${fault})`;
+      return `${amount} ${OWED_TEXT[what]} ${who}, ${n} orders${faultText}`;
     }),
     ...(found === null ? ["the chain was not asked: name a node with --rpc"] : []),
     ...(found ?? []).map(({ order, what, tx, says }) => `DIFFERS ${order} ${what} ${tx}: ${says}`),

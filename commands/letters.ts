@@ -69,7 +69,7 @@ function wrapText(text: string): string[] {
 }
 
 /** Formats a bound with three decimals, rounded down as in the card's sentence. */
-const lowerBound3 = (figure: number): string => (Math.floor(Math.round(figure * 1e6) / 1e3) / 1e3).toFixed(3);
+const formatBound = (figure: number): string => (Math.floor(Math.round(figure * 1e6) / 1e3) / 1e3).toFixed(3);
 
 const shortTier = (one: SellerLetter): string => one.tier?.replace("_VERIFIED", "").toLowerCase() ?? "-";
 
@@ -80,7 +80,7 @@ export function letterLines(result: MarketLetters, baseUrl: string): string[] {
   const [head, ...lines] = columns([
     ["letter", "seller", "tier", "composite", "records"],
     ...result.market.map((one) => {
-      const composite = one.composite === null ? "-" : lowerBound3(one.composite);
+      const composite = one.composite === null ? "-" : formatBound(one.composite);
       return [one.band, one.seller, shortTier(one), composite, String(one.samples)];
     }),
   ]);

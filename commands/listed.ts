@@ -35,31 +35,31 @@ const NEXT = "next: touchstone listings list";
 const textOf = (value: unknown): string | null => (typeof value === "string" && value !== "" ? value : null);
 
 /** Reads every endpoint from the topic `listings`, by id, in the order of first listing. */
-async function endpointsOf(reading: LogHistoryReader): Promise<ListedEndpoint[]> {
-  const known = new Map<string, ListedEndpoint & { bySource: Map<string, SourceState> }>();
+async function readEndpoints(reading: LogHistoryReader): Promise<ListedEndpoint[]> {
+  const endpoints = new Map<string, ListedEndpoint & { bySource: Map<string, SourceState> }>();
   for (let partition = 0; partition < reading.partitions; partition++) {
     for await (const { type, body, key, observedAt } of reading.facts("listings", partition, null)) {
       const [source, source_id] = [textOf(body.source), textOf(body.source_id) ?? ""];
       if (source === null || (type !== "listing" && type !== "delisting")) continue;
-      const one = known.get(key) ?? {
+      const endpoint = endpoints.get(key) ?? {
         ...{ capability_id: key, url: "", method: null, tool: null, first_listed: observedAt },
         ...{ sources: [], bySource: new Map<string, SourceState>() },
       };
-      known.set(key, one);
+      endpoints.set(key, endpoint);
       if (type === "listing") {
         const claims = (body.claims ?? {}) as Record<string, unknown>;
-        one.url = textOf(body.normalised_url) ?? one.url;
-        one.method = textOf(claims.method) ?? one.method;
-        one.tool = textOf(claims.tool) ?? one.tool;
+        endpoint.url = textOf(body.normalised_url) ?? endpoint.url;
+        endpoint.method = textOf(claims.method) ?? endpoint.method;
+        endpoint.tool = textOf(claims.tool) ?? endpoint.tool;
       }
-      const before = one.bySource.get(`${source} ${source_id}`);
+      const previousState = endpoint.bySource.get(`${source} ${source_id}`);
       const state = type === "listing" ? ("listed" as const) : ("delisted" as const);
-      if (!before || before.at <= observedAt)
-        one.bySource.set(`${source} ${source_id}`, { source, source_id, state, at: observedAt });
-      if (observedAt < one.first_listed) one.first_listed = observedAt;
+      if (!previousState || previousState.at <= observedAt)
+        endpoint.bySource.set(`${source} ${source_id}`, { source, source_id, state, at: observedAt });
+      if (observedAt < endpoint.first_listed) endpoint.first_listed = observedAt;
     }
   }
-  return [...known.values()]
+  return [...endpoints.values()]
     .map(({ bySource, ...one }) => ({ ...one, sources: [...bySource.values()] }))
     .sort((a, b) => (a.url === b.url ? 0 : a.url < b.url ? -1 : 1));
 }
@@ -70,16 +70,22 @@ const nameOf = ({ method, url, tool }: ListedEndpoint): string => `${method ?? "
 /** `touchstone listings list`: prints every endpoint that a source lists now. */
 export const listListings = (config: Config, options: OptionsOf<"listings list">): Promise<void> =>
   withRecord(config, async (reading) => {
-    const all = await endpointsOf(reading);
-    const shown = all.filter(
+    const all = await readEndpoints(reading);
+    const shownEndpoints = all.filter(
       (one) =>
         (options.all || isListed(one)) && (options.host === undefined || parseUrl(one.url)?.host === options.host),
     );
-    const lines = shown.map((one) => `${one.capability_id}  ${isListed(one) ? "" : "(delisted) "}${nameOf(one)}`);
-    const next = shown[0]
-      ? `next: touchstone listings show ${shown[0].capability_id}`
+    const lines = shownEndpoints.map(
+      (one) => `${one.capability_id}  ${isListed(one) ? "" : "(delisted) "}${nameOf(one)}`,
+    );
+    const next = shownEndpoints[0]
+      ? `next: touchstone listings show ${shownEndpoints[0].capability_id}`
       : "next: touchstone listings add --help";
-    print(options, { endpoints: shown }, [...lines, `${shown.length} of ${all.length} endpoints`, next]);
+    print(options, { endpoints: shownEndpoints }, [
+      ...lines,
+      `${shownEndpoints.length} of ${all.length} endpoints`,
+      next,
+    ]);
   });
 
 /**
@@ -88,7 +94,7 @@ export const listListings = (config: Config, options: OptionsOf<"listings list">
  */
 async function findListed(reading: LogHistoryReader, endpoint: string): Promise<ListedEndpoint[]> {
   const url = isId("cap", endpoint) ? null : normaliseUrl(endpoint);
-  const found = (await endpointsOf(reading)).filter((one) =>
+  const found = (await readEndpoints(reading)).filter((one) =>
     url === null ? one.capability_id === endpoint : one.url === url,
   );
   if (found.length === 0) throw new NotInRecord(`${endpoint} was never listed`);
@@ -128,8 +134,11 @@ export const removeListing = (config: Config, endpoint: string, options: Options
       }),
     );
     if (drafts.length > 0) await recorderOf(parts).append(drafts);
-    const caps = found.map(({ capability_id }) => capability_id);
-    const lines = caps.map((cap) => `removed ${cap}`);
-    const none = ["no source lists this endpoint now: nothing was changed"];
-    print(options, { removed: caps, sources: drafts.length }, [...(lines.length > 0 ? lines : none), NEXT]);
+    const endpointIds = found.map(({ capability_id }) => capability_id);
+    const lines = endpointIds.map((cap) => `removed ${cap}`);
+    const noRemovalText = ["no source lists this endpoint now: nothing was changed"];
+    print(options, { removed: endpointIds, sources: drafts.length }, [
+      ...(lines.length > 0 ? lines : noRemovalText),
+      NEXT,
+    ]);
   });

@@ -14,7 +14,7 @@ import { BadUrl, normaliseUrl } from "../pipelines/record/url.ts";
 import { listingAnswer } from "../serving/answers/listing-look.ts";
 import { DEFAULT_POLICY } from "../serving/client/policy.ts";
 import type { ListingAnswer } from "../serving/schemas/listing.ts";
-import { type Annotation, annotationLine, markdownTable, withoutCommands } from "./annotations.ts";
+import { type Annotation, annotationLine, disableCommands, markdownTable } from "./annotations.ts";
 import { withOpen } from "./files.ts";
 import { printJson, printLines } from "./printer.ts";
 import type { OptionsOf } from "./table.ts";
@@ -43,15 +43,15 @@ const severityOf = (defect: string): Severity => {
 
 /** Returns all findings about an endpoint, the worst first. */
 export function findingsOf({ state, says, mend, defects, stock_client: stock }: ListingAnswer): Finding[] {
-  const found: Finding[] = [];
-  if (state !== "asked") found.push({ severity: "grave", what: state, says, mend });
+  const findings: Finding[] = [];
+  if (state !== "asked") findings.push({ severity: "grave", what: state, says, mend });
   for (const { defect, says: words, mend: how } of defects)
-    found.push({ severity: severityOf(defect), what: defect, says: words, mend: how });
+    findings.push({ severity: severityOf(defect), what: defect, says: words, mend: how });
   if (state === "asked" && stock.verdict === "refuses")
-    found.push({ severity: "grave", what: "stock_client", says: stock.says, mend: null });
+    findings.push({ severity: "grave", what: "stock_client", says: stock.says, mend: null });
   if (stock.verdict === "signs_without_spend_limits")
-    found.push({ severity: "mild", what: "stock_client", says: stock.says, mend: null });
-  return found.sort((a, b) => SEVERITY_ORDER.indexOf(a.severity) - SEVERITY_ORDER.indexOf(b.severity));
+    findings.push({ severity: "mild", what: "stock_client", says: stock.says, mend: null });
+  return findings.sort((a, b) => SEVERITY_ORDER.indexOf(a.severity) - SEVERITY_ORDER.indexOf(b.severity));
 }
 
 const isOfThisMachine = (url: URL): boolean => /^(?:localhost|127(?:\.\d{1,3}){3}|\[::1\])$/.test(url.hostname);
@@ -62,11 +62,11 @@ async function probeFromHere(
   url: string,
   method: OptionsOf<"listing">["method"],
 ): Promise<ListingAnswer> {
-  const at = parseUrl(url);
-  if (at === null) throw new BadUrl(url, "not a url");
+  const parsedUrl = parseUrl(url);
+  if (parsedUrl === null) throw new BadUrl(url, "not a url");
   const egress = createEgress({
-    allowLoopback: config.allow_loopback || isOfThisMachine(at),
-    extraPorts: at.port === "" ? config.ports : [...config.ports, Number(at.port)],
+    allowLoopback: config.allow_loopback || isOfThisMachine(parsedUrl),
+    extraPorts: parsedUrl.port === "" ? config.ports : [...config.ports, Number(parsedUrl.port)],
     userAgent: `touchstone (+${config.base_url})`,
     loop: ownLoop,
     ...(config.allow_loopback && config.resolve_to !== null ? { resolve: resolveTo(config.resolve_to) } : {}),
@@ -82,13 +82,13 @@ async function probeFromHere(
 /** Formats the result for people: what the endpoint answered and offers, then each finding. */
 export function linesOf(answer: ListingAnswer, findings: readonly Finding[]): string[] {
   const { method, url, status, says, offers, stock_client: stock, listing } = answer;
-  const offered = offers.map(
+  const offerLines = offers.map(
     ({ scheme, network, price, amount_atomic, pay_to }) =>
       `  offers ${scheme} on ${network}: ${price ?? amount_atomic ?? "no amount"} to ${pay_to ?? "nobody"}`,
   );
   return [
     `${method} ${url}: ${says}${status === null ? "" : ` (status ${status})`}`,
-    ...offered,
+    ...offerLines,
     `  ${stock.client}: ${stock.says}`,
     `  seller's own document: ${listing === null ? "none names this url" : listing.document}`,
     ...findings.flatMap(({ severity, what, says: words, mend }) => [
@@ -144,7 +144,7 @@ export async function listingCommand(
   const forGitHub = (options.annotations ?? (workflow.isGitHub ? "github" : "none")) === "github";
   if (options.json) printJson({ ...answer, findings });
   else if (forGitHub) {
-    printLines(withoutCommands(lines, randomBytes(16).toString("hex")));
+    printLines(disableCommands(lines, randomBytes(16).toString("hex")));
     printLines(findings.map((one) => annotationLine(annotationOf(one, answer.url, options.file ?? null))));
   } else printLines(lines);
   if (forGitHub && workflow.summary !== null) {

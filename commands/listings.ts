@@ -21,7 +21,7 @@ import { readEndpoint } from "../pipelines/corrections/endpoint-record.ts";
 import { NotInRecord } from "../pipelines/corrections/errors.ts";
 import type { LogHistoryReader } from "../pipelines/corrections/reading.ts";
 import type { Memory, StandingListing } from "../pipelines/record/memory.ts";
-import { readNamed } from "./files.ts";
+import { readNamedFile } from "./files.ts";
 import { recorderOf, withParts, withReading } from "./opening.ts";
 import { print, printLines } from "./printer.ts";
 import type { OptionsOf } from "./table.ts";
@@ -36,8 +36,8 @@ const withIntake = (config: Config, work: (tools: UnplannedDeps) => Promise<void
       // The rail only decides which offers the wallets could pay, for which it needs no node.
       const rail: RailCapabilities = railOn(configuredNetworks(config));
       const recorder = recorderOf(parts);
-      const memory = listingsBeside(reading);
-      const intake = new Intake({ egress, rail, recorder, metrics, memory, payTosOf: payTosBeside(reading) });
+      const memory = listingsFromLog(reading);
+      const intake = new Intake({ egress, rail, recorder, metrics, memory, payTosOf: payTosFromLog(reading) });
       const control = new ControlCalls(egress, config.control_urls);
       return work({ egress, rail, recorder, intake, control, reader: processReader, loop: ownLoop });
     }),
@@ -53,12 +53,12 @@ const isUrl = (source: string): boolean => /^https?:\/\//i.test(source);
  * Writes rejected rows to a file as NDJSON: `{reason, says, row}`.
  * @returns the file, or null when there are none
  */
-async function writeRejected(rows: readonly Rejected[], config: Config, named?: string): Promise<string | null> {
+async function writeRejected(rows: readonly Rejected[], config: Config, fileOption?: string): Promise<string | null> {
   if (rows.length === 0) return null;
   const folder = join(config.data_dir, "rejected");
-  if (named === undefined) await mkdir(folder, { recursive: true });
+  if (fileOption === undefined) await mkdir(folder, { recursive: true });
   const at = systemClock.now().toISOString().replace(/[:.]/g, "-");
-  const file = named ?? join(folder, `listings-${at}-${randomBytes(3).toString("hex")}.ndjson`);
+  const file = fileOption ?? join(folder, `listings-${at}-${randomBytes(3).toString("hex")}.ndjson`);
   await pipeline(
     rows.map((row) => `${JSON.stringify(row)}\n`),
     createWriteStream(file),
@@ -86,7 +86,7 @@ const factsOf = (imported: Imported, file: string | null) => ({
 async function importListings(tools: UnplannedDeps, config: Config, source: string, options: ListingsOptions) {
   const imported = isUrl(source)
     ? await importUrl(tools.intake, tools.egress, source, systemClock)
-    : await importFile(tools.intake, basename(source), await readNamed(source), systemClock);
+    : await importFile(tools.intake, basename(source), await readNamedFile(source), systemClock);
   const { claims, rejected } = imported;
   return { claims, rejected, facts: factsOf(imported, await writeRejected(rejected, config, options.rejected)) };
 }
@@ -115,17 +115,17 @@ export const addListings = (config: Config, source: string, options: ListingsOpt
     }
   });
 
-export const lineOf = (seen: ProbeReport): string =>
+export const lineOf = (probeReport: ProbeReport): string =>
   [
-    seen.state.padEnd(11),
-    seen.method.padEnd(6),
-    seen.url,
-    ...(seen.protocols.length > 0 ? [seen.protocols.join("+")] : []),
-    ...(seen.price === null ? [] : [seen.price]),
-    ...(seen.status === null ? [] : [`status ${seen.status}`]),
-    ...(seen.latency_ms === null ? [] : [`${seen.latency_ms} ms`]),
-    ...seen.defects,
-    ...(seen.says === undefined ? [] : [`(${seen.says})`]),
+    probeReport.state.padEnd(11),
+    probeReport.method.padEnd(6),
+    probeReport.url,
+    ...(probeReport.protocols.length > 0 ? [probeReport.protocols.join("+")] : []),
+    ...(probeReport.price === null ? [] : [probeReport.price]),
+    ...(probeReport.status === null ? [] : [`status ${probeReport.status}`]),
+    ...(probeReport.latency_ms === null ? [] : [`${probeReport.latency_ms} ms`]),
+    ...probeReport.defects,
+    ...(probeReport.says === undefined ? [] : [`(${probeReport.says})`]),
   ].join("  ");
 
 /**
@@ -137,10 +137,10 @@ export const probeListings = (config: Config, source: string, options: ListingsO
     const { claims, facts } = await importListings(tools, config, source, options);
     const states: Record<string, number> = {};
     const endpoints: ProbeReport[] = [];
-    await probeClaims(tools, claims, systemClock, config.observe.hosts_at_once, (seen) => {
-      states[seen.state] = (states[seen.state] ?? 0) + 1;
-      if (options.json) endpoints.push(seen);
-      else printLines(lineOf(seen));
+    await probeClaims(tools, claims, systemClock, config.observe.hosts_at_once, (probeReport) => {
+      states[probeReport.state] = (states[probeReport.state] ?? 0) + 1;
+      if (options.json) endpoints.push(probeReport);
+      else printLines(lineOf(probeReport));
     });
     const summary = Object.entries(states).map(([state, n]) => `${n} ${state}`);
     const lines = [...linesOf(facts), `probed: ${summary.join(", ") || "nothing"}`, "next: touchstone ingest --once"];
@@ -158,19 +158,19 @@ interface Imported extends IntakeReport {
   source: string;
 }
 
-const isCatalogue = (url: string, listed: ParsedListing): boolean =>
-  /\/discovery\/resources\/?$/.test(new URL(url).pathname) || listed.paged === true;
+const isCatalogue = (url: string, parsedListing: ParsedListing): boolean =>
+  /\/discovery\/resources\/?$/.test(new URL(url).pathname) || parsedListing.paged === true;
 
 /**
  * Parses an operator's file by its format. Only an operator's file may be YAML, which is parsed in a process that can
  * be stopped; strangers' documents are never parsed as YAML.
  */
-async function readFile(name: string, text: string, reader: Reader): Promise<ParsedListing> {
-  const listed = readText(text, Number.POSITIVE_INFINITY);
-  if (listed.form !== "none") return listed;
+async function parseFile(name: string, text: string, reader: Reader): Promise<ParsedListing> {
+  const parsedListing = readText(text, Number.POSITIVE_INFINITY);
+  if (parsedListing.form !== "none") return parsedListing;
   const yaml = await reader.ask("yaml", text);
   if (!yaml.ok) throw new Failure("unreadable", `${name} as YAML: ${yaml.says}`);
-  return yaml.value ?? listed;
+  return yaml.value ?? parsedListing;
 }
 
 /**
@@ -188,13 +188,13 @@ export async function importFile(
   if (bytes.length > MAX_FILE) throw new Failure("unreadable", `${name} is longer than ${MAX_FILE} bytes: split it`);
   const text = decodeUtf8(bytes);
   if (text === null) throw new Failure("unreadable", `${name} is not text in UTF-8`);
-  const listed = await readFile(name, text, reader);
+  const parsedListing = await parseFile(name, text, reader);
   const source = `operator:${name}`;
   return {
-    form: listed.form,
+    form: parsedListing.form,
     source,
     ...(await intake.recordDocument(
-      { ...listed, whole: false },
+      { ...parsedListing, whole: false },
       { name: source, byOperator: true, signedRows: true },
       clock,
     )),
@@ -213,20 +213,21 @@ export async function importUrl(
   clock: Clock,
   reader: Reader = processReader,
 ): Promise<Imported> {
-  const read = await readDocument(egress, url, reader);
-  if ("fault" in read) throw new Failure(read.fault === "unreachable" ? "unreachable" : "unreadable", read.says);
-  const { listed, source: of } = read;
-  if (isCatalogue(url, listed)) {
+  const document = await readDocument(egress, url, reader);
+  if ("fault" in document)
+    throw new Failure(document.fault === "unreachable" ? "unreachable" : "unreadable", document.says);
+  const { listed: parsedListing, source: documentSource } = document;
+  if (isCatalogue(url, parsedListing)) {
     const catalogue = new URL(url);
     catalogue.search = "";
     return { form: "catalogue", source: catalogue.href, ...(await intake.readCatalogue(catalogue.href, clock, true)) };
   }
-  const source = { name: url, byOperator: true, ...of };
-  return { form: listed.form, source: url, ...(await intake.recordDocument(listed, source, clock)) };
+  const source = { name: url, byOperator: true, ...documentSource };
+  return { form: parsedListing.form, source: url, ...(await intake.recordDocument(parsedListing, source, clock)) };
 }
 
 /** Reads the listings of a source from log and chain, without the lake, so that a service may run meanwhile. */
-const listingsBeside = (reading: LogHistoryReader): Pick<Memory, "listingsOf"> => ({
+const listingsFromLog = (reading: LogHistoryReader): Pick<Memory, "listingsOf"> => ({
   async listingsOf(source, day) {
     const newest = new Map<string, StandingListing & { at: string }>();
     const today: StandingListing[] = [];
@@ -240,8 +241,8 @@ const listingsBeside = (reading: LogHistoryReader): Pick<Memory, "listingsOf"> =
           gone: type === "delisting",
           newest: true,
         };
-        const known = newest.get(row.source_id);
-        if (known === undefined || known.at <= observedAt) newest.set(row.source_id, { ...row, at: observedAt });
+        const previous = newest.get(row.source_id);
+        if (previous === undefined || previous.at <= observedAt) newest.set(row.source_id, { ...row, at: observedAt });
         if (observedAt.startsWith(day)) today.push({ ...row, newest: false });
       }
     }
@@ -253,7 +254,7 @@ const listingsBeside = (reading: LogHistoryReader): Pick<Memory, "listingsOf"> =
  * Returns the payee addresses, in lower case, that 402s of an endpoint ever named; none if the record lacks the
  * endpoint.
  */
-const payTosBeside =
+const payTosFromLog =
   (reading: LogHistoryReader) =>
   async (cap: string): Promise<ReadonlySet<string>> => {
     try {

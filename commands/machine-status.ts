@@ -59,14 +59,14 @@ export function withStatus<T>(
 export function watchMachine(
   pulse: Pulse,
   { log, ingest, metrics }: { log: Pick<Log, "bounds" | "partitions">; ingest: Ingest; metrics: Metrics },
-  more: readonly string[] = [],
+  otherWork: readonly string[] = [],
 ): HealthReporter {
-  pulse.setRequired(...MACHINE_WORK_KINDS, ...more);
+  pulse.setRequired(...MACHINE_WORK_KINDS, ...otherWork);
   metrics.gauge("touchstone_publisher_active", 1);
-  const all = Array.from({ length: log.partitions }, (_, partition) => partition);
-  const ingested = async (): Promise<void> => {
-    const lag = await measureLag(log, await ingest.positions(), all, metrics);
-    pulse.setFacts({ partitions: all, lag });
+  const partitions = Array.from({ length: log.partitions }, (_, partition) => partition);
+  const reportLag = async (): Promise<void> => {
+    const lag = await measureLag(log, await ingest.positions(), partitions, metrics);
+    pulse.setFacts({ partitions: partitions, lag });
   };
   return {
     during: (name, run, of) =>
@@ -74,7 +74,7 @@ export function watchMachine(
         name,
         async () => {
           const result = await run();
-          if (name === "ingest") await ingested();
+          if (name === "ingest") await reportLag();
           return result;
         },
         of,

@@ -27,24 +27,24 @@ interface Migrated {
 export async function migrate(config: Config, options: OptionsOf<"migrate">): Promise<void> {
   if (options.table) return print(options, { forms: PRIVATE_FORMATS }, tableLines());
   requireDataFolder(config);
-  const done: Migrated[] = [];
+  const results: Migrated[] = [];
   if (config.log === null) {
-    const from = migrateLogFile(logFileIn(foldersOf(config.data_dir).log));
-    const did =
-      from === null
+    const oldFormat = migrateLogFile(logFileIn(foldersOf(config.data_dir).log));
+    const outcome =
+      oldFormat === null
         ? "none here"
-        : from === LOG_FORMAT
+        : oldFormat === LOG_FORMAT
           ? "unchanged"
-          : `converted from format ${from} to ${LOG_FORMAT}`;
-    done.push({ what: "log", did });
+          : `converted from format ${oldFormat} to ${LOG_FORMAT}`;
+    results.push({ what: "log", did: outcome });
   }
   // The stores are opened before the lake is deleted, so that stores that do not belong to the log fail here.
   await withOpen(openOwnerParts(config, systemClock), async (parts) => {
-    done.push({ what: "private store", did: `of log ${parts.log.id}` });
-    done.push({ what: "lake", did: await migrateLake(config, parts, options) });
+    results.push({ what: "private store", did: `of log ${parts.log.id}` });
+    results.push({ what: "lake", did: await migrateLake(config, parts, options) });
   });
-  const lines = done.map(({ what, did }) => `${what}: ${did}`);
-  print(options, { migrated: done }, lines);
+  const lines = results.map(({ what, did }) => `${what}: ${did}`);
+  print(options, { migrated: results }, lines);
 }
 
 async function migrateLake(
@@ -52,13 +52,13 @@ async function migrateLake(
   parts: Awaited<ReturnType<typeof openOwnerParts>>,
   options: OptionsOf<"migrate">,
 ): Promise<string> {
-  const old = await deleteLakeOfOtherForm(config, false);
-  if (old === null) return "unchanged";
+  const oldFormat = await deleteLakeOfOtherForm(config, false);
+  if (oldFormat === null) return "unchanged";
   // In a cluster each owner and observer loads its share itself.
   if (config.log !== null) return "deleted: each role loads its share of the segments when it starts";
   const trust = trustOf(originOf(config.base_url), parts.ring, systemClock.now());
-  const archived = () => readArchiveFold(parts.publicStore, trust);
-  return withOpen(openIngestOf({ ...parts, config }, archived), async ({ ingest }) => {
+  const readArchive = () => readArchiveFold(parts.publicStore, trust);
+  return withOpen(openIngestOf({ ...parts, config }, readArchive), async ({ ingest }) => {
     const rows = await rebuildLake(ingest, options);
     return `rebuilt from the segments, ${rows} records`;
   });

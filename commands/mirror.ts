@@ -3,7 +3,7 @@ import { basename, dirname, join, resolve } from "node:path";
 import { systemClock } from "../infra/clock.ts";
 import { Failure } from "../infra/errors.ts";
 import { openDirectoryStore } from "../infra/store/directory.ts";
-import { openKeeper } from "../infra/store/lock.ts";
+import { openProcessLock } from "../infra/store/lock.ts";
 import type { Store } from "../infra/store/store.ts";
 import { followMirror, mirrorOnce } from "../pipelines/mirror/mirror.ts";
 import type { MirrorOptions, MirrorSummary } from "../pipelines/mirror/run.ts";
@@ -21,9 +21,9 @@ import type { OptionsOf } from "./table.ts";
 /** Largest value of --width, to limit the load on the source. */
 const MAX_WIDTH = 64;
 /** Interval between progress lines when stderr is not a terminal, ms. */
-const LINE_MS = 5_000;
+const PROGRESS_INTERVAL_MS = 5_000;
 /** Largest number of missing or repaired objects that are printed; `--json` prints all. */
-const MAX_NAMED = 10;
+const MAX_PRINTED_OBJECTS = 10;
 
 /**
  * `touchstone mirror`: copies the record once, or repeatedly until stopped. The copy is in `<dir>/public`, the last
@@ -42,16 +42,16 @@ export async function mirror(
   await withOpen(openSource(sourceName, systemClock, options.settings), (source) =>
     withOpen(openMirrorFolder(dir), async ({ dir: folder, publicStore, stateStore, partsDir }) => {
       const line = new ProgressLine();
-      const printRun = (done: MirrorSummary, took?: number) => {
+      const printRun = (summary: MirrorSummary, tookS?: number) => {
         line.end(true);
-        const facts = { source: sourceName, ...done, ...(took === undefined ? {} : { took_s: took }) };
-        print(options, facts, linesOf(done, folder, took));
+        const facts = { source: sourceName, ...summary, ...(tookS === undefined ? {} : { took_s: tookS }) };
+        print(options, facts, linesOf(summary, folder, tookS));
       };
       const run: MirrorOptions = {
         ...{ source, publicStore, stateStore, partsDir, clock: systemClock, say },
         ...{ keys, maxAgeSeconds: maxAge, width, cardSignatures, only, verify },
         onProgress: ({ done, of, what }) =>
-          line.showAtTimes(`mirror: ${done} of ${of} ${what}`, LINE_MS, line.isShown && done === of),
+          line.showAtTimes(`mirror: ${done} of ${of} ${what}`, PROGRESS_INTERVAL_MS, line.isOnTerminal && done === of),
       };
       try {
         if (everySeconds === undefined) await runOnce(run, printRun);
@@ -63,11 +63,11 @@ export async function mirror(
   );
 }
 
-async function runOnce(run: MirrorOptions, printRun: (done: MirrorSummary, took: number) => void): Promise<void> {
-  const took = stopwatch();
-  const done = await mirrorOnce(run);
-  printRun(done, took());
-  const [first, ...rest] = done.missing;
+async function runOnce(run: MirrorOptions, printRun: (summary: MirrorSummary, tookS: number) => void): Promise<void> {
+  const elapsedSeconds = stopwatch();
+  const summary = await mirrorOnce(run);
+  printRun(summary, elapsedSeconds());
+  const [first, ...rest] = summary.missing;
   if (first) {
     throw new Failure("missing", `${rest.length + 1} objects are missing, ${first.key} first: ${first.got}`);
   }
@@ -75,14 +75,14 @@ async function runOnce(run: MirrorOptions, printRun: (done: MirrorSummary, took:
 
 async function follow(run: MirrorOptions, everySeconds: number, printRun: (done: MirrorSummary) => void) {
   const stop = new AbortController();
-  const restore = onStopSignal(() => stop.abort());
+  const removeHandlers = onStopSignal(() => stop.abort());
   try {
     await followMirror({
       ...{ ...run, everySeconds, signal: stop.signal, onSnapshot: (done) => printRun(done) },
       onFault: (error, pause) => say(`${error.message}; the copy stays as it was; next try in ${pause} s`),
     });
   } finally {
-    restore();
+    removeHandlers();
   }
 }
 
@@ -90,21 +90,23 @@ async function follow(run: MirrorOptions, everySeconds: number, printRun: (done:
 function repairLines({ mended }: MirrorSummary): string[] {
   if (!mended) return [];
   if (mended.length === 0) return ["everything in the copy is intact"];
-  const lines = mended.slice(0, MAX_NAMED).map(({ key, was }) => `repaired: ${key} (it was ${was})`);
-  return [...lines, ...moreOf("repaired", mended.length)];
+  const lines = mended.slice(0, MAX_PRINTED_OBJECTS).map(({ key, was }) => `repaired: ${key} (it was ${was})`);
+  return [...lines, ...moreLine("repaired", mended.length)];
 }
 
-const moreOf = (what: string, all: number): string[] =>
-  all > MAX_NAMED ? [`${what}: ${all - MAX_NAMED} more, see --json`] : [];
+const moreLine = (what: string, all: number): string[] =>
+  all > MAX_PRINTED_OBJECTS ? [`${what}: ${all - MAX_PRINTED_OBJECTS} more, see --json`] : [];
 
-export function linesOf(done: MirrorSummary, folder: string, tookS?: number): string[] {
-  const { result, origin, tree_size, from, root, fetched, adopted, missing } = done;
+export function linesOf(summary: MirrorSummary, folder: string, tookS?: number): string[] {
+  const { result, origin, tree_size, from, root, fetched, adopted, missing } = summary;
   return [
     `${result}: ${origin}, ${tree_size} leaves (${tree_size - from} new), root ${root}`,
-    ...missing.slice(0, MAX_NAMED).map(({ key, got, tries }) => `missing: ${key} (${got}; asked for ${tries} times)`),
-    ...moreOf("missing", missing.length),
+    ...missing
+      .slice(0, MAX_PRINTED_OBJECTS)
+      .map(({ key, got, tries }) => `missing: ${key} (${got}; asked for ${tries} times)`),
+    ...moreLine("missing", missing.length),
     `${fetched} objects fetched, ${adopted} already in the copy${tookS === undefined ? "" : `, ${tookS} s`}`,
-    ...repairLines(done),
+    ...repairLines(summary),
     `next: touchstone audit ${folder}`,
   ];
 }
@@ -138,12 +140,12 @@ async function mirrorDir(name: string): Promise<string> {
  */
 export async function openMirrorFolder(name: string): Promise<MirrorFolder> {
   const dir = await mirrorDir(name);
-  const made: string[] = [];
+  const createdPaths: string[] = [];
   for (const path of [dir, ...["public", "state", "parts", "keeper.sqlite"].map((part) => join(dir, part))]) {
-    if (!(await exists(path))) made.push(path);
+    if (!(await exists(path))) createdPaths.push(path);
   }
-  const keeper = openKeeper(join(dir, "keeper.sqlite"));
-  if (!keeper.tryToKeep()) {
+  const keeper = openProcessLock(join(dir, "keeper.sqlite"));
+  if (!keeper.tryAcquire()) {
     keeper.close();
     throw new MirrorBusy();
   }
@@ -153,12 +155,12 @@ export async function openMirrorFolder(name: string): Promise<MirrorFolder> {
     const state = new MirrorState(stateStore);
     // A state that cannot be read also shows that the folder is not new. The run has reported the damage.
     const isKept = await Promise.all([state.trusted(), state.pending(), publicStore.head(CHECKPOINT)]).then(
-      (held) => held.some((one) => one !== null),
+      (storedStates) => storedStates.some((one) => one !== null),
       () => true,
     );
     await publicStore.close();
     await stateStore.close();
-    if (!isKept) for (const path of made) await rm(path, { recursive: true, force: true });
+    if (!isKept) for (const path of createdPaths) await rm(path, { recursive: true, force: true });
     keeper.close();
   };
   return { dir, publicStore, stateStore, partsDir: join(dir, "parts"), close };

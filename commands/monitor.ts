@@ -5,7 +5,7 @@ import { createEgress } from "../infra/egress/create.ts";
 import { Failure } from "../infra/errors.ts";
 import { createPrivateFolder } from "../infra/keys/files.ts";
 import { openDirectoryStore } from "../infra/store/directory.ts";
-import { openKeeper } from "../infra/store/lock.ts";
+import { openProcessLock } from "../infra/store/lock.ts";
 import { createLogger } from "../infra/telemetry.ts";
 import { parseUrl } from "../infra/url.ts";
 import { Monitor, type Round } from "../pipelines/monitor/monitor.ts";
@@ -22,70 +22,71 @@ import { keysOf } from "./sources.ts";
 import type { OptionsOf } from "./table.ts";
 
 /** Longest pause between two rounds, seconds. */
-const MAX_EVERY_S = 86_400;
-/** Most sources and most peers: all are asked in each round. */
+const MAX_PAUSE_S = 86_400;
+/** Largest number of sources, and of peers: each is asked in every round. */
 const MAX_ADDRESSES = 16;
-/** Patience with an http source: the next round asks again. */
-const PATIENCE = { tries: 2, answerMs: 30_000 } as const;
+/** Limits of the requests to an http source. A source that fails is asked again in the next round. */
+const SOURCE_LIMITS = { tries: 2, answerMs: 30_000 } as const;
 
 type MonitorOptions = OptionsOf<"monitor"> & { settings: () => Config };
 
-/** Opens what is closed when the command ends, the last opened first. */
-class Opened {
-  readonly #open: { close(): unknown }[] = [];
+/** Resources that are closed when the command ends, the last opened first. */
+class OpenResources {
+  readonly #resources: { close(): unknown }[] = [];
 
-  keep<T extends { close(): unknown }>(one: T): T {
-    this.#open.push(one);
+  closeAtEnd<T extends { close(): unknown }>(one: T): T {
+    this.#resources.push(one);
     return one;
   }
 
   async close(): Promise<void> {
-    for (const one of this.#open.splice(0).reverse()) await one.close();
+    for (const one of this.#resources.splice(0).reverse()) await one.close();
   }
 }
 
-/** Opens the receiver of notices, with the guard that keeps notices of the service from private networks. @throws Failure */
-function openWebhook(url: string, settings: Config, opened: Opened): Webhook {
+/** Opens the receiver of notices. Like the service's notices, these are not sent to private networks. @throws Failure */
+function openWebhook(url: string, settings: Config, resources: OpenResources): Webhook {
   const { allow_loopback: allowLoopback, ports, monitor } = settings;
-  // The operator named this address, so its port is meant.
+  // The operator chose this address, so its port is allowed.
   const port = Number(parseUrl(url)?.port || 443);
-  const egress = opened.keep(
+  const egress = resources.closeAtEnd(
     createEgress({ allowLoopback, extraPorts: [...ports, port], userAgent: "touchstone-monitor/1" }),
   );
   return new Webhook(url, { egress, clock: systemClock, secret: monitor.webhook_secret });
 }
 
-/** Takes the folder for this process alone. @throws Failure `busy` at once, when another process has it */
-function keepFolder(dir: string, opened: Opened): void {
+/** Locks the folder for this process. @throws Failure `busy` at once, if another process holds the lock */
+function lockFolder(dir: string, resources: OpenResources): void {
   createPrivateFolder(dir);
-  const keeper = openKeeper(join(dir, "keeper.sqlite"));
-  opened.keep(keeper);
-  if (!keeper.tryToKeep())
+  const keeper = openProcessLock(join(dir, "keeper.sqlite"));
+  resources.closeAtEnd(keeper);
+  if (!keeper.tryAcquire())
     throw new Failure("busy", `another process keeps ${dir}: stop it first`, { retriable: true });
 }
 
-/** Opens a monitor from the words of the command line. @throws Failure */
+/** Opens a monitor with the options of the command line. @throws Failure */
 async function openMonitor(
   dir: string,
   sourceNames: readonly string[],
   options: MonitorOptions,
-  opened: Opened,
+  resources: OpenResources,
 ): Promise<{ monitor: Monitor; state: MonitorState }> {
   const { once, listen, every, settings } = options;
   if (once && listen !== undefined) throw new Failure("usage", "--once is one round: without --listen");
-  if (every < 1 || every > MAX_EVERY_S) throw new Failure("usage", `--every is 1 to ${MAX_EVERY_S} seconds`);
+  if (every < 1 || every > MAX_PAUSE_S) throw new Failure("usage", `--every is 1 to ${MAX_PAUSE_S} seconds`);
   if (Math.max(sourceNames.length, options.peer.length) > MAX_ADDRESSES) {
     throw new Failure("usage", `at most ${MAX_ADDRESSES} sources, and as many peers`);
   }
   const names = readNames(options);
   const peers = options.peer.map((url) => new Peer(url));
   const keys = await keysOf(options);
-  const webhook = options.webhook === undefined ? null : openWebhook(options.webhook, settings(), opened);
+  const webhook = options.webhook === undefined ? null : openWebhook(options.webhook, settings(), resources);
   const sources = [];
-  for (const name of sourceNames) sources.push(opened.keep(await openSource(name, systemClock, settings, PATIENCE)));
-  keepFolder(dir, opened);
-  const state = opened.keep(MonitorState.open(dir));
-  const files = opened.keep(await openDirectoryStore(join(dir, "equivocations")));
+  for (const name of sourceNames)
+    sources.push(resources.closeAtEnd(await openSource(name, systemClock, settings, SOURCE_LIMITS)));
+  lockFolder(dir, resources);
+  const state = resources.closeAtEnd(MonitorState.open(dir));
+  const files = resources.closeAtEnd(await openDirectoryStore(join(dir, "equivocations")));
   const tell = async (notice: Record<string, unknown>) => print(options, notice, [noticeLine(notice, dir)]);
   const monitor = new Monitor({
     ...{ state, files, sources, peers, names, webhook, keys, maxAgeSeconds: options.maxAge },
@@ -94,7 +95,7 @@ async function openMonitor(
   return { monitor, state };
 }
 
-/** A notice for people, in one line. */
+/** Formats a notice for people, in one line. */
 export function noticeLine(notice: Record<string, unknown>, dir: string): string {
   const { type, at, says, capability_id, url, names, leaf, file, log } = notice as Record<string, string>;
   if (type === "monitor.equivocation") {
@@ -103,8 +104,8 @@ export function noticeLine(notice: Record<string, unknown>, dir: string): string
   return `${at}  ${capability_id}  ${url ?? "not listed"}  ${says}  (leaf ${leaf}; ${[names].flat().join(", ")})`;
 }
 
-/** What a new name stands for, in one line. */
-export const foundLine = ({ capability_id, url, listed, card, took_the_money, names }: FoundName): string =>
+/** Formats which endpoint a new name refers to, in one line. */
+export const foundNameLine = ({ capability_id, url, listed, card, took_the_money, names }: FoundName): string =>
   [
     `watching ${capability_id}  ${url ?? "no listing yet"}${listed ? "" : " (not listed)"}`,
     card ? `${card.band} (${card.tier})${card.flags.length > 0 ? ` ${card.flags.join(", ")}` : ""}` : "no letter",
@@ -112,89 +113,101 @@ export const foundLine = ({ capability_id, url, listed, card, took_the_money, na
     names.join(", "),
   ].join("  ");
 
-const faultOf = ({ code, message }: Failure) => ({ code, says: message });
+const faultFacts = ({ code, message }: Failure) => ({ code, says: message });
 
-/** Prints rounds: each fault once as long as it stays, and the tree head when it moves. */
+/** Prints rounds: a fault only in the first of consecutive rounds that have it, and the tree head when it changes. */
 class Report {
-  #said = new Set<string>();
-  #size = -1;
+  #reportedFaults = new Set<string>();
+  #lastSize = -1;
 
   constructor(
     private readonly options: MonitorOptions,
-    private readonly names: number,
+    private readonly nameCount: number,
   ) {}
 
-  round({ head, kept, found, forks, faults, warnings }: Round): void {
+  printRound({ head, kept, found, forks, faults, warnings }: Round): void {
     const { options } = this;
-    for (const one of found) print(options, { type: "monitor.found", ...one }, [foundLine(one)]);
-    const all = [...faults, ...warnings];
+    for (const one of found) print(options, { type: "monitor.found", ...one }, [foundNameLine(one)]);
+    const problems = [...faults, ...warnings];
     // Times and ages at the end of a message change from round to round.
     const keyOf = ({ code, message }: Failure) => `${code} ${message.slice(0, 60)}`;
-    const fresh = all.filter((fault) => !this.#said.has(keyOf(fault)));
-    this.#said = new Set(all.map(keyOf));
-    for (const { message } of fresh) say(message);
-    const moved = head && head.size !== this.#size;
-    this.#size = head?.size ?? -1;
-    if (!options.once && !moved && fresh.length === 0) return;
-    const facts = { head, kept, forks: forks.length, faults: faults.map(faultOf), warnings: warnings.map(faultOf) };
+    const newProblems = problems.filter((fault) => !this.#reportedFaults.has(keyOf(fault)));
+    this.#reportedFaults = new Set(problems.map(keyOf));
+    for (const { message } of newProblems) say(message);
+    const hasMoved = head && head.size !== this.#lastSize;
+    this.#lastSize = head?.size ?? -1;
+    if (!options.once && !hasMoved && newProblems.length === 0) return;
+    const facts = {
+      head,
+      kept,
+      forks: forks.length,
+      faults: faults.map(faultFacts),
+      warnings: warnings.map(faultFacts),
+    };
     print(options, { type: "monitor.round", ...facts }, [
       head ? `proven: ${head.size} leaves, root ${head.root} (${kept} new checkpoints)` : "nothing is proven yet",
-      ...(options.once && this.names === 0 ? ["next: watch names with --cap, --pay-to or --domain"] : []),
+      ...(options.once && this.nameCount === 0 ? ["next: watch names with --cap, --pay-to or --domain"] : []),
     ]);
   }
 }
 
 /**
- * `touchstone monitor`: follows a log at several addresses, with other monitors, and tells what changed for names;
- * docs/monitor.md.
- * @throws Failure by which the round ended: `fork`, `unproven`, `tampered`, `unwitnessed`, `stale`, `rollback`, `failed`,
+ * `touchstone monitor`: follows a log at several addresses, with other monitors, and reports what changed for the
+ * watched names; docs/monitor.md.
+ * @throws Failure that ended the round: `fork`, `unproven`, `tampered`, `unwitnessed`, `stale`, `rollback`, `failed`,
  * `untold`, `changed`; `usage`, `unreadable`, `busy`, `record`, `port`
  */
 export async function monitorCommand(dir: string, sources: string[], options: MonitorOptions): Promise<void> {
-  const opened = new Opened();
+  const resources = new OpenResources();
   try {
-    const { monitor, state } = await openMonitor(dir, sources, options, opened);
+    const { monitor, state } = await openMonitor(dir, sources, options, resources);
     const report = new Report(options, options.cap.length + options.payTo.length + options.domain.length);
     if (options.once) {
       const round = await monitor.round();
-      report.round(round);
+      report.printRound(round);
       const [fault] = round.faults;
       if (fault) throw fault;
       if (round.told > 0) throw new Failure("changed", `${round.told} changes`);
       return;
     }
-    await follow(monitor, state, report, options, opened);
+    await follow(monitor, state, report, options, resources);
     if (isForked(state)) throw new Failure("fork", "the log signed two histories");
   } finally {
-    await opened.close();
+    await resources.close();
   }
 }
 
 const isForked = (state: Pick<MonitorState, "count">): boolean => state.count("forked") > 0;
 
 /** Runs rounds until stopped. A round under way is finished first, unless its sources take too long. */
-async function follow(monitor: Monitor, state: MonitorState, report: Report, options: MonitorOptions, opened: Opened) {
+async function follow(
+  monitor: Monitor,
+  state: MonitorState,
+  report: Report,
+  options: MonitorOptions,
+  resources: OpenResources,
+) {
   const { host, listen: port, every } = options;
   const stop = new AbortController();
   const logger = createLogger("warn");
-  const restore = onStopSignal(() => {
+  const removeHandlers = onStopSignal(() => {
     stop.abort();
     endInTime(logger, () => (isForked(state) ? EXIT.fork : EXIT.ok));
   });
   try {
     if (port !== undefined) {
       const app = createMonitorApp(state, () => monitor.origin, logger);
-      const { url } = opened.keep(await serve({ app, host, port }));
+      const { url } = resources.closeAtEnd(await serve({ app, host, port }));
       print(options, { type: "monitor.serving", serving: url }, [`Monitor at ${url}`]);
     }
     while (!stop.signal.aborted) {
-      report.round(await monitor.round());
+      report.printRound(await monitor.round());
       // Only a stop may end a pause early.
       await systemClock.sleep(every * 1_000, stop.signal).catch((error: unknown) => {
         if (!stop.signal.aborted) throw error;
       });
     }
   } finally {
-    restore();
+    removeHandlers();
   }
 }

@@ -38,9 +38,9 @@ export async function observe(config: Config, { listings, ...options }: OptionsO
 const observeAlone = (config: Config, options: RoleOptions): Promise<void> =>
   withRoles(
     config,
-    async (all) => {
-      if (!options.once) return observeAlways(config, options, all);
-      const { day, calls } = await observeOnce(config, all.roles.pipeline);
+    async (openRoles) => {
+      if (!options.once) return observeUntilStopped(config, options, openRoles);
+      const { day, calls } = await observeOnce(config, openRoles.roles.pipeline);
       report(options, { day, ...calls }, "touchstone ingest --once");
     },
     undefined,
@@ -48,7 +48,7 @@ const observeAlone = (config: Config, options: RoleOptions): Promise<void> =>
   );
 
 /** Runs all jobs of one machine except serving, until stopped. */
-const observeAlways = (config: Config, options: RoleOptions, { parts, roles }: Roles): Promise<void> =>
+const observeUntilStopped = (config: Config, options: RoleOptions, { parts, roles }: Roles): Promise<void> =>
   withStatus(config, parts, { role: "observe", works: MACHINE_WORK_KINDS, first: "grade" }, options, async (status) => {
     const pulse = watchMachine(status.pulse, { ...parts, ...roles });
     const schedule = startMachine({ ...parts, ...roles, pulse, catalogues: config.catalogues });
@@ -59,43 +59,47 @@ const observeAlways = (config: Config, options: RoleOptions, { parts, roles }: R
 /** Reports which partitions an observer has, and how far its memory is behind the log. */
 async function reportShare({ pulse }: Status, { parts, roles }: Roles, ownership: Ownership): Promise<void> {
   const { log, metrics } = parts;
-  const held = ownership.held();
+  const heldPartitions = ownership.held();
   const everyPartition = Array.from({ length: log.partitions }, (_, partition) => partition);
   const lag = await measureLag(log, await roles.ingest.positions(), everyPartition, metrics);
   pulse.setWaiting("being heard by the group of observers", !ownership.heard);
-  pulse.setState(held.length > 0 ? "working" : "spare");
-  pulse.setFacts({ partitions: held, generation: ownership.generation, lag });
+  pulse.setState(heldPartitions.length > 0 ? "working" : "spare");
+  pulse.setFacts({ partitions: heldPartitions, generation: ownership.generation, lag });
 }
 
 /** Returns the jobs of an observer in a group. After each run of the job `follow` the observer reports its share. */
-function observingParts(config: Config, all: Roles, status: Status, ownership: Ownership): ObservingParts {
-  const { parts, roles } = all;
+function observingParts(config: Config, openRoles: Roles, status: Status, ownership: Ownership): ObservingParts {
+  const { parts, roles } = openRoles;
   const trust = () => trustOf(originOf(config.base_url), parts.keys.ring, systemClock.now());
   const followed = new Followed(parts.publicStore, trust);
-  const reporting = (job: Job<ObservingParts>): Job<ObservingParts> => ({
+  const withShareReport = (job: Job<ObservingParts>): Job<ObservingParts> => ({
     ...job,
-    run: async (given) => {
-      await job.run(given);
-      await reportShare(status, all, ownership);
+    run: async (jobParts) => {
+      await job.run(jobParts);
+      await reportShare(status, openRoles, ownership);
     },
   });
   return {
     ...{ ...parts, ...roles, followed, catalogues: config.catalogues, pulse: status.pulse },
     onPlan: (_day, known) => status.pulse.setWaiting("the commitment to the plan of the day", !known),
-    watch: (jobs) => status.pulse.watch(jobs.map((job) => (job.name === "follow" ? reporting(job) : job))),
+    watch: (jobs) => status.pulse.watch(jobs.map((job) => (job.name === "follow" ? withShareReport(job) : job))),
   };
 }
 
 /** Makes the calls of this observer's share that are due by now. */
-async function observeShareOnce(config: Config, { pipeline, observer }: Roles["roles"], all: ObservingParts) {
+async function observeShareOnce(
+  config: Config,
+  { pipeline, observer }: Roles["roles"],
+  observingJobParts: ObservingParts,
+) {
   await pipeline.intake(config.catalogues);
   const now = systemClock.now();
   const stop = new AbortController();
-  const restore = onStopSignal(() => stop.abort(new Error("stopped")));
-  const plan = await waitForCommittedPlan(all, dayOf(now), stop.signal);
+  const removeHandlers = onStopSignal(() => stop.abort(new Error("stopped")));
+  const plan = await waitForCommittedPlan(observingJobParts, dayOf(now), stop.signal);
   const calls = await observer.observeShare(plan, dayStart(plan.day), now, Promise.resolve());
   await observer.awaitSettlements();
-  restore();
+  removeHandlers();
   return { day: plan.day, ...calls };
 }
 
@@ -105,11 +109,11 @@ async function observeShareOnce(config: Config, { pipeline, observer }: Roles["r
  */
 async function observeShare(config: Config, options: RoleOptions): Promise<void> {
   const opened: { status: Status; ownership: Ownership }[] = [];
-  const join = async ({ log, logger, clock, metrics }: Parts): Promise<Ownership> => {
+  const joinGroup = async ({ log, logger, clock, metrics }: Parts): Promise<Ownership> => {
     logStart(logger, config, "observe", ["follow", "observe"]);
     // The lake is loaded later; until then /health reports that the role is starting.
-    const parts = { role: "observe" as const, clock, metrics, listen: !options.once };
-    const status = await openStatus(config, parts, "follow");
+    const statusOptions = { role: "observe" as const, clock, metrics, listen: !options.once };
+    const status = await openStatus(config, statusOptions, "follow");
     try {
       printStatus(status, options);
       const ownership = await openOwnership(config, log, OBSERVERS, logger);
@@ -120,17 +124,18 @@ async function observeShare(config: Config, options: RoleOptions): Promise<void>
       throw error;
     }
   };
-  const work = async (all: Roles): Promise<void> => {
+  const work = async (openRoles: Roles): Promise<void> => {
     const { status, ownership } = opened[0]!;
-    const parts = observingParts(config, all, status, ownership);
-    if (options.once) return report(options, await observeShareOnce(config, all.roles, parts), "touchstone own --once");
+    const parts = observingParts(config, openRoles, status, ownership);
+    if (options.once)
+      return report(options, await observeShareOnce(config, openRoles.roles, parts), "touchstone own --once");
     const observing = startObserving(parts);
     if (!options.json) printLines("Observing a share of the hosts, until stopped.");
     await untilStopped();
     await observing.stop();
   };
   try {
-    await withRoles(config, work, join, { watched: !options.once });
+    await withRoles(config, work, joinGroup, { watched: !options.once });
   } finally {
     for (const { status } of opened) await status.close();
   }

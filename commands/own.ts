@@ -19,7 +19,7 @@ import { printLines } from "./printer.ts";
 import { type RoleOptions, report } from "./report.ts";
 import type { OptionsOf } from "./table.ts";
 
-type OwnedParts = OwnerParts & {
+type OwnerJobParts = OwnerParts & {
   log: Parameters<typeof measureLag>[0];
   owner: Owner;
   ownership: Ownership;
@@ -28,7 +28,16 @@ type OwnedParts = OwnerParts & {
 };
 
 /** One turn of an owner: it ingests and grades, and reports its lag. */
-async function takeTurn({ owner, log, ingest, ownership, metrics, clock, options, status }: OwnedParts): Promise<void> {
+async function takeTurn({
+  owner,
+  log,
+  ingest,
+  ownership,
+  metrics,
+  clock,
+  options,
+  status,
+}: OwnerJobParts): Promise<void> {
   const { held, caps, rows, lines, run } = await owner.grade(clock.now());
   const lag = await measureLag(log, await ingest.positions(), held, metrics);
   // Without partitions this turn has not used the log; this call throws if the log is down.
@@ -41,7 +50,7 @@ async function takeTurn({ owner, log, ingest, ownership, metrics, clock, options
     report(options, { held, generation, caps, rows, lines, run, lag }, "touchstone publish");
 }
 
-const OWNER_JOBS = jobsOf<"owner", OwnedParts>("owner", {
+const OWNER_JOBS = jobsOf<"owner", OwnerJobParts>("owner", {
   own: takeTurn,
   volatile: ({ owner }) => owner.volatile(),
   history: ({ owner, clock }) => owner.history(clock.now()),
@@ -72,39 +81,39 @@ async function ownPartitions(
 ): Promise<void> {
   const { log, privateStore, publicStore, clock, logger, metrics, ring } = parts;
   const followed = new Followed(publicStore, () => trustOf(originOf(config.base_url), ring, clock.now()));
-  const archived = async () => (await followed.current()).archive;
-  await withOpen(openIngestOf({ ...parts, config }, archived, []), ({ lake, ingest }) =>
+  const readArchive = async () => (await followed.current()).archive;
+  await withOpen(openIngestOf({ ...parts, config }, readArchive, []), ({ lake, ingest }) =>
     withOpen(openOwnership(config, log, OWNERS, logger), async (ownership) => {
       const common = { log, privateStore, lake, clock, logger, metrics };
       const ownerParts = { ...common, publicStore, ingest, followed, ownership };
-      const all: OwnedParts = { ...ownerParts, options, status, owner: new Owner(ownerParts) };
-      ownership.onChange(async (_taken, lost) => {
+      const jobParts: OwnerJobParts = { ...ownerParts, options, status, owner: new Owner(ownerParts) };
+      ownership.onChange(async (_taken, lostPartitions) => {
         // Lost partitions are removed from the lake before they are assigned to another owner. The next turn loads new
         // ones.
-        if (lost.length > 0) await ingest.hold(ownership.held());
-        forgetLag(lost, metrics);
+        if (lostPartitions.length > 0) await ingest.hold(ownership.held());
+        forgetLag(lostPartitions, metrics);
       });
       await ownership.ready();
-      await (options.once ? ownOnce(all) : ownUntilStopped(all));
+      await (options.once ? ownOnce(jobParts) : ownUntilStopped(jobParts));
     }),
   );
 }
 
-async function ownOnce(all: OwnedParts): Promise<void> {
-  const { owner, clock } = all;
-  await takeTurn(all);
+async function ownOnce(jobParts: OwnerJobParts): Promise<void> {
+  const { owner, clock } = jobParts;
+  await takeTurn(jobParts);
   await owner.volatile();
   await owner.history(clock.now());
   await owner.evidence(clock.now());
   await owner.archive(clock.now());
 }
 
-async function ownUntilStopped(all: OwnedParts): Promise<void> {
-  if (!all.options.json)
-    printLines(`Owning partitions ${all.ownership.held().join(", ")}; the group may assign others later.`);
-  const { pulse } = all.status;
+async function ownUntilStopped(jobParts: OwnerJobParts): Promise<void> {
+  if (!jobParts.options.json)
+    printLines(`Owning partitions ${jobParts.ownership.held().join(", ")}; the group may assign others later.`);
+  const { pulse } = jobParts.status;
   pulse.setRequired("volatile");
-  const running = runJobs(all, pulse.watch(OWNER_JOBS));
+  const running = runJobs(jobParts, pulse.watch(OWNER_JOBS));
   await untilStopped();
   await running.stop();
 }

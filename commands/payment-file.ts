@@ -34,12 +34,12 @@ export type PaymentFile = z.infer<typeof PaymentFile>;
 const PAYMENT_HEADERS = ["payment-signature", "x-payment"];
 
 /** Returns the name of the file: beside the answer's file, or in the current folder with the payment's hash. */
-const fileOf = (save: string | undefined, payment: string): string =>
+const paymentFileName = (save: string | undefined, payment: string): string =>
   save === undefined ? `payment_${sha256hex(payment).slice(0, 16)}.json` : `${save}.payment.json`;
 
 /** Returns the payment file beside an answer's file, if it exists; null if not. */
 export const existingPaymentFile = (save: string): string | null => {
-  const file = fileOf(save, "");
+  const file = paymentFileName(save, "");
   return existsSync(file) ? file : null;
 };
 
@@ -49,10 +49,10 @@ export const existingPaymentFile = (save: string): string | null => {
  * @param onSaved called with the name of the file
  * @throws Failure `already` if the file exists; then nothing is sent
  */
-export const savingPayments =
+export const createSavingFetch =
   (
     fetch: typeof globalThis.fetch,
-    of: Pick<PaymentFile, "endpoint" | "service" | "payer">,
+    purchase: Pick<PaymentFile, "endpoint" | "service" | "payer">,
     save: string | undefined,
     onSaved: (file: string) => void,
   ): typeof globalThis.fetch =>
@@ -63,12 +63,12 @@ export const savingPayments =
     const body = request.body === null ? null : Buffer.from(await request.clone().arrayBuffer()).toString("base64");
     const { url, method, headers } = request;
     const paid = { url, method, headers: [...headers] as [string, string][], body };
-    const file = fileOf(save, payment);
-    const whole: PaymentFile = {
-      ...{ schema: "touchstone.payment.v1", ...of, save: save === undefined ? null : resolve(save), paid },
+    const file = paymentFileName(save, payment);
+    const fileContent: PaymentFile = {
+      ...{ schema: "touchstone.payment.v1", ...purchase, save: save === undefined ? null : resolve(save), paid },
     };
     try {
-      createPrivate(file, `${JSON.stringify(whole, null, 2)}\n`);
+      createPrivate(file, `${JSON.stringify(fileContent, null, 2)}\n`);
     } catch (error) {
       if (!existsSync(file)) throw error;
       throw new Failure("already", `${file} holds a payment whose outcome is not known: touchstone resume ${file}`);

@@ -30,50 +30,55 @@ const isSameCall = (a: PlannedCall, b: PlannedCall): boolean =>
  * Do an endpoint's calls follow from the salt? A plan that was made during the day lacks the calls that were due
  * before.
  */
-function followsFromSalt(calls: readonly PlannedCall[], all: readonly PlannedCall[]): boolean {
-  const from = all.findIndex((call) => calls[0] !== undefined && isSameCall(call, calls[0]));
+function followsFromSalt(calls: readonly PlannedCall[], drawnCalls: readonly PlannedCall[]): boolean {
+  const firstIndex = drawnCalls.findIndex((call) => calls[0] !== undefined && isSameCall(call, calls[0]));
   if (calls.length === 0) return true;
-  return from >= 0 && all.length - from === calls.length && calls.every((call, i) => isSameCall(call, all[from + i]!));
+  return (
+    firstIndex >= 0 &&
+    drawnCalls.length - firstIndex === calls.length &&
+    calls.every((call, i) => isSameCall(call, drawnCalls[firstIndex + i]!))
+  );
 }
 
 /**
  * Compares a day's plan with its published commitment. The times of the calls can be checked only once the salt is
  * published. @returns the differences, one sentence each
  */
-export function checkPlan(plan: DayPlan, committed: PublishedPlan): string[] {
-  const wrong: string[] = [];
+export function checkPlan(plan: DayPlan, commitment: PublishedPlan): string[] {
+  const differences: string[] = [];
   const covered = plan.lines.filter((line) => line.covered).map((line) => line.cap);
-  if (plan.salt_hash !== committed.salt_hash) wrong.push("its salt differs from the committed one");
-  if (computeCoveredRoot(covered) !== committed.covered_root)
-    wrong.push("its covered endpoints differ from the committed ones");
-  if (covered.length !== committed.covered)
-    wrong.push(`it covers ${covered.length} endpoints, and ${committed.covered} were committed`);
-  if (committed.salt === null) return wrong;
-  const salt = Buffer.from(committed.salt, "hex");
-  if (sha256hex(salt) !== committed.salt_hash) wrong.push("the published salt differs from the committed one");
-  const first = blockOf(dayStart(plan.day));
+  if (plan.salt_hash !== commitment.salt_hash) differences.push("its salt differs from the committed one");
+  if (computeCoveredRoot(covered) !== commitment.covered_root)
+    differences.push("its covered endpoints differ from the committed ones");
+  if (covered.length !== commitment.covered)
+    differences.push(`it covers ${covered.length} endpoints, and ${commitment.covered} were committed`);
+  if (commitment.salt === null) return differences;
+  const salt = Buffer.from(commitment.salt, "hex");
+  if (sha256hex(salt) !== commitment.salt_hash) differences.push("the published salt differs from the committed one");
+  const firstBlock = blockOf(dayStart(plan.day));
   for (const line of plan.lines) {
-    const all = drawCalls(deriveDayBytes(salt, line.cap), first, line.base_per_day, line.covered);
-    if (!followsFromSalt(line.calls, all)) wrong.push(`the calls of ${line.cap} do not follow from the salt`);
+    const drawnCallsOfLine = drawCalls(deriveDayBytes(salt, line.cap), firstBlock, line.base_per_day, line.covered);
+    if (!followsFromSalt(line.calls, drawnCallsOfLine))
+      differences.push(`the calls of ${line.cap} do not follow from the salt`);
   }
-  return wrong;
+  return differences;
 }
 
 /** Reads the day's commitment and its salt from the proven log. */
-async function committedOf({ config, keys, publicStore }: Parts, day: string): Promise<PublishedPlan | null> {
+async function readCommitment({ config, keys, publicStore }: Parts, day: string): Promise<PublishedPlan | null> {
   const trust = trustOf(originOf(config.base_url), keys.ring, systemClock.now());
   const head = await readCheckpoint(publicStore, trust);
   if (!head) return null;
   const reader = await RecordReader.open(publicStore, head);
-  let found: PublishedPlan | null = null;
+  let commitment: PublishedPlan | null = null;
   let salt: string | null = null;
   for await (const { leaf } of reader.leaves(0, head.size)) {
     if (leaf.kind !== "schedule") continue;
     // Only the first commitment counts: a later one may have been made during the day.
-    if (leaf.day === day) found ??= { ...leaf, salt: null };
+    if (leaf.day === day) commitment ??= { ...leaf, salt: null };
     if (leaf.opens?.day === day) salt ??= leaf.opens.salt;
   }
-  return found && { ...found, salt };
+  return commitment && { ...commitment, salt };
 }
 
 /**
@@ -87,27 +92,32 @@ export async function showPlan(config: Config, day: string, options: OptionsOf<"
   return withOpen(openParts(config, systemClock), async (parts) => {
     const plan = await readPlan(parts.privateStore, day);
     if (!plan) throw new Failure("unknown", `there is no plan of ${day} in ${config.data_dir}`);
-    const committed = await committedOf(parts, day);
-    if (!committed) throw new Failure("unknown", `no plan of ${day} was published`);
-    const wrong = checkPlan(plan, committed);
+    const commitment = await readCommitment(parts, day);
+    if (!commitment) throw new Failure("unknown", `no plan of ${day} was published`);
+    const differences = checkPlan(plan, commitment);
     const covered = plan.lines.filter((line) => line.covered);
     const calls = covered.flatMap((line) => line.calls.filter((call) => call.kind === "paid"));
     const facts = {
-      ...{ day, salt_hash: committed.salt_hash, covered_root: committed.covered_root, opened: committed.salt !== null },
+      ...{
+        day,
+        salt_hash: commitment.salt_hash,
+        covered_root: commitment.covered_root,
+        opened: commitment.salt !== null,
+      },
       ...{ endpoints: plan.lines.length, covered: covered.length, paid_calls: calls.length },
-      ...{ blind: calls.filter((call) => call.blind).length, fits: wrong.length === 0, wrong },
+      ...{ blind: calls.filter((call) => call.blind).length, fits: differences.length === 0, wrong: differences },
     };
-    const text = [
+    const textLines = [
       `Plan of ${day}: ${facts.endpoints} endpoints, ${facts.covered} covered, ${facts.paid_calls} paid calls, ${facts.blind} of them blind`,
       `committed: salt ${facts.salt_hash}, covered ${facts.covered_root}`,
-      wrong.length > 0
-        ? `The plan differs from its commitment: ${wrong.slice(0, 10).join("; ")}`
+      differences.length > 0
+        ? `The plan differs from its commitment: ${differences.slice(0, 10).join("; ")}`
         : facts.opened
           ? "Exactly these calls follow from the published salt."
           : "The plan matches its commitment. The times of its calls can be checked once the day is over and the salt is published.",
       "next: touchstone budget",
     ];
-    print(options, { ...facts, lines: plan.lines }, text);
-    if (wrong.length > 0) throw new Failure("tampered", wrong.join("; "));
+    print(options, { ...facts, lines: plan.lines }, textLines);
+    if (differences.length > 0) throw new Failure("tampered", differences.join("; "));
   });
 }

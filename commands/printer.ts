@@ -1,5 +1,5 @@
 import { systemClock } from "../infra/clock.ts";
-import { printable, printableJson } from "../infra/printable.ts";
+import { toPrintable, toPrintableJson } from "../infra/printable.ts";
 import { redact } from "../infra/secrets.ts";
 
 /**
@@ -8,16 +8,16 @@ import { redact } from "../infra/secrets.ts";
  * ends a line.
  */
 
-let answered = false;
+let wasStdoutUsed = false;
 
 /**
  * Reports whether something was printed on stdout. A failure is then not printed there as JSON too, since a script
  * expects one JSON value.
  */
-export const hasAnswered = (): boolean => answered;
+export const hasPrintedToStdout = (): boolean => wasStdoutUsed;
 
 function writeOut(text: string): void {
-  answered = true;
+  wasStdoutUsed = true;
   process.stdout.write(redact(text));
 }
 
@@ -26,7 +26,7 @@ type Lines = string | readonly string[];
 const textOf = (lines: Lines): string =>
   [lines]
     .flat()
-    .map((line) => `${printable(line)}\n`)
+    .map((line) => `${toPrintable(line)}\n`)
     .join("");
 
 /** Prints one or several lines for people on stdout. A line break inside a line becomes a space. */
@@ -39,7 +39,7 @@ export const printJson = (value: unknown): void => printJsonText(JSON.stringify(
  * Prints JSON text from another source unchanged, so that a script can compare it with the signed bytes. The caller
  * must have parsed it.
  */
-export const printJsonText = (json: string): void => writeOut(`${printableJson(json)}\n`);
+export const printJsonText = (json: string): void => writeOut(`${toPrintableJson(json)}\n`);
 
 /** Prints the result of a command: `facts` as JSON with `--json`, else `lines` for people. */
 export const print = ({ json }: { json?: boolean }, facts: unknown, lines: readonly string[]): void =>
@@ -56,7 +56,7 @@ export const sayError = (text: string): void =>
   say(text.split("\n").map((line, i) => (i === 0 ? line : line.replace(/^(?! {2})/, "  "))));
 
 /** `\r`: to the line's beginning; `CSI K`: erase to its end (ECMA-48 section 8.3.41). */
-const ERASE = "\r\x1b[K";
+const ERASE_LINE = "\r\x1b[K";
 
 /** Pause between two writes on a terminal, ms. */
 const REDRAW_MS = 50;
@@ -64,18 +64,18 @@ const REDRAW_MS = 50;
 /** Progress on stderr: one line that is rewritten on a terminal; elsewhere a new line from time to time, or none. */
 export class ProgressLine {
   readonly #tty = process.stderr.isTTY === true;
-  #open = false;
-  #shownAt = systemClock.monotonic();
+  #isLineOpen = false;
+  #shownAtMs = systemClock.monotonic();
 
-  get isShown(): boolean {
+  get isOnTerminal(): boolean {
     return this.#tty;
   }
 
   show(text: string): void {
     if (!this.#tty) return;
     const columns = process.stderr.columns ?? 120;
-    process.stderr.write(ERASE + redact(printable(text)).slice(0, columns - 1));
-    this.#open = true;
+    process.stderr.write(ERASE_LINE + redact(toPrintable(text)).slice(0, columns - 1));
+    this.#isLineOpen = true;
   }
 
   /**
@@ -84,16 +84,16 @@ export class ProgressLine {
    */
   showAtTimes(text: string, everyMs: number, last: boolean): void {
     const now = systemClock.monotonic();
-    if (now - this.#shownAt <= (this.#tty ? REDRAW_MS : everyMs) && !last) return;
-    this.#shownAt = now;
+    if (now - this.#shownAtMs <= (this.#tty ? REDRAW_MS : everyMs) && !last) return;
+    this.#shownAtMs = now;
     if (this.#tty) this.show(text);
     else say(text);
   }
 
-  /** Ends the line. @param stays true: leaves its text; false: removes it */
-  end(stays = false): void {
-    if (this.#open) process.stderr.write(stays ? "\n" : ERASE);
-    this.#open = false;
+  /** Ends the line. @param keepsText true: leaves its text; false: removes it */
+  end(keepsText = false): void {
+    if (this.#isLineOpen) process.stderr.write(keepsText ? "\n" : ERASE_LINE);
+    this.#isLineOpen = false;
   }
 }
 
@@ -108,12 +108,12 @@ export async function openDialogue(): Promise<{ ask(text: string): Promise<strin
   const { createInterface } = await import("node:readline/promises");
   const lines = createInterface({ input: process.stdin, output: process.stderr });
   // The iterator buffers lines that were typed before their question was printed.
-  const typed = lines[Symbol.asyncIterator]();
+  const inputLines = lines[Symbol.asyncIterator]();
   return {
     ask: async (text) => {
-      lines.setPrompt(redact(printable(text)));
+      lines.setPrompt(redact(toPrintable(text)));
       lines.prompt();
-      const { value, done } = await typed.next();
+      const { value, done } = await inputLines.next();
       return done === true ? null : value.trim();
     },
     close: () => lines.close(),

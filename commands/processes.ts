@@ -3,8 +3,9 @@ import { systemClock } from "../infra/clock.ts";
 import { createLogger } from "../infra/telemetry.ts";
 import { EXIT, onStopSignal } from "./exit.ts";
 
-/** Pause before a dead process is replaced, ms; it doubles while processes die early, up to the largest one. */
+/** First pause before a dead process is replaced, ms. The pause doubles while processes die early. */
 const PAUSE_MS = 200;
+/** Longest pause before a dead process is replaced, ms. */
 const MAX_PAUSE_MS = 30_000;
 /** A process that lived at least this long did not fail at its start. */
 const EARLY_DEATH_MS = 10_000;
@@ -16,7 +17,7 @@ const EARLY_DEATH_MS = 10_000;
  * which ends after the requests in progress.
  * @param envOf returns the environment variables of the k-th process, from 0, and of its replacements
  */
-export async function inProcesses(
+export async function runInProcesses(
   n: number,
   work: () => Promise<void>,
   envOf: (k: number) => Record<string, string> = () => ({}),
@@ -42,30 +43,30 @@ export async function inProcesses(
     pause.abort();
     for (const worker of Object.values(cluster.workers ?? {})) worker?.process.kill("SIGTERM");
   };
-  const one = async (_: unknown, k: number): Promise<void> => {
-    for (let wait = PAUSE_MS; !stopping; ) {
-      const began = systemClock.monotonic();
-      const ended = await untilExit(cluster.fork(envOf(k)), () => {
+  const keepProcessRunning = async (_: unknown, k: number): Promise<void> => {
+    for (let pauseMs = PAUSE_MS; !stopping; ) {
+      const startedAt = systemClock.monotonic();
+      const childExitCode = await waitForExit(cluster.fork(envOf(k)), () => {
         everListened = true;
       });
       if (stopping) break;
       if (!everListened) {
-        code = ended ?? EXIT.failed;
+        code = childExitCode ?? EXIT.failed;
         return stop();
       }
-      wait = systemClock.monotonic() - began > EARLY_DEATH_MS ? PAUSE_MS : Math.min(MAX_PAUSE_MS, wait * 2);
-      logger.warn({ process: k, code: ended }, "a process ended and is replaced");
-      await systemClock.sleep(wait, pause.signal).catch(() => undefined);
+      pauseMs = systemClock.monotonic() - startedAt > EARLY_DEATH_MS ? PAUSE_MS : Math.min(MAX_PAUSE_MS, pauseMs * 2);
+      logger.warn({ process: k, code: childExitCode }, "a process ended and is replaced");
+      await systemClock.sleep(pauseMs, pause.signal).catch(() => undefined);
     }
   };
-  const quiet = onStopSignal(stop);
-  await Promise.all(Array.from({ length: n }, one));
-  quiet();
+  const removeStopHandlers = onStopSignal(stop);
+  await Promise.all(Array.from({ length: n }, keepProcessRunning));
+  removeStopHandlers();
   process.exitCode = code;
 }
 
 /** Resolves with the exit code of a process, null when it was killed. */
-const untilExit = (worker: Worker, onListening: () => void): Promise<number | null> =>
+const waitForExit = (worker: Worker, onListening: () => void): Promise<number | null> =>
   new Promise((resolve) => {
     worker.once("listening", onListening);
     worker.once("exit", (code, signal) => resolve(signal ? null : code));

@@ -13,14 +13,14 @@ interface OpenedOptions {
 }
 
 type OpensOf<Row> = Row extends { opens: keyof OpenedOptions & infer Opens } ? Opens : "settings";
-type FirstOf<Opens> = Opens extends "settings" | "market" ? [Config] : [];
+type FirstArgumentOf<Opens> = Opens extends "settings" | "market" ? [Config] : [];
 
-/** The function of a command, as its row has it. */
+/** Type of the function of a command, as its row describes it. */
 type RunOf<W extends Words, Row = (typeof COMMANDS)[W], Opens = OpensOf<Row>> = (
-  ...given: [...FirstOf<Opens>, ...ArgsOfRow<Row>, OptionsOf<W> & OpenedOptions[Opens & keyof OpenedOptions]]
+  ...given: [...FirstArgumentOf<Opens>, ...ArgsOfRow<Row>, OptionsOf<W> & OpenedOptions[Opens & keyof OpenedOptions]]
 ) => unknown;
 
-/** Loads the function of each command with its file when the command is called: no command pays for another's packages. */
+/** Loads the file of a command only when the command is called, so that no command loads the packages of another. */
 const RUNNERS: { [W in Words]: () => Promise<RunOf<W>> } = {
   start: async () => (await import("./start.ts")).start,
   init: async () => (await import("./init.ts")).initCommand,
@@ -70,13 +70,13 @@ const RUNNERS: { [W in Words]: () => Promise<RunOf<W>> } = {
   "gap accept": async () => (await import("./ingest.ts")).acceptGap,
 };
 
-function wholeNumber(text: string): number {
+function parseWholeNumber(text: string): number {
   const n = Number(text);
   if (!Number.isInteger(n) || n < 0) throw new InvalidArgumentError("expected a whole number");
   return n;
 }
 
-function utcDay(text: string): string {
+function parseUtcDay(text: string): string {
   const at = Date.parse(`${text}T00:00:00.000Z`);
   const isDay = /^\d{4}-\d{2}-\d{2}$/.test(text) && !Number.isNaN(at) && new Date(at).toISOString().startsWith(text);
   if (!isDay) throw new InvalidArgumentError("expected a date such as 2026-11-21");
@@ -85,22 +85,23 @@ function utcDay(text: string): string {
 
 /** Parsers of values, by the value's name in the flags or among the arguments. */
 const VALUE_PARSERS: Record<string, (text: string) => unknown> = {
-  n: wholeNumber,
-  seconds: wholeNumber,
-  fd: wholeNumber,
-  date: utcDay,
-  day: utcDay,
+  n: parseWholeNumber,
+  seconds: parseWholeNumber,
+  fd: parseWholeNumber,
+  date: parseUtcDay,
+  day: parseUtcDay,
 };
 
-const collect = (one: string, before: string[]): string[] => [...before, one];
+const collect = (value: string, earlierValues: string[]): string[] => [...earlierValues, value];
 
-const optionRow = (told: string | OptionRow): OptionRow => (typeof told === "string" ? { means: told } : told);
+const toOptionRow = (definition: string | OptionRow): OptionRow =>
+  typeof definition === "string" ? { means: definition } : definition;
 
-function optionOf(flags: string, told: string | OptionRow): Option {
-  const row = optionRow(told);
+function createOption(flags: string, definition: string | OptionRow): Option {
+  const row = toOptionRow(definition);
   const option = new Option(flags, row.means).makeOptionMandatory(row.required === true);
-  const read = VALUE_PARSERS[/<(\w+)>/.exec(flags)?.[1] ?? ""];
-  if (read) option.argParser(read);
+  const parseValue = VALUE_PARSERS[/<(\w+)>/.exec(flags)?.[1] ?? ""];
+  if (parseValue) option.argParser(parseValue);
   if (row.choices) option.choices(row.choices);
   if (row.default !== undefined) option.default(row.default);
   return row.repeated ? option.argParser(collect).default([]) : option;
@@ -118,7 +119,7 @@ export const exitsOf = ({ exits }: CommandRow): ExitName[] =>
   [...new Set(["ok", "failed", "usage", ...exits] as const)].sort((a, b) => EXIT[a] - EXIT[b]);
 
 /** Returns the text below the options in `--help`. */
-function helpBelow(words: string, row: CommandRow): string {
+function helpAfterOptions(words: string, row: CommandRow): string {
   const codes = exitsOf(row).map((name) => `  ${`${EXIT[name]} ${name}`.padEnd(15)} ${EXIT_MEANINGS[name]}`);
   const examples = examplesOf(words, row).map((one) => `  ${one}`);
   return [
@@ -131,48 +132,48 @@ function helpBelow(words: string, row: CommandRow): string {
 /** Returns a command and all its subcommands, recursively. */
 export const commandsOf = (command: Command): Command[] => [command, ...command.commands.flatMap(commandsOf)];
 
-/** Returns the options that stand for settings, as environment variables. */
-function settingsAmong({ options = {} }: CommandRow, command: Command): Record<string, string> {
-  const given = Object.entries(options).flatMap(([flags, told]) => {
+/** Returns the settings that the options override, as environment variables. */
+function settingsFromOptions({ options = {} }: CommandRow, command: Command): Record<string, string> {
+  const settingEntries = Object.entries(options).flatMap(([flags, definition]) => {
     const value: unknown = command.opts()[new Option(flags).attributeName()];
-    const name = optionRow(told).setting;
+    const name = toOptionRow(definition).setting;
     return name && value ? [[name, String(value)]] : [];
   });
-  return Object.fromEntries(given);
+  return Object.fromEntries(settingEntries);
 }
 
 /** What touchstone.ts passes to its commands. */
-interface FrontDoor {
-  /** Reads the settings. @param given those of the command line, as environment variables */
-  settings(given?: Record<string, string>): Config;
+interface CommandContext {
+  /** Reads the settings. @param overrides settings of the command line, as environment variables */
+  settings(overrides?: Record<string, string>): Config;
   /** The script of the demo's market. */
   worldScript: string;
 }
 
-async function run(words: Words, row: CommandRow, command: Command, door: FrontDoor): Promise<void> {
+async function run(words: Words, row: CommandRow, command: Command, context: CommandContext): Promise<void> {
   const work = (await RUNNERS[words]()) as (...given: unknown[]) => unknown;
-  // A command above takes the options that it shares with the one below it: `archive supersede --json`.
+  // Commander assigns an option that a command shares with its subcommand to the command: `archive supersede --json`.
   const options = command.optsWithGlobals();
   const args = command.processedArgs;
-  const { settings, worldScript } = door;
+  const { settings, worldScript } = context;
   if (row.opens === "nothing") await work(...args, options);
   else if (row.opens === "record") await work(...args, { ...options, settings });
   else {
-    const more = row.opens === "market" ? { worldScript } : {};
-    await work(settings(settingsAmong(row, command)), ...args, { ...options, ...more });
+    const marketOption = row.opens === "market" ? { worldScript } : {};
+    await work(settings(settingsFromOptions(row, command)), ...args, { ...options, ...marketOption });
   }
 }
 
 /** Adds the commands of the table to the program. In their help, required options are marked as such. */
-export function addCommands(program: Command, door: FrontDoor): void {
-  const plain = new Help();
+export function addCommands(program: Command, context: CommandContext): void {
+  const defaultHelp = new Help();
   const optionDescription = (option: Option): string =>
-    `${plain.optionDescription(option)}${option.mandatory ? " (required)" : ""}`;
+    `${defaultHelp.optionDescription(option)}${option.mandatory ? " (required)" : ""}`;
   program.configureHelp({ optionDescription });
   const byWords = new Map<string, Command>([["", program]]);
   const add = (words: string, does: string): Command => {
-    const [last, ...above] = words.split(" ").reverse() as [string, ...string[]];
-    const parent = byWords.get(above.join(" ")) ?? add(above.join(" "), GROUPS[above.join(" ")]!);
+    const [last, ...parentWords] = words.split(" ").reverse() as [string, ...string[]];
+    const parent = byWords.get(parentWords.join(" ")) ?? add(parentWords.join(" "), GROUPS[parentWords.join(" ")]!);
     const command = parent.command(last).description(does);
     byWords.set(words, command.configureHelp({ optionDescription }));
     return command;
@@ -180,13 +181,14 @@ export function addCommands(program: Command, door: FrontDoor): void {
   for (const [words, row] of ROWS) {
     const command = add(words, row.does);
     for (const arg of row.args?.split(" ") ?? []) {
-      const read = VALUE_PARSERS[arg.slice(1, -1)];
-      if (read) command.argument(arg, "", read);
+      const parseValue = VALUE_PARSERS[arg.slice(1, -1)];
+      if (parseValue) command.argument(arg, "", parseValue);
       else command.argument(arg);
     }
-    for (const [flags, told] of Object.entries(row.options ?? {})) command.addOption(optionOf(flags, told));
+    for (const [flags, definition] of Object.entries(row.options ?? {}))
+      command.addOption(createOption(flags, definition));
     if (row.json !== false) command.addOption(new Option("--json", "print JSON for scripts"));
-    command.addHelpText("after", helpBelow(words, row));
-    command.action(() => run(words, row, command, door));
+    command.addHelpText("after", helpAfterOptions(words, row));
+    command.action(() => run(words, row, command, context));
   }
 }

@@ -28,7 +28,7 @@ import { printLines } from "./printer.ts";
 import { type RoleOptions, report } from "./report.ts";
 import type { OptionsOf } from "./table.ts";
 
-interface Publishers extends PublishingParts {
+interface PublisherJobParts extends PublishingParts {
   keys: Pick<Parts["keys"], "ring">;
   publishing: Publishing;
   standby: Standby;
@@ -36,7 +36,7 @@ interface Publishers extends PublishingParts {
   notifier: Notifier;
   metrics: Parts["metrics"];
   options: RoleOptions;
-  /** The status listener, and the size of the tree at the last look. */
+  /** The status listener, and the size of the tree that was reported last. */
   status: Status & { treeSize: number };
 }
 
@@ -44,29 +44,29 @@ interface Publishers extends PublishingParts {
 const ACTIVE_WORKS = ["checkpoint", "tables"];
 
 /** One turn: decides whether this publisher is the active one; if so, publishes the runs that are waiting. */
-async function takeTurn(all: Publishers): Promise<void> {
-  const { publishing, publisher, standby, options, logger, metrics, status } = all;
-  const before = standby.isActive;
-  const active = await standby.mayPublish();
-  metrics.gauge("touchstone_publisher_active", active ? 1 : 0);
-  status.pulse.setState(active ? "publishing" : "waiting");
-  status.pulse.setRequired(...(active ? ACTIVE_WORKS : []));
-  if (before !== active)
-    logger.warn({ active }, active ? "this publisher is active now" : "another publisher is active now");
+async function takeTurn(jobParts: PublisherJobParts): Promise<void> {
+  const { publishing, publisher, standby, options, logger, metrics, status } = jobParts;
+  const wasActive = standby.isActive;
+  const isActive = await standby.mayPublish();
+  metrics.gauge("touchstone_publisher_active", isActive ? 1 : 0);
+  status.pulse.setState(isActive ? "publishing" : "waiting");
+  status.pulse.setRequired(...(isActive ? ACTIVE_WORKS : []));
+  if (wasActive !== isActive)
+    logger.warn({ active: isActive }, isActive ? "this publisher is active now" : "another publisher is active now");
   // A waiting publisher follows the tree, so that it can take over at once.
-  if (!active) return publisher.follow();
-  if (!before) {
-    await publishing.start(all.keys.ring);
-    // The leaves that the tree had before are no publication of this process.
+  if (!isActive) return publisher.follow();
+  if (!wasActive) {
+    await publishing.start(jobParts.keys.ring);
+    // The leaves that the tree already has were not published by this process.
     status.treeSize = publisher.fold.size;
   }
-  const done = await publishing.takeRuns();
-  reportGrowth(all);
-  if (options.json && done.runs > 0) report(options, { ...done }, "");
+  const result = await publishing.takeRuns();
+  reportGrowth(jobParts);
+  if (options.json && result.runs > 0) report(options, { ...result }, "");
 }
 
 /** Reports how many leaves there are, and when this publisher last saw them grow. */
-function reportGrowth({ publisher, clock, status }: Publishers): void {
+function reportGrowth({ publisher, clock, status }: PublisherJobParts): void {
   const { size } = publisher.fold;
   status.pulse.setFacts({ tree_size: size });
   if (size === status.treeSize) return;
@@ -75,10 +75,10 @@ function reportGrowth({ publisher, clock, status }: Publishers): void {
 }
 
 /** Wraps a job that only the active publisher does. */
-const whenActive = (work: (all: Publishers) => Promise<unknown>) => async (all: Publishers) =>
+const whenActive = (work: (jobParts: PublisherJobParts) => Promise<unknown>) => async (all: PublisherJobParts) =>
   all.standby.isActive ? work(all) : undefined;
 
-const PUBLISHER_JOBS = jobsOf<"publisher", Publishers>("publisher", {
+const PUBLISHER_JOBS = jobsOf<"publisher", PublisherJobParts>("publisher", {
   publish: takeTurn,
   tables: whenActive(({ publishing }) => publishing.nameTables()),
   checkpoint: whenActive(({ publisher }) => publisher.refreshCheckpoint()),
@@ -102,15 +102,15 @@ export async function publish(config: Config, options: OptionsOf<"publish">): Pr
   const role = { role: "publish" as const, works: ["publish", ...ACTIVE_WORKS], first: "publish" };
   await withOpen(openPublisherParts(config, systemClock), (parts) =>
     withStatus(config, parts, role, options, async (status) => {
-      const all = publisherOf(config, parts, options, status);
+      const jobParts = publisherOf(config, parts, options, status);
       try {
-        if (options.once) return await publishOnce(all);
+        if (options.once) return await publishOnce(jobParts);
         if (!options.json) printLines("Publishing while this process is the active publisher, until stopped.");
-        const running = runJobs(all, status.pulse.watch(PUBLISHER_JOBS));
+        const running = runJobs(jobParts, status.pulse.watch(PUBLISHER_JOBS));
         await untilStopped();
         await running.stop();
       } finally {
-        await all.notifier.stop();
+        await jobParts.notifier.stop();
       }
     }),
   );
@@ -121,7 +121,7 @@ function publisherOf(
   parts: Awaited<ReturnType<typeof openPublisherParts>>,
   options: RoleOptions,
   status: Status,
-): Publishers {
+): PublisherJobParts {
   const { log, privateStore, publicStore, keys, clock, logger, metrics, egress } = parts;
   const writer = randomBytes(8).toString("hex");
   const origin = originOf(config.base_url);
@@ -159,7 +159,14 @@ function filingOf(config: Config, { publicStore, keys, clock }: Pick<Parts, "pub
 /**
  * One turn with --once, also while another publisher is active: the tree's generation decides which of the two writes.
  */
-async function publishOnce({ publishing, publisher, filing, notifier, options, keys }: Publishers): Promise<void> {
+async function publishOnce({
+  publishing,
+  publisher,
+  filing,
+  notifier,
+  options,
+  keys,
+}: PublisherJobParts): Promise<void> {
   await publishing.start(keys.ring);
   const { runs, cards } = await publishing.takeRuns();
   await publishing.publishPlans();

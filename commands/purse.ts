@@ -15,7 +15,7 @@ import { payBy } from "../serving/client/index.ts";
 import { isAlive, readWorld } from "./world.ts";
 
 /** Name of the secret from which the demo's purse is derived, and of its folder inside the market's folder. */
-const PURSE = "purse";
+const PURSE_SECRET = "purse";
 /** Amount to which the demo's purse is filled once it holds less than half of it, in micro-units: 10 USDC. */
 const FULL_MICRO = 10_000_000n;
 
@@ -42,21 +42,24 @@ export async function openPurse(config: Config, keyFile: string | undefined): Pr
   const { market } = foldersOf(config.data_dir);
   const world = readWorld(market);
   if (world === null) {
-    const what = `there is no wallet to pay from: no --key is given, and ${config.data_dir} has no demo`;
-    throw new Failure("wallet", `${what}. Name the file of your wallet's key with --key`);
+    const reason = `there is no wallet to pay from: no --key is given, and ${config.data_dir} has no demo`;
+    throw new Failure("wallet", `${reason}. Name the file of your wallet's key with --key`);
   }
   if (!isAlive(world.pid)) throw new Failure("chain", `the demo of ${config.data_dir} is not running: npm start`);
-  const dir = join(market, PURSE);
-  if (!hasSecret(dir, PURSE)) createSecret(dir, PURSE);
+  const dir = join(market, PURSE_SECRET);
+  if (!hasSecret(dir, PURSE_SECRET)) createSecret(dir, PURSE_SECRET);
   const { rpcUrl, asset, chainId } = world;
-  const wallet = await createLocalWallets({ rpcUrl, asset, seed: loadSecret(dir, PURSE) }).named("buyer", FULL_MICRO);
+  const wallet = await createLocalWallets({ rpcUrl, asset, seed: loadSecret(dir, PURSE_SECRET) }).named(
+    "buyer",
+    FULL_MICRO,
+  );
   return { wallet, address: wallet.address, networks: `eip155:${chainId}`, says: "the demo's purse" };
 }
 
 /**
  * Returns a fetch that pays a 402 once, by the official client. @param most largest amount of one payment, in dollars
  */
-export function payingFrom(
+export function createPayingFetch(
   { wallet, networks }: Purse,
   fetch: typeof globalThis.fetch,
   { most, escrow }: { most: string; escrow: boolean },

@@ -8,7 +8,7 @@ import { openRecord, type RecordOptions } from "./sources.ts";
 import type { OptionsOf } from "./table.ts";
 
 /** Parses the argument: `all`, a capability id or a url. @throws Failure `usage` */
-function wantedOf(endpoint: string) {
+function parseTarget(endpoint: string) {
   if (endpoint === "all") return "all" as const;
   if (isId("cap", endpoint)) return { cap: endpoint };
   if (/^https?:\/\//i.test(endpoint)) return { url: endpoint };
@@ -35,28 +35,28 @@ export async function recomputeCommand(
   endpoint: string,
   options: OptionsOf<"recompute"> & RecordOptions,
 ): Promise<void> {
-  const took = stopwatch();
-  const wanted = wantedOf(endpoint);
+  const elapsedSeconds = stopwatch();
+  const target = parseTarget(endpoint);
   await withOpen(openRecord(options.from, options), async ({ source, head }) => {
-    let shown = "";
-    const done = await recompute(source, head, wanted, (card) => {
+    let shownEndpointId = "";
+    const result = await recompute(source, head, target, (card) => {
       if (options.json) return printJson(card);
-      if (shown !== card.capability_id) printLines(`${card.capability_id}${card.url ? `  ${card.url}` : ""}`);
-      shown = card.capability_id;
+      if (shownEndpointId !== card.capability_id) printLines(`${card.capability_id}${card.url ? `  ${card.url}` : ""}`);
+      shownEndpointId = card.capability_id;
       printLines(linesOf(card));
     });
-    const took_s = took();
-    print(options, { origin: head.origin, ...done, took_s }, [
-      `${done.ok} ok, ${done.pending} pending, ${done.differs} differ; ${done.tree_size} leaves of ${head.origin}, ` +
-        `evidence up to ${done.closed_to || "no day yet"}, ${took_s} s`,
+    const took_s = elapsedSeconds();
+    print(options, { origin: head.origin, ...result, took_s }, [
+      `${result.ok} ok, ${result.pending} pending, ${result.differs} differ; ${result.tree_size} leaves of ${head.origin}, ` +
+        `evidence up to ${result.closed_to || "no day yet"}, ${took_s} s`,
     ]);
-    if (done.differs > 0)
+    if (result.differs > 0)
       throw new Failure(
         "differs",
-        `${done.differs} published card${done.differs === 1 ? " does" : "s do"} not follow from the published evidence`,
+        `${result.differs} published card${result.differs === 1 ? " does" : "s do"} not follow from the published evidence`,
       );
-    if (done.ok + done.pending === 0) throw new Failure("nothing", `no card of ${endpoint} is published`);
-    if (done.ok === 0) throw new Failure("nothing", "no evidence of these cards is published yet");
+    if (result.ok + result.pending === 0) throw new Failure("nothing", `no card of ${endpoint} is published`);
+    if (result.ok === 0) throw new Failure("nothing", "no evidence of these cards is published yet");
     if (!options.json) printLines(`next: touchstone audit ${options.from}`);
   });
 }

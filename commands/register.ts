@@ -27,25 +27,30 @@ const REASONS: Readonly<Record<Refused["reason"], string>> = {
   no_reason: "no reason",
 };
 
-const count = (n: number): string => n.toLocaleString("en");
+const formatCount = (n: number): string => n.toLocaleString("en");
 
 const refusalLines = (refused: readonly Refused[]): string[] =>
   refused.flatMap(({ reason, rows, examples }) => [
-    `  refused ${count(rows)}: ${REASONS[reason]}`,
+    `  refused ${formatCount(rows)}: ${REASONS[reason]}`,
     ...examples.map((example) => `    ${example}`),
   ]);
 
-const besideLines = (what: string, read: ReadBeside | null): string[] =>
-  read ? [`${what}: ${count(read.rows_read)} lines read, ${count(read.kept)} kept`, ...refusalLines(read.refused)] : [];
+const otherFileLines = (what: string, fileReport: ReadBeside | null): string[] =>
+  fileReport
+    ? [
+        `${what}: ${formatCount(fileReport.rows_read)} lines read, ${formatCount(fileReport.kept)} kept`,
+        ...refusalLines(fileReport.refused),
+      ]
+    : [];
 
-export function importLines(done: Imported): string[] {
+export function importLines(result: Imported): string[] {
   return [
-    `${done.source}: ${count(done.rows_read)} rows read, ${count(done.rows_kept)} companies with ${count(done.names)} names kept`,
-    ...refusalLines(done.refused),
-    ...besideLines("domains", done.domains),
-    ...besideLines("relationship records", done.relationships),
-    ...besideLines("reporting exceptions", done.exceptions),
-    `newest update ${done.newest_update ?? "unknown"}; ${(done.bytes / 1e6).toFixed(0)} MB in ${done.took_s} s: ${done.register}`,
+    `${result.source}: ${formatCount(result.rows_read)} rows read, ${formatCount(result.rows_kept)} companies with ${formatCount(result.names)} names kept`,
+    ...refusalLines(result.refused),
+    ...otherFileLines("domains", result.domains),
+    ...otherFileLines("relationship records", result.relationships),
+    ...otherFileLines("reporting exceptions", result.exceptions),
+    `newest update ${result.newest_update ?? "unknown"}; ${(result.bytes / 1e6).toFixed(0)} MB in ${result.took_s} s: ${result.register}`,
     "A running service uses the new register within seconds.",
   ];
 }
@@ -59,7 +64,7 @@ export async function importCommand(
   options: OptionsOf<"register import">,
 ): Promise<void> {
   const line = new ProgressLine();
-  const done = await importRegister({
+  const result = await importRegister({
     ...{ source, domains: options.domains, relationships: options.relationships, exceptions: options.exceptions },
     ...{ to: registerPath(config.data_dir), clock: systemClock },
     progress: (text) => {
@@ -67,19 +72,19 @@ export async function importCommand(
     },
   });
   line.end();
-  print(options, done, importLines(done));
+  print(options, result, importLines(result));
 }
 
-const sample = (name: string): string => join(import.meta.dirname, `../fixtures/register/${name}.csv`);
+const samplePath = (name: string): string => join(import.meta.dirname, `../fixtures/register/${name}.csv`);
 
 /**
  * Imports the demo's register, a sample of 54 companies with some of their parents, into a data folder that has none.
  * Without the sample's files, as in an image, it does nothing, and the lookup is neither sold nor advertised.
  */
 export async function importSample(config: Config): Promise<void> {
-  const to = registerPath(config.data_dir);
-  const source = sample("golden-copy");
-  if (!existsSync(source) || existsSync(to)) return;
-  const level2 = { relationships: sample("relationships"), exceptions: sample("exceptions") };
-  await importRegister({ source, domains: sample("domains"), ...level2, to, clock: systemClock });
+  const registerFile = registerPath(config.data_dir);
+  const source = samplePath("golden-copy");
+  if (!existsSync(source) || existsSync(registerFile)) return;
+  const level2 = { relationships: samplePath("relationships"), exceptions: samplePath("exceptions") };
+  await importRegister({ source, domains: samplePath("domains"), ...level2, to: registerFile, clock: systemClock });
 }

@@ -25,7 +25,7 @@ import type { OptionsOf } from "./table.ts";
 type ReplicaOptions = Pick<OptionsOf<"serve">, "mirror" | "witnessPolicy" | "maxAge" | "json"> & { from: string };
 
 /** Returns the verifier keys of log and witness that are current in this machine's keyring. */
-function keysFrom(ring: Keyring, origin: string, now: Date): GivenKeys {
+function verifierKeysOf(ring: Keyring, origin: string, now: Date): GivenKeys {
   const { log, witness } = trustOf(origin, ring, now);
   return { log: formatVkey(log, ED25519), ...(witness ? { witness: formatVkey(witness, COSIGNATURE) } : {}) };
 }
@@ -46,13 +46,13 @@ export async function serveReplica(
     const origin = originOf(config.base_url);
     const source = keep(await openSource(from, systemClock, () => config));
     const { policy } = await keysOf({ witnessPolicy });
-    const keys = { ...keysFrom(ring, origin, systemClock.now()), policy };
+    const keys = { ...verifierKeysOf(ring, origin, systemClock.now()), policy };
     const dir = mirror ?? join(config.data_dir, "replica");
     const tree = keep(
       await ProvenTree.open({ source, dir, origin, keys, maxAge, clock: systemClock, logger, metrics }),
     );
-    const open = () => openLog(config, LOG_TOPICS, "", logger);
-    const log = config.log === null ? null : keep(new BackgroundLog(open, systemClock, logger));
+    const openAskLog = () => openLog(config, LOG_TOPICS, "", logger);
+    const log = config.log === null ? null : keep(new BackgroundLog(openAskLog, systemClock, logger));
     const publicStore = replicaStore(tree.store, new LiveObjects(source, systemClock));
     const proven = { tree, jwks: () => tree.jwks };
     const serving = await openServing({ ...parts, log, publicStore, proven, shared: true }, systemClock);

@@ -1,5 +1,5 @@
 import { systemClock } from "../infra/clock.ts";
-import { printable } from "../infra/printable.ts";
+import { toPrintable } from "../infra/printable.ts";
 import { untilStopped } from "./exit.ts";
 import { print } from "./printer.ts";
 
@@ -11,8 +11,8 @@ export interface RoleOptions {
 
 /** Returns a function that returns the seconds since this call. @param decimals to which they are rounded */
 export function stopwatch(decimals = 2): () => number {
-  const began = systemClock.monotonic();
-  return () => Number(((systemClock.monotonic() - began) / 1000).toFixed(decimals));
+  const startedAt = systemClock.monotonic();
+  return () => Number(((systemClock.monotonic() - startedAt) / 1000).toFixed(decimals));
 }
 
 /**
@@ -20,7 +20,7 @@ export function stopwatch(decimals = 2): () => number {
  * first, so that widths match what is printed.
  */
 export function columns(cells: readonly (readonly string[])[]): string[] {
-  const rows = cells.map((row) => row.map(printable));
+  const rows = cells.map((row) => row.map(toPrintable));
   const widths = rows[0]!.map((_, i) => Math.max(...rows.map((row) => row[i]!.length)));
   return rows.map((row) =>
     row
@@ -45,9 +45,9 @@ export function printServing(
 }
 
 /** Prints the result of a turn: JSON for a script; for people names with values, and the next command. */
-export function report(options: RoleOptions, done: Record<string, unknown>, next: string): void {
-  const words = Object.entries(done).flatMap(([name, value]) => (isEmpty(value) ? [] : [`${name} ${textOf(value)}`]));
-  print(options, done, [words.join(", ") || "nothing was due", `next: ${next}`]);
+export function report(options: RoleOptions, facts: Record<string, unknown>, next: string): void {
+  const words = Object.entries(facts).flatMap(([name, value]) => (isEmpty(value) ? [] : [`${name} ${textOf(value)}`]));
+  print(options, facts, [words.join(", ") || "nothing was due", `next: ${next}`]);
 }
 
 /** Is the value left out for people: null, zero or empty? */
@@ -61,21 +61,21 @@ const textOf = (value: unknown): string => {
   if (Array.isArray(value)) return value.map(textOf).join(" ");
   if (typeof value !== "object" || value === null) return String(value);
   return Object.entries(value)
-    .map(([name, of]) => `${name}=${textOf(of)}`)
+    .map(([name, member]) => `${name}=${textOf(member)}`)
     .join(" ");
 };
 
 /** Does the work once with --once, else every `seconds` until a stop signal. */
 export async function repeat(options: RoleOptions, seconds: number, work: () => Promise<void>): Promise<void> {
-  let over = false;
-  const stop = untilStopped().then(() => {
-    over = true;
+  let isStopped = false;
+  const stopPromise = untilStopped().then(() => {
+    isStopped = true;
   });
   do {
     await work();
     if (options.once) return;
     const pause = new AbortController();
-    await Promise.race([stop, systemClock.sleep(seconds * 1000, pause.signal)]);
+    await Promise.race([stopPromise, systemClock.sleep(seconds * 1000, pause.signal)]);
     pause.abort();
-  } while (!over);
+  } while (!isStopped);
 }

@@ -2,7 +2,7 @@ import type { Config } from "../infra/config.ts";
 import { Failure } from "../infra/errors.ts";
 import { isSafe } from "../serving/client/ask.ts";
 import { resumeThrough } from "../serving/client/index.ts";
-import { conclude, purchaseFailure } from "./buy.ts";
+import { finishPurchase, purchaseFailure } from "./buy.ts";
 import { createService } from "./check.ts";
 import { readPaymentFile } from "./payment-file.ts";
 import type { OptionsOf } from "./table.ts";
@@ -20,5 +20,9 @@ export async function resumeCommand(config: Config, file: string, options: Optio
     throw purchaseFailure(error, service, file);
   });
   const save = payment.save ?? undefined;
-  await conclude(service, { bought, payer: payment.payer, check: null, payment: file }, { save, json: options.json });
+  await finishPurchase(
+    service,
+    { bought, payer: payment.payer, check: null, payment: file },
+    { save, json: options.json },
+  );
 }

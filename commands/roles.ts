@@ -42,14 +42,14 @@ async function openWallets(
       logger.warn({ dir: folder.dir }, "there are no wallets, so nothing is paid: touchstone wallets new");
     return { wallets: createFundedWallets({ folder, rail: railOn(networks), secret, logger, metrics }), folder };
   }
-  const [only, ...others] = networks;
-  if (others.length > 0) throw new ConfigError(["wallets.mint: with one network only"]);
-  const rpcUrl = only!.rpcUrls[0]!;
+  const [network, ...otherNetworks] = networks;
+  if (otherNetworks.length > 0) throw new ConfigError(["wallets.mint: with one network only"]);
+  const rpcUrl = network!.rpcUrls[0]!;
   await requireLocalChain(rpcUrl);
-  return { wallets: createLocalWallets({ rpcUrl, seed: secret, asset: only!.assets[0]!.address }), folder: null };
+  return { wallets: createLocalWallets({ rpcUrl, seed: secret, asset: network!.assets[0]!.address }), folder: null };
 }
 
-const watchOver = (
+const watchFolderWallets = (
   { config, logger, metrics }: Parts,
   folder: WalletFolder,
   networks: readonly Network[],
@@ -78,18 +78,21 @@ export async function withRoles<T>(
   if (!ownershipOf) await makeKeysFor(config, systemClock.now());
   return withOpen((ownershipOf ? openObserverParts : openParts)(config, systemClock), async (parts) => {
     for (const { name, says, todo } of warnings) parts.logger.warn({ check: name, todo }, says);
-    const opened = await openWallets(parts, networks);
-    const money = { wallets: opened.wallets, controlUrls: config.control_urls };
+    const openedWallets = await openWallets(parts, networks);
+    const paymentParts = { wallets: openedWallets.wallets, controlUrls: config.control_urls };
     const ownership = await ownershipOf?.(parts);
-    const roles = await assemble(parts, systemClock, money, undefined, ownership).catch(async (error: unknown) => {
-      await ownership?.close();
-      throw error;
-    });
-    const watching = watched && opened.folder && watchOver(parts, opened.folder, networks, roles.rail);
+    const roles = await assemble(parts, systemClock, paymentParts, undefined, ownership).catch(
+      async (error: unknown) => {
+        await ownership?.close();
+        throw error;
+      },
+    );
+    const walletWatch =
+      watched && openedWallets.folder && watchFolderWallets(parts, openedWallets.folder, networks, roles.rail);
     try {
       return await work({ parts, roles });
     } finally {
-      if (watching) await watching.stop();
+      if (walletWatch) await walletWatch.stop();
       await roles.close();
     }
   });

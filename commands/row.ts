@@ -52,9 +52,9 @@ type NameIn<Flags> = Flags extends `--no-${infer Name}`
       ? Camel<Name>
       : never;
 
-type ValueIn<Flags, Told> = Told extends { choices: readonly (infer Choice)[] }
+type ValueIn<Flags, Definition> = Definition extends { choices: readonly (infer Choice)[] }
   ? Choice
-  : Told extends { repeated: true }
+  : Definition extends { repeated: true }
     ? string[]
     : Flags extends `${string}...>`
       ? string[]
@@ -64,7 +64,9 @@ type ValueIn<Flags, Told> = Told extends { choices: readonly (infer Choice)[] }
           ? string
           : boolean;
 
-type IsAlwaysThere<Told> = Told extends { required: true } | { repeated: true } | { default: unknown } ? true : false;
+type IsAlwaysThere<Definition> = Definition extends { required: true } | { repeated: true } | { default: unknown }
+  ? true
+  : false;
 
 type Optional<Options> = {
   [Flags in keyof Options as IsAlwaysThere<Options[Flags]> extends true ? never : NameIn<Flags>]?: ValueIn<

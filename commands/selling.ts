@@ -16,7 +16,7 @@ import type { Rail, Wallet } from "../infra/rails/rails.ts";
 import { createReader, type Reader } from "../infra/rails/rpc.ts";
 import { createSender, type Sender } from "../infra/rails/sender.ts";
 import { createHttpTill, createTill, createTills, type Till } from "../infra/rails/till.ts";
-import { WalletFolder, type WalletsHeld } from "../infra/rails/wallet-folder.ts";
+import { type FolderWallets, WalletFolder } from "../infra/rails/wallet-folder.ts";
 import { giveLocalGas, type LocalWallets } from "../infra/rails/wallets.ts";
 import type { Store } from "../infra/store/store.ts";
 import type { Logger, Metrics } from "../infra/telemetry.ts";
@@ -41,7 +41,7 @@ import type { Sales } from "../serving/buy/checkout.ts";
 import { SALE_POLICY } from "../serving/buy/eligible.ts";
 import type { ServingLog } from "../serving/replica/background-log.ts";
 import { EvidenceBodies } from "../serving/work/evidence-bodies.ts";
-import { escrowMissing, gasOf } from "./findings/selling.ts";
+import { gasOf, whyNoEscrow } from "./findings/selling.ts";
 
 /** Wallets and chain access of a service that sells. */
 export interface SellingMoney {
@@ -77,8 +77,9 @@ export interface SellingParts {
   publicStore: Store;
   /** Store for bodies and answers of bought calls, shared by all replicas that sell. */
   ordersStore: Store;
-  /** Secret of the planted pages, and their address (default: the service's own); absent: there are none. */
+  /** Secret from which the planted pages are derived; absent: there are none. */
   pages?: Uint8Array | null;
+  /** Address of the planted pages (default: the service's own). */
   pagesAt?: string;
   /**
    * Secret from which the pseudonyms of buyers' wallets are derived; another secret gives the wallets other pseudonyms.
@@ -100,12 +101,12 @@ export interface OpenSales extends Sales {
 export function openSales(parts: SellingParts, clock: Clock, money: SellingMoney): OpenSales {
   const { config, egress, log, publicStore, ordersStore, secret, logger, metrics } = parts;
   const { id: network, confirmations, assets } = money.network;
-  const onChain = tokenOn(money.network, assets[0]!);
-  const { asset, domain } = onChain;
+  const chainToken = tokenOn(money.network, assets[0]!);
+  const { asset, domain } = chainToken;
   const rail = money.rail ?? railOn([money.network]);
   const { pages = null, pagesAt } = parts;
-  const place = { network: money.network, pages, ...(pagesAt ? { pagesAt } : {}) };
-  const truths = openTruths(parts, clock, place);
+  const truthOptions = { network: money.network, pages, ...(pagesAt ? { pagesAt } : {}) };
+  const truths = openTruths(parts, clock, truthOptions);
   const seller = {
     ...{ egress, reader: processReader, loop: ownLoop, rail, float: money.float, truths: truths.of },
     control: new ControlCalls(withRequestFields(egress, { pool: PRICES }), config.control_urls),
@@ -113,16 +114,16 @@ export function openSales(parts: SellingParts, clock: Clock, money: SellingMoney
   const replica = randomBytes(9).toString("base64url");
   const orders = new OrderLog(log, clock, replica, foldFolderOf(config, log, logger), { staleMs: money.staleMs });
   const objects = new OrderObjects(ordersStore, metrics);
-  const { answers_kept_days: keepDays, answers_kept_mb: mib } = config.sell;
-  const swept = { orders, store: ordersStore, clock, keepDays, maxBytes: mib * 2 ** 20, logger, metrics };
-  const sweep = new ObjectSweep(swept);
+  const { answers_kept_days: keepDays, answers_kept_mb: maxMib } = config.sell;
+  const sweepOptions = { orders, store: ordersStore, clock, keepDays, maxBytes: maxMib * 2 ** 20, logger, metrics };
+  const sweep = new ObjectSweep(sweepOptions);
   const { sender } = money;
-  const escrow = createEscrow({ money: onChain, sender, payTo: money.till.address });
-  const authorizations = createAuthorizations(onChain, sender);
+  const escrow = createEscrow({ money: chainToken, sender, payTo: money.till.address });
+  const authorizations = createAuthorizations(chainToken, sender);
   const pollMs = money.settlePollMs;
   const gas = createGasLookup(sender, metrics);
-  const poll = pollMs ? { pollMs } : {};
-  const holding = new Holding({ orders, escrow, rail, confirmations, gas, logger, metrics, ...poll });
+  const pollOptions = pollMs ? { pollMs } : {};
+  const holding = new Holding({ orders, escrow, rail, confirmations, gas, logger, metrics, ...pollOptions });
   const caps = money.caps ?? capsOf(config.sell);
   const buying = new Buying({
     ...{ orders, seller, till: money.charger, holding, objects, authorizations, gas },
@@ -161,7 +162,7 @@ export function openSales(parts: SellingParts, clock: Clock, money: SellingMoney
 const chainIdOf = ({ id }: Network): number => Number(id.slice("eip155:".length));
 
 /** Returns wallets and a facilitator on the demo's local chain, which mints money and gives gas. */
-export async function localMoney(network: Network, wallets: Pick<LocalWallets, "named">): Promise<SellingMoney> {
+export async function createLocalMoney(network: Network, wallets: Pick<LocalWallets, "named">): Promise<SellingMoney> {
   const [rpcUrl] = network.rpcUrls as [string];
   const gas = await wallets.named("gas", 0n);
   await giveLocalGas(rpcUrl, gas.address);
@@ -180,44 +181,44 @@ export async function localMoney(network: Network, wallets: Pick<LocalWallets, "
  * why nothing is sold.
  * @throws ConfigError, Failure `network` or `keys`
  */
-export async function configuredSales(
+export async function openConfiguredSales(
   parts: Omit<SellingParts, "secret" | "ordersStore"> & { secret: Uint8Array | null },
   clock: Clock,
 ): Promise<({ sales: OpenSales } | { unsold: string }) & { close(): Promise<void> }> {
   const { config, secret, logger, metrics } = parts;
   const network = soldNetwork(config);
-  const without = (unsold: string) => ({ unsold, close: async () => undefined });
-  if (!network || !secret) return without("Nothing is sold here: the setting sell.network names no network.");
-  const held = new WalletFolder(walletsFolderOf(config)).read();
-  const { till, float, gas } = held;
+  const noSales = (unsold: string) => ({ unsold, close: async () => undefined });
+  if (!network || !secret) return noSales("Nothing is sold here: the setting sell.network names no network.");
+  const heldWallets = new WalletFolder(walletsFolderOf(config)).read();
+  const { till, float, gas } = heldWallets;
   if (!till || !float || !gas) {
-    const missing = (["till", "float", "gas"] as const).filter((role) => !held[role]).join(", ");
-    logger.warn({ missing }, "nothing is sold: wallets are missing (touchstone wallets new)");
+    const missingRoles = (["till", "float", "gas"] as const).filter((role) => !heldWallets[role]).join(", ");
+    logger.warn({ missing: missingRoles }, "nothing is sold: wallets are missing (touchstone wallets new)");
     metrics.gauge("touchstone_sales_closed", 1, { why: "wallets" });
-    return without(`Nothing is sold here: wallets are missing (${missing}); touchstone wallets new makes them.`);
+    return noSales(`Nothing is sold here: wallets are missing (${missingRoles}); touchstone wallets new makes them.`);
   }
   for (const { name, says, todo } of await requireNetworks([network])) logger.warn({ check: name, todo }, says);
   const rail = railOn([network], createNetworkGuard([network]));
   const reader = createReader(network.rpcUrls);
-  const noEscrow = await escrowMissing(network, rail).catch((error: Error) => error.message);
-  if (noEscrow !== null) logger.warn({ why: noEscrow }, "escrow is not offered; payment on delivery is");
+  const escrowProblem = await whyNoEscrow(network, rail).catch((error: Error) => error.message);
+  if (escrowProblem !== null) logger.warn({ why: escrowProblem }, "escrow is not offered; payment on delivery is");
   const sender = createSender(reader, chainIdOf(network), accountOf(gas), network.gasCeiling);
-  const purse = { ...held, known: float, blind: [], uses: [] } satisfies WalletsHeld;
-  const folder = { dir: "the folder of the wallets", read: () => purse, use() {} };
-  const floats = createFundedWallets({ folder, rail, secret, logger, metrics });
+  const saleWallets = { ...heldWallets, known: float, blind: [], uses: [] } satisfies FolderWallets;
+  const folder = { dir: "the folder of the wallets", read: () => saleWallets, use() {} };
+  const floatWallets = createFundedWallets({ folder, rail, secret, logger, metrics });
   const ordersStore = await openOrdersStore(config, parts.log);
-  const watch = watchMoney({ network, rail, reader, wallets: { till, float, gas }, logger, metrics });
+  const balanceWatch = watchMoney({ network, rail, reader, wallets: { till, float, gas }, logger, metrics });
   // Without the first result, the first buyer would be refused.
-  await watch.first;
+  await balanceWatch.first;
   const sales = openSales({ ...parts, secret, ordersStore }, clock, {
-    ...{ network, reader, sender, till, rail, escrow: noEscrow === null, closed: watch.closed },
-    charger: chargerOf(config, network, sender),
-    float: (need) => floats.known(need),
+    ...{ network, reader, sender, till, rail, escrow: escrowProblem === null, closed: balanceWatch.closed },
+    charger: createCharger(config, network, sender),
+    float: (need) => floatWallets.known(need),
   });
   return {
     sales,
     close: () =>
-      watch
+      balanceWatch
         .stop()
         .then(sales.close)
         .then(() => ordersStore.close()),
@@ -228,7 +229,7 @@ export async function configuredSales(
  * Returns the till that charges buyers: the facilitators of the settings, in order; one that fails is skipped for a
  * while.
  */
-function chargerOf({ sell }: Config, network: Network, sender: Sender): Till {
+function createCharger({ sell }: Config, network: Network, sender: Sender): Till {
   const tills = sell.facilitators.map((one, n) =>
     one === "own"
       ? createTill("own", createFacilitator({ rpcUrl: network.rpcUrls, network: network.id, sender }))
@@ -237,9 +238,9 @@ function chargerOf({ sell }: Config, network: Network, sender: Sender): Till {
   return tills.length === 1 ? tills[0]! : createTills(tills);
 }
 
-const WATCH_MS = 60_000;
+const WATCH_INTERVAL_MS = 60_000;
 
-interface Watched {
+interface WatchOptions {
   network: Network;
   rail: Pick<Rail, "balance">;
   reader: Reader;
@@ -252,12 +253,12 @@ interface Watched {
  * Reads balances and gas price of the sales every minute, until stopped. While the chain does not answer, the last
  * result stays.
  */
-function watchMoney({ network, rail, reader, wallets, logger, metrics }: Watched) {
+function watchMoney({ network, rail, reader, wallets, logger, metrics }: WatchOptions) {
   let closed: string | null = "Nothing is sold yet: the gas for charging a call has not been checked.";
   const { symbol, decimals } = network.assets[0]!;
   const labels = { network: network.id, asset: symbol };
   metrics.gauge("touchstone_sales_closed", 1, { why: "chain" });
-  async function look(): Promise<void> {
+  async function readBalances(): Promise<void> {
     for (const role of ["till", "float"] as const) {
       const { value } = await rail.balance(wallets[role].address);
       const units = Number(formatUnits(value, decimals));
@@ -271,19 +272,21 @@ function watchMoney({ network, rail, reader, wallets, logger, metrics }: Watched
         { gas: wallets.gas.address, holds: formatEther(coin) },
         "nothing is sold: the gas wallet is nearly empty",
       );
-    const isDear = price > network.gasCeiling;
-    if (isDear) logger.warn({ gwei: formatGwei(price) }, "nothing is sold: the gas price is above gas_ceiling_gwei");
-    for (const [why, is] of [
+    const isGasPriceTooHigh = price > network.gasCeiling;
+    if (isGasPriceTooHigh)
+      logger.warn({ gwei: formatGwei(price) }, "nothing is sold: the gas price is above gas_ceiling_gwei");
+    for (const [why, isClosed] of [
       ["gas", isLow],
-      ["gas_price", isDear],
+      ["gas_price", isGasPriceTooHigh],
       ["chain", false],
     ] as const)
-      metrics.gauge("touchstone_sales_closed", is ? 1 : 0, { why });
-    closed = isLow || isDear ? "Nothing is sold now: the service cannot pay the gas for charging a call." : null;
+      metrics.gauge("touchstone_sales_closed", isClosed ? 1 : 0, { why });
+    closed =
+      isLow || isGasPriceTooHigh ? "Nothing is sold now: the service cannot pay the gas for charging a call." : null;
   }
-  const tried = () =>
-    look().catch((error: unknown) =>
+  const tryReadBalances = () =>
+    readBalances().catch((error: unknown) =>
       logger.warn({ err: error }, "the balances of the sales' wallets could not be read"),
     );
-  return { ...repeatWork(tried, WATCH_MS, systemClock), closed: () => closed };
+  return { ...repeatWork(tryReadBalances, WATCH_INTERVAL_MS, systemClock), closed: () => closed };
 }

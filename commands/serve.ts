@@ -9,30 +9,32 @@ import { withOpen } from "./files.ts";
 import { logStart, watchMachine } from "./machine-status.ts";
 import { printServing, type RoleOptions, report } from "./report.ts";
 import { observeOnce, type Roles, withRoles } from "./roles.ts";
-import { configuredSales } from "./selling.ts";
-import { openServing, SELL, type ServingTier } from "./serving-tier.ts";
+import { openConfiguredSales } from "./selling.ts";
+import { openServing, SELL_JOB, type ServingTier } from "./serving-tier.ts";
 import type { OptionsOf } from "./table.ts";
 
 /** `touchstone start` without --market: runs all roles, with the networks and catalogues of the settings. */
 export async function startLive(config: Config, options: RoleOptions): Promise<void> {
   await checkAtStart(config, "start", options);
-  await withRoles(config, async (all) => goLive(config, options, all), undefined, { watched: !options.once });
+  await withRoles(config, async (openRoles) => runLive(config, options, openRoles), undefined, {
+    watched: !options.once,
+  });
 }
 
-type Selling = Awaited<ReturnType<typeof configuredSales>>;
+type Selling = Awaited<ReturnType<typeof openConfiguredSales>>;
 
 /** Opens the sales of the settings, then the serving tier, runs the work, and closes them in reverse order. */
 const withServing = (
-  parts: Parameters<typeof configuredSales>[0],
+  parts: Parameters<typeof openConfiguredSales>[0],
   serve: (selling: Selling) => Promise<ServingTier>,
   work: (serving: ServingTier) => Promise<void>,
-): Promise<void> => withOpen(configuredSales(parts, systemClock), (selling) => withOpen(serve(selling), work));
+): Promise<void> => withOpen(openConfiguredSales(parts, systemClock), (selling) => withOpen(serve(selling), work));
 
-async function goLive(config: Config, options: RoleOptions, { parts, roles }: Roles): Promise<void> {
+async function runLive(config: Config, options: RoleOptions, { parts, roles }: Roles): Promise<void> {
   const { answers, ring } = parts.keys;
   const serve = (selling: Selling) =>
     openServing({ ...parts, answers, ring, ...selling, role: "start" as const }, systemClock);
-  logStart(parts.logger, config, "start", [...MACHINE_WORK_KINDS, "follow", ...salesWork(config)]);
+  logStart(parts.logger, config, "start", [...MACHINE_WORK_KINDS, "follow", ...salesWorkKinds(config)]);
   await withServing(parts, serve, async (serving) => {
     if (options.once) {
       const { pipeline } = roles;
@@ -40,10 +42,10 @@ async function goLive(config: Config, options: RoleOptions, { parts, roles }: Ro
       const graded = await pipeline.grade(systemClock.now());
       await pipeline.index();
       await pipeline.volatile();
-      const done = { ...observed.calls, ...graded, tree_size: roles.publisher.fold.size };
-      return report(options, done, "touchstone serve");
+      const facts = { ...observed.calls, ...graded, tree_size: roles.publisher.fold.size };
+      return report(options, facts, "touchstone serve");
     }
-    const pulse = watchMachine(serving.status.pulse, { ...parts, ...roles }, serving.sells ? [SELL] : []);
+    const pulse = watchMachine(serving.status.pulse, { ...parts, ...roles }, serving.sells ? [SELL_JOB] : []);
     const schedule = startMachine({ ...parts, ...roles, pulse, catalogues: config.catalogues });
     printServing(serving, options);
     await untilStopped();
@@ -51,7 +53,7 @@ async function goLive(config: Config, options: RoleOptions, { parts, roles }: Ro
   });
 }
 
-const salesWork = ({ sell }: Config): string[] => (sell.network === null ? [] : [SELL]);
+const salesWorkKinds = ({ sell }: Config): string[] => (sell.network === null ? [] : [SELL_JOB]);
 
 /**
  * `touchstone serve`: answers from the public store; with `--from` from a mirror of it, in one process or several.
@@ -59,14 +61,14 @@ const salesWork = ({ sell }: Config): string[] => (sell.network === null ? [] : 
  */
 export async function serveCommand(config: Config, options: OptionsOf<"serve">): Promise<void> {
   const { from, mirror, witnessPolicy, maxAge, processes, json } = options;
-  const ofReplica = [mirror, witnessPolicy, maxAge].some((one) => one !== undefined) || processes !== 1;
-  if (from === undefined && ofReplica) {
+  const hasMirrorOptions = [mirror, witnessPolicy, maxAge].some((one) => one !== undefined) || processes !== 1;
+  if (from === undefined && hasMirrorOptions) {
     throw new Failure("usage", "--mirror, --witness-policy, --max-age and --processes need --from");
   }
   if (from === undefined) return serveRole(config, options);
-  const [{ inProcesses }, { serveReplica }] = await Promise.all([import("./processes.ts"), import("./replica.ts")]);
+  const [{ runInProcesses }, { serveReplica }] = await Promise.all([import("./processes.ts"), import("./replica.ts")]);
   const { port } = config.status;
-  await inProcesses(
+  await runInProcesses(
     processes,
     () => serveReplica(config, { from, mirror, witnessPolicy, maxAge, json }),
     // Each process counts for itself, so each needs its own port for its metrics.
@@ -81,7 +83,7 @@ export async function serveCommand(config: Config, options: OptionsOf<"serve">):
 async function serveRole(config: Config, options: RoleOptions): Promise<void> {
   await checkAtStart(config, "serve", options);
   await withOpen(openServingParts(config), (parts) => {
-    logStart(parts.logger, config, "serve", ["follow", ...salesWork(config)]);
+    logStart(parts.logger, config, "serve", ["follow", ...salesWorkKinds(config)]);
     const serve = (selling: Selling) => openServing({ ...parts, ...selling }, systemClock);
     return withServing(parts, serve, async (serving) => {
       printServing(serving, options);

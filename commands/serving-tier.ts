@@ -72,20 +72,20 @@ export interface ServingParts extends Pick<Parts, "config" | "egress" | "logger"
 
 /** Tools for checking a seller's listing: they pay nothing, and have their own share of outgoing connections. */
 function createListingTools(config: Config, egress: Egress): ProbeDeps {
-  const out = withRequestFields(egress, { pool: LIVE_PROBES });
+  const listingEgress = withRequestFields(egress, { pool: LIVE_PROBES });
   const rail: RailCapabilities = railOn(configuredNetworks(config));
   return {
-    egress: out,
+    egress: listingEgress,
     reader: processReader,
     loop: ownLoop,
     rail,
-    control: new ControlCalls(out, config.control_urls),
+    control: new ControlCalls(listingEgress, config.control_urls),
   };
 }
 
 const RETRY_MS = 500;
 /** Name of the job that continues open orders. */
-export const SELL = "sell";
+export const SELL_JOB = "sell";
 
 /**
  * Refreshes until the first view exists, since the source may be down or busy.
@@ -93,13 +93,13 @@ export const SELL = "sell";
  */
 async function awaitFirstView(follower: Follower, clock: Clock, logger: Pick<Logger, "warn">): Promise<void> {
   for (let isWarned = false; ; isWarned = true) {
-    const failed = await follower.refresh().then(
+    const failure = await follower.refresh().then(
       () => null,
       (error: unknown) => error,
     );
-    if (failed !== null && !(failed instanceof Failure && failed.retriable)) throw failed;
+    if (failure !== null && !(failure instanceof Failure && failure.retriable)) throw failure;
     if (follower.snapshot) return;
-    if (!isWarned) logger.warn({ err: failed }, "there is no record to serve yet; it is requested until there is one");
+    if (!isWarned) logger.warn({ err: failure }, "there is no record to serve yet; it is requested until there is one");
     await clock.sleep(RETRY_MS);
   }
 }
@@ -111,8 +111,8 @@ async function awaitFirstView(follower: Follower, clock: Clock, logger: Pick<Log
 export async function openServing(parts: ServingParts, clock: Clock): Promise<ServingTier> {
   const { config, metrics } = parts;
   // Health is measured in real time, also while the record's time is simulated.
-  const pulse = { role: parts.role ?? ("serve" as const), clock: systemClock, metrics, listen: true };
-  const status = await openStatus(config, pulse, "follow");
+  const statusOptions = { role: parts.role ?? ("serve" as const), clock: systemClock, metrics, listen: true };
+  const status = await openStatus(config, statusOptions, "follow");
   try {
     return await openTier(parts, clock, status);
   } catch (error) {
@@ -132,9 +132,9 @@ async function openTier(parts: ServingParts, clock: Clock, status: Status): Prom
   const { limits } = config;
   const askLine = createAskQueue(limits);
   if (parts.sales?.recovering) {
-    status.pulse.setRequired(SELL);
-    parts.sales.recovering.watch((failed) =>
-      failed === null ? status.pulse.done(SELL) : status.pulse.failed(SELL, failed),
+    status.pulse.setRequired(SELL_JOB);
+    parts.sales.recovering.watch((failure) =>
+      failure === null ? status.pulse.done(SELL_JOB) : status.pulse.failed(SELL_JOB, failure),
     );
   }
   const demand = parts.log ? new Demand({ log, clock, logger }) : null;
@@ -175,20 +175,20 @@ async function openTier(parts: ServingParts, clock: Clock, status: Status): Prom
   const proxies = parseProxies(limits.trusted_proxies);
   const { port, host } = config;
   const shared = parts.shared === true;
-  const listening = await serve({ app, port, host, limits, proxies, metrics, overload, shared });
+  const server = await serve({ app, port, host, limits, proxies, metrics, overload, shared });
   follower.start();
-  const asks = parts.log ? followAsks(log, askLine, logger) : null;
+  const askFollower = parts.log ? followAsks(log, askLine, logger) : null;
   demand?.start();
   return {
     app,
-    url: listening.url,
+    url: server.url,
     status,
     sells: parts.sales !== undefined,
     refresh: async () => void (await follower.refresh()),
     close: async () => {
-      await listening.close();
+      await server.close();
       overload.close();
-      await asks?.stop();
+      await askFollower?.stop();
       await demand?.stop();
       await follower.stop();
       await workshop.extractor.close();

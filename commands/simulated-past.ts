@@ -12,16 +12,16 @@ export const PAST_DAYS = 32;
 /**
  * Days before today on which a few sellers are also called, so that the record has days old enough for the archive.
  */
-const EARLIER_DAYS = [124, 123] as const;
+const EARLIER_DAYS_AGO = [124, 123] as const;
 
 /**
  * Returns the UTC days of a past that ends on `last`, oldest first; a past of full length begins with the earlier days.
  */
 export function daysOfPast(last: string, days: number): string[] {
   const daily = Array.from({ length: days }, (_, i) => addDays(last, i + 1 - days));
-  return days < PAST_DAYS || days > EARLIER_DAYS[1]
+  return days < PAST_DAYS || days > EARLIER_DAYS_AGO[1]
     ? daily
-    : [...EARLIER_DAYS.map((ago) => addDays(last, -ago)), ...daily];
+    : [...EARLIER_DAYS_AGO.map((ago) => addDays(last, -ago)), ...daily];
 }
 
 export interface PastOptions {
@@ -58,16 +58,16 @@ export interface PastSpan {
 const QUIET_END_MS = 900_000;
 
 const SPAN_KEY = "simulated/span.json";
-const doneKey = (day: string): string => `simulated/done/${day}`;
+const doneMarkerKey = (day: string): string => `simulated/done/${day}`;
 
 /**
  * Returns the start and end of the simulated past, which the first start fixes. A start after a crash continues that
  * past, so that no call changes its time, and none is in the future.
  */
-async function spanOf(privateStore: Store, days: number, real: Clock): Promise<PastSpan> {
-  const known = await privateStore.get(SPAN_KEY);
-  if (known) return JSON.parse(Buffer.from(known.bytes).toString("utf8")) as PastSpan;
-  const until = real.now();
+async function getOrCreateSpan(privateStore: Store, days: number, realClock: Clock): Promise<PastSpan> {
+  const storedSpan = await privateStore.get(SPAN_KEY);
+  if (storedSpan) return JSON.parse(Buffer.from(storedSpan.bytes).toString("utf8")) as PastSpan;
+  const until = realClock.now();
   const span: PastSpan = { from: daysOfPast(dayOf(until), days)[0]!, until: until.toISOString(), days };
   await privateStore.create(SPAN_KEY, Buffer.from(JSON.stringify(span)));
   return span;
@@ -75,16 +75,20 @@ async function spanOf(privateStore: Store, days: number, real: Clock): Promise<P
 
 /** Is this store's past complete? Then a start runs in real time at once. */
 export async function isPastOver(privateStore: Store): Promise<boolean> {
-  const known = await privateStore.get(SPAN_KEY);
-  if (!known) return false;
-  const { until } = JSON.parse(Buffer.from(known.bytes).toString("utf8")) as PastSpan;
-  return (await privateStore.head(doneKey(dayOf(new Date(until))))) !== null;
+  const storedSpan = await privateStore.get(SPAN_KEY);
+  if (!storedSpan) return false;
+  const { until } = JSON.parse(Buffer.from(storedSpan.bytes).toString("utf8")) as PastSpan;
+  return (await privateStore.head(doneMarkerKey(dayOf(new Date(until))))) !== null;
 }
 
-/** Returns the catalogues that are read `left` days before tomorrow. */
-const cataloguesOn = ({ catalogues, newcomers = [] }: PastOptions, days: number, left: number): string[] => [
-  ...(left <= days ? catalogues : []),
-  ...newcomers.flatMap(({ url, days: since }) => (left <= since ? [url] : [])),
+/** Returns the catalogues that are read on a day, this many days before tomorrow. */
+const cataloguesOn = (
+  { catalogues, newcomers = [] }: PastOptions,
+  days: number,
+  daysBeforeTomorrow: number,
+): string[] => [
+  ...(daysBeforeTomorrow <= days ? catalogues : []),
+  ...newcomers.flatMap(({ url, days: since }) => (daysBeforeTomorrow <= since ? [url] : [])),
 ];
 
 /**
@@ -97,49 +101,52 @@ export async function simulatePast(
   pipeline: Pipeline,
   privateStore: Store,
   clock: SwitchedClock,
-  real: Clock,
+  realClock: Clock,
   options: PastOptions,
 ): Promise<PastSpan> {
-  const span = await spanOf(privateStore, options.days, real);
-  const last = dayOf(new Date(span.until));
-  const days = daysOfPast(last, span.days);
+  const span = await getOrCreateSpan(privateStore, options.days, realClock);
+  const lastDay = dayOf(new Date(span.until));
+  const days = daysOfPast(lastDay, span.days);
   // Yesterday is graded and published while today is observed, since a run reads no rows that are later than its time.
-  let graded = Promise.resolve();
+  let grading = Promise.resolve();
   for (const [n, day] of days.entries()) {
     options.signal?.throwIfAborted();
-    if (await privateStore.head(doneKey(day))) continue;
-    const end = day === last ? new Date(span.until) : new Date(dayStart(addDays(day, 1)).getTime() - 1);
-    const left = Math.round((dayStart(last).getTime() - dayStart(day).getTime()) / DAY_MS) + 1;
+    if (await privateStore.head(doneMarkerKey(day))) continue;
+    const end = day === lastDay ? new Date(span.until) : new Date(dayStart(addDays(day, 1)).getTime() - 1);
+    const daysBeforeTomorrow = Math.round((dayStart(lastDay).getTime() - dayStart(day).getTime()) / DAY_MS) + 1;
     clock.use(new SimulatedClock(dayStart(day)));
-    await pipeline.intake(cataloguesOn(options, span.days, left));
+    await pipeline.intake(cataloguesOn(options, span.days, daysBeforeTomorrow));
     const plan = await pipeline.getPublishedPlan(day);
-    const began = dayStart(day);
-    const until = left > span.days ? began.getTime() + BLOCK_MS : end.getTime() - (day === last ? QUIET_END_MS : 0);
-    const seen = await pipeline.observe(plan, began, new Date(until));
+    const dayBegin = dayStart(day);
+    const until =
+      daysBeforeTomorrow > span.days
+        ? dayBegin.getTime() + BLOCK_MS
+        : end.getTime() - (day === lastDay ? QUIET_END_MS : 0);
+    const observed = await pipeline.observe(plan, dayBegin, new Date(until));
     // Both the grade and tomorrow's intake ingest today's records before tomorrow's plan is made from them.
-    await graded;
+    await grading;
     clock.use(new SimulatedClock(end));
-    graded = pipeline.grade(end).then(async ({ cards }) => {
+    grading = pipeline.grade(end).then(async ({ cards }) => {
       // Before the evidence, with whose leaves the index is published: an index alone does not cause a publication.
       await pipeline.index();
       await pipeline.evidence(end);
-      await privateStore.create(doneKey(day), Buffer.from(end.toISOString()));
-      options.onDay?.({ day, n: n + 1, of: days.length, observed: seen.probes, paid: seen.paid, cards });
+      await privateStore.create(doneMarkerKey(day), Buffer.from(end.toISOString()));
+      options.onDay?.({ day, n: n + 1, of: days.length, observed: observed.probes, paid: observed.paid, cards });
     });
     // The promise is awaited later. Until then its rejection must not count as unhandled.
-    graded.catch(() => {});
+    grading.catch(() => {});
   }
-  await graded;
+  await grading;
   await pipeline.archive(new Date(span.until));
   return span;
 }
 
-const BAR = 20;
+const BAR_WIDTH = 20;
 
 /** `[#####...............]` */
-const bar = (n: number, of: number): string => {
-  const filled = Math.round((n / of) * BAR);
-  return `[${"#".repeat(filled)}${".".repeat(BAR - filled)}]`;
+const progressBar = (n: number, total: number): string => {
+  const filled = Math.round((n / total) * BAR_WIDTH);
+  return `[${"#".repeat(filled)}${".".repeat(BAR_WIDTH - filled)}]`;
 };
 
 /** Progress on stderr, apart from the output on stdout: on a terminal one line that is rewritten, else single lines. */
@@ -149,21 +156,21 @@ export class Progress {
   #paid = 0;
   #cards = 0;
 
-  constructor(private readonly shown: boolean) {}
+  constructor(private readonly isShown: boolean) {}
 
   say(text: string): void {
-    if (!this.shown) return;
+    if (!this.isShown) return;
     this.end();
     say(text);
   }
 
-  day({ day, n, of, observed, paid, cards }: DayProgress): void {
+  showDay({ day, n, of, observed, paid, cards }: DayProgress): void {
     this.#probes += observed;
     this.#paid += paid;
     this.#cards += cards;
-    if (!this.shown) return;
+    if (!this.isShown) return;
     const text = `day ${n} of ${of} (${day}): ${this.#probes} probes, ${this.#paid} payments, ${this.#cards} cards signed`;
-    if (this.#line.isShown) this.#line.show(`${bar(n, of)} ${text}`);
+    if (this.#line.isOnTerminal) this.#line.show(`${progressBar(n, of)} ${text}`);
     else if (n % 5 === 0 || n === of) say(text);
   }
 

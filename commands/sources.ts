@@ -6,7 +6,7 @@ import { checkAge } from "../pipelines/mirror/state.ts";
 import { openSource } from "../pipelines/published/open-source.ts";
 import type { Source } from "../pipelines/published/source.ts";
 import { type GivenKeys, openSourceTreeHead } from "../pipelines/published/trust.ts";
-import { readNamed } from "./files.ts";
+import { readNamedFile } from "./files.ts";
 import { say } from "./printer.ts";
 
 /** Options of every command that reads a public record. */
@@ -27,7 +27,7 @@ export interface RecordOptions {
  */
 export const keysOf = async ({ logKey, witnessKey, witnessPolicy }: RecordOptions): Promise<GivenKeys> => ({
   ...{ log: logKey, witness: witnessKey },
-  policy: witnessPolicy === undefined ? undefined : readPolicy(await readNamed(witnessPolicy)),
+  policy: witnessPolicy === undefined ? undefined : readPolicy(await readNamedFile(witnessPolicy)),
 });
 
 /** A public record, and its verified tree head. */

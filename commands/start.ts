@@ -21,9 +21,9 @@ import { recorderOf, withReading } from "./opening.ts";
 import { print, printJson, printLines } from "./printer.ts";
 import { importSample } from "./register.ts";
 import { printStatus, stopwatch } from "./report.ts";
-import { localMoney, openSales } from "./selling.ts";
+import { createLocalMoney, openSales } from "./selling.ts";
 import { startLive } from "./serve.ts";
-import { openServing, SELL, type ServingTier } from "./serving-tier.ts";
+import { openServing, SELL_JOB, type ServingTier } from "./serving-tier.ts";
 import { daysOfPast, isPastOver, Progress, simulatePast } from "./simulated-past.ts";
 import type { OptionsOf } from "./table.ts";
 import { type DemoWitnesses, openDemoWitnesses } from "./witness.ts";
@@ -39,29 +39,29 @@ const HOUR_MS = 3_600_000;
  * would get nearly all the money of a day. The cap is higher than the payments of a day to any honest seller, at 0.09 a
  * call.
  */
-const MARKET_DOMAIN_DAY = "0.50";
+const MARKET_DOMAIN_DAY_CAP = "0.50";
 
 /** Returns the networks of the demo: on the first the service sells; the second, if there is one, is Tempo. */
 function networksOf({ chain }: Config, { chainId, rpcUrl, asset, tempo }: World): Pick<Config, "networks" | "chain"> {
-  const own = { ...chain, rpc_url: rpcUrl, network: `eip155:${chainId}`, asset };
-  if (!tempo) return { networks: [], chain: own };
+  const demoChain = { ...chain, rpc_url: rpcUrl, network: `eip155:${chainId}`, asset };
+  if (!tempo) return { networks: [], chain: demoChain };
   const common = { agree: 1, gas_ceiling_gwei: GAS_CEILING_GWEI, assets: [] };
-  const first = { id: own.network, rpc_urls: [rpcUrl], confirmations: chain.confirmations };
+  const first = { id: demoChain.network, rpc_urls: [rpcUrl], confirmations: chain.confirmations };
   const second = { id: `eip155:${tempo.chainId}`, rpc_urls: [tempo.rpcUrl], confirmations: null };
   return {
     networks: [
       { ...common, ...first },
       { ...common, ...second },
     ],
-    chain: own,
+    chain: demoChain,
   };
 }
 
 /** Returns the option for wallets on the demo's Tempo chain, if it has one. */
-const tempoOf = ({ tempo }: World) => (tempo ? { tempo: { ...tempo, network: `eip155:${tempo.chainId}` } } : {});
+const tempoOption = ({ tempo }: World) => (tempo ? { tempo: { ...tempo, network: `eip155:${tempo.chainId}` } } : {});
 
 /** Returns the settings of the demo. Its market is on this machine, so loopback addresses are allowed. */
-const forMarket = (config: Config, world: World, { witnesses }: DemoWitnesses): Config => ({
+const settingsForMarket = (config: Config, world: World, { witnesses }: DemoWitnesses): Config => ({
   ...config,
   ...networksOf(config, world),
   witnesses: [...config.witnesses, ...witnesses],
@@ -69,23 +69,23 @@ const forMarket = (config: Config, world: World, { witnesses }: DemoWitnesses): 
   allow_loopback: true,
   control_urls: [world.control],
   catalogues: [world.catalogue, ...world.newcomers.map(({ url }) => url)],
-  spend: { ...config.spend, per_domain_day: lesser(config.spend.per_domain_day, MARKET_DOMAIN_DAY) },
+  spend: { ...config.spend, per_domain_day: lesser(config.spend.per_domain_day, MARKET_DOMAIN_DAY_CAP) },
 });
 
 const lesser = (a: string, b: string): string => (parseMoney(a) < parseMoney(b) ? a : b);
 
-const acknowledger = (fd: number | undefined) =>
+const createAcknowledger = (fd: number | undefined) =>
   fd === undefined ? undefined : (ids: readonly string[]) => void writeSync(fd, `${ids.join("\n")}\n`);
 
 /**
  * Returns the end of the simulated past: now, or with `--pace` some hours ago; from there a faster clock runs until it
  * reaches the present.
  */
-function presentOf({ pace, paceHours, once }: StartOptions): Date {
-  const real = systemClock.now();
-  if (pace === undefined) return real;
+function endOfPast({ pace, paceHours, once }: StartOptions): Date {
+  const realNow = systemClock.now();
+  if (pace === undefined) return realNow;
   if (pace < 2 || once) throw new ConfigError(["--pace must be at least 2, and cannot be combined with --once"]);
-  return new Date(real.getTime() - paceHours * HOUR_MS);
+  return new Date(realNow.getTime() - paceHours * HOUR_MS);
 }
 
 /** Key in the private store of the paced clock's start: record time, real time, and rate. */
@@ -94,18 +94,18 @@ const PACE_KEY = "simulated/pace.json";
 /**
  * Returns the clock after the simulated past: the real one, or with `--pace` one that runs faster. After an
  * interruption the paced clock continues as if it had run meanwhile.
- * @param began end of the simulated past
+ * @param pastEnd end of the simulated past
  */
-async function clockAfterPast(privateStore: Store, pace: number | undefined, began: Date): Promise<Clock> {
+async function clockAfterPast(privateStore: Store, pace: number | undefined, pastEnd: Date): Promise<Clock> {
   if (pace === undefined) return systemClock;
-  const real = systemClock.now();
-  await privateStore.create(PACE_KEY, Buffer.from(JSON.stringify({ record: began, real, pace })));
-  const stored = JSON.parse(Buffer.from((await privateStore.get(PACE_KEY))!.bytes).toString("utf8")) as Paced;
-  const passed = Math.max(0, real.getTime() - Date.parse(stored.real));
-  return new PacedClock(new Date(Date.parse(stored.record) + passed * stored.pace), stored.pace);
+  const realNow = systemClock.now();
+  await privateStore.create(PACE_KEY, Buffer.from(JSON.stringify({ record: pastEnd, real: realNow, pace })));
+  const stored = JSON.parse(Buffer.from((await privateStore.get(PACE_KEY))!.bytes).toString("utf8")) as StoredPace;
+  const passedMs = Math.max(0, realNow.getTime() - Date.parse(stored.real));
+  return new PacedClock(new Date(Date.parse(stored.record) + passedMs * stored.pace), stored.pace);
 }
 
-interface Paced {
+interface StoredPace {
   record: string;
   real: string;
   pace: number;
@@ -126,12 +126,12 @@ async function enterPresent(
 }
 
 /** Name of the seller for which the demo issues a correction, and takes it back. */
-const CORRECTED = "encoder";
+const CORRECTED_SELLER = "encoder";
 /**
  * Time between the correction and taking it back. A service grades every ten seconds, so each change is in its own
  * card.
  */
-const CORRECTION_MS = 25_000;
+const CORRECTION_PAUSE_MS = 25_000;
 
 /**
  * Withdraws the newest handshake of an endpoint, and takes that back, as `touchstone correct` and `touchstone
@@ -145,12 +145,12 @@ async function correctOnce(parts: Parts, seller: string, signal: AbortSignal): P
     const handshakes = [...record.records].filter(([, { type }]) => type === "handshake");
     const [newest] = handshakes.sort(([, a], [, b]) => (a.observedAt < b.observedAt ? 1 : -1));
     const says = "The demo shows a correction, as if we had misread the terms of this record.";
-    const order = { records: [newest![0]], gradeAt: null, fault: "misread_terms", says };
+    const request = { records: [newest![0]], gradeAt: null, fault: "misread_terms", says };
     const now = systemClock.now();
-    const drafts = planCorrections(record, order, now).map((body) => draftOf("correction", record.cap, body, now));
+    const drafts = planCorrections(record, request, now).map((body) => draftOf("correction", record.cap, body, now));
     await recorder.append(drafts);
   });
-  await systemClock.sleep(CORRECTION_MS, signal);
+  await systemClock.sleep(CORRECTION_PAUSE_MS, signal);
   await withReading(parts, async (reading) => {
     const { cap, correctionRecords } = await findEndpoint(reading, seller);
     const [id] = [...correctionRecords.corrections.keys()];
@@ -175,100 +175,111 @@ async function runActs(acts: readonly (() => Promise<void>)[], signal: AbortSign
  * `touchstone start`: runs all roles in this process. With `--market` it boots the demo's market, simulates the past,
  * prints the letters and keeps serving; a start after a crash continues where the last one stopped.
  */
-export async function start(given: Config, options: StartOptions): Promise<void> {
-  if (!options.market) return startLive(given, options);
+export async function start(baseConfig: Config, options: StartOptions): Promise<void> {
+  if (!options.market) return startLive(baseConfig, options);
   requireMarket(options.worldScript);
-  const took = stopwatch(1);
+  const elapsedSeconds = stopwatch(1);
   const progress = new Progress(!options.json);
   const days = Math.max(1, options.days);
-  const present = presentOf(options);
-  const first = dayStart(daysOfPast(dayOf(present), days)[0]!);
-  await makeKeysFor(given, new Date(first.getTime() - DAY_MS));
+  const present = endOfPast(options);
+  const firstDay = dayStart(daysOfPast(dayOf(present), days)[0]!);
+  await makeKeysFor(baseConfig, new Date(firstDay.getTime() - DAY_MS));
   progress.say("booting the market: two local chains and the sellers");
-  const world = await openWorld(foldersOf(given.data_dir).market, options.worldScript);
-  const clock = new SwitchedClock(new SimulatedClock(first));
+  const world = await openWorld(foldersOf(baseConfig.data_dir).market, options.worldScript);
+  const clock = new SwitchedClock(new SimulatedClock(firstDay));
   // A world that was already running may belong to another start, so this start stops it only once it owns the lake.
-  let ours = !world.reused;
-  const closing: (() => Promise<void>)[] = [async () => (ours ? world.stop() : world.release())];
-  const stopped = new AbortController();
-  world.lost.addEventListener("abort", () => stopped.abort(world.lost.reason), { once: true });
-  onStopSignal(() => stopped.abort(new Error("stopped")));
+  let ownsWorld = !world.reused;
+  const closeSteps: (() => Promise<void>)[] = [async () => (ownsWorld ? world.stop() : world.release())];
+  const stopController = new AbortController();
+  world.lost.addEventListener("abort", () => stopController.abort(world.lost.reason), { once: true });
+  onStopSignal(() => stopController.abort(new Error("stopped")));
   try {
-    const witnesses = await openDemoWitnesses(given, present);
-    closing.push(() => witnesses.close());
-    const config = forMarket(given, world, witnesses);
+    const witnesses = await openDemoWitnesses(baseConfig, present);
+    closeSteps.push(() => witnesses.close());
+    const config = settingsForMarket(baseConfig, world, witnesses);
     const parts = await openParts(config, clock);
-    closing.push(() => parts.close());
-    logStart(parts.logger, config, "start", [...MACHINE_WORK_KINDS, "follow", SELL]);
-    const again = await isPastOver(parts.privateStore);
-    const goOn = () => clockAfterPast(parts.privateStore, options.pace, present);
-    const running = again ? await goOn() : null;
-    if (running) clock.use(running);
+    closeSteps.push(() => parts.close());
+    logStart(parts.logger, config, "start", [...MACHINE_WORK_KINDS, "follow", SELL_JOB]);
+    const isPastDone = await isPastOver(parts.privateStore);
+    const openPresentClock = () => clockAfterPast(parts.privateStore, options.pace, present);
+    const resumedClock = isPastDone ? await openPresentClock() : null;
+    if (resumedClock) clock.use(resumedClock);
     const wallets = createLocalWallets({
       ...{ rpcUrl: world.rpcUrl, seed: parts.secret, asset: world.asset },
-      ...tempoOf(world),
+      ...tempoOption(world),
     });
     const ordersStore = await openOrdersStore(config, parts.log);
-    closing.push(() => ordersStore.close());
+    closeSteps.push(() => ordersStore.close());
     await importSample(config);
     const sales = openSales(
       { ...parts, ordersStore },
       clock,
-      await localMoney(configuredNetworks(config)[0]!, wallets),
+      await createLocalMoney(configuredNetworks(config)[0]!, wallets),
     );
-    closing.push(() => sales.close());
+    closeSteps.push(() => sales.close());
     const { answers, ring } = parts.keys;
     const serving = await openServing({ ...parts, answers, ring, sales, role: "start" }, clock);
-    closing.push(() => serving.close());
+    closeSteps.push(() => serving.close());
     if (!options.once) progress.say(`serving at ${serving.url} already: its pages fill while the days are simulated`);
-    const money = { wallets, controlUrls: [world.control], pagesAt: serving.url, settlePollMs: [30, 100] };
-    const roles = await assemble(parts, clock, money, acknowledger(options.acks));
-    ours = true;
-    closing.push(() => roles.close());
-    stopped.signal.addEventListener("abort", () => roles.observer.stop());
+    const paymentParts = { wallets, controlUrls: [world.control], pagesAt: serving.url, settlePollMs: [30, 100] };
+    const roles = await assemble(parts, clock, paymentParts, createAcknowledger(options.acks));
+    ownsWorld = true;
+    closeSteps.push(() => roles.close());
+    stopController.signal.addEventListener("abort", () => roles.observer.stop());
     progress.say(`simulating ${days} days up to now (record time is simulated, chain time is real)`);
-    const listed = { catalogues: [world.catalogue], newcomers: world.newcomers };
-    const past = { days, ...listed, signal: stopped.signal, onDay: progress.day.bind(progress) };
-    const simulated = await simulatePast(roles.pipeline, parts.privateStore, clock, new FixedClock(present), past);
-    const found = await enterPresent(running ?? (await goOn()), clock, { roles, serving, world });
+    const pastCatalogues = { catalogues: [world.catalogue], newcomers: world.newcomers };
+    const pastOptions = {
+      days,
+      ...pastCatalogues,
+      signal: stopController.signal,
+      onDay: progress.showDay.bind(progress),
+    };
+    const simulated = await simulatePast(
+      roles.pipeline,
+      parts.privateStore,
+      clock,
+      new FixedClock(present),
+      pastOptions,
+    );
+    const letters = await enterPresent(resumedClock ?? (await openPresentClock()), clock, { roles, serving, world });
     const result: MarketLetters = {
       simulated,
-      took_s: took(),
-      ...found,
+      took_s: elapsedSeconds(),
+      ...letters,
     };
     progress.end();
     if (options.json) printJson(result);
     else printLines(letterLines(result, serving.url));
     if (options.once) return;
-    const words = [
+    const lines = [
       `next: touchstone audit ${serving.url} --witness-policy ${witnesses.policyFile}`,
       "",
       `Serving at ${serving.url} (Ctrl-C stops the market and everything else).`,
     ];
-    print(options, { serving: serving.url, witness_policy: witnesses.policyFile }, words);
+    print(options, { serving: serving.url, witness_policy: witnesses.policyFile }, lines);
     printStatus(serving.status, options);
     const { logger, metrics } = parts;
-    const pulse = watchMachine(serving.status.pulse, { ...parts, ...roles }, [SELL]);
+    const pulse = watchMachine(serving.status.pulse, { ...parts, ...roles }, [SELL_JOB]);
     const schedule = startMachine({ ...roles, ...{ clock, logger, metrics, pulse }, catalogues: config.catalogues });
-    closing.push(() => schedule.stop());
+    closeSteps.push(() => schedule.stop());
     if (options.pace === undefined) {
-      const corrected = world.sellers.find(({ name }) => name === CORRECTED)!.urls[0]!;
+      const correctedUrl = world.sellers.find(({ name }) => name === CORRECTED_SELLER)!.urls[0]!;
       const service = { url: serving.url, origin: new URL(config.base_url).origin };
-      const acts = [() => askPeople(world, service), () => correctOnce(parts, corrected, stopped.signal)];
-      const acting = runActs(acts, stopped.signal, logger);
-      closing.push(() => acting);
+      const acts = [() => askPeople(world, service), () => correctOnce(parts, correctedUrl, stopController.signal)];
+      const runningActs = runActs(acts, stopController.signal, logger);
+      closeSteps.push(() => runningActs);
     }
     await new Promise<void>((resolve) => {
-      if (stopped.signal.aborted) resolve();
-      stopped.signal.addEventListener("abort", () => resolve(), { once: true });
+      if (stopController.signal.aborted) resolve();
+      stopController.signal.addEventListener("abort", () => resolve(), { once: true });
     });
     if (world.lost.aborted) throw world.lost.reason;
   } catch (error) {
     // Errors after a stop signal are consequences of it. If the market died, that is the cause to report.
     if (world.lost.aborted) throw world.lost.reason;
-    if (!stopped.signal.aborted) throw error;
+    if (!stopController.signal.aborted) throw error;
   } finally {
     progress.end();
-    for (const close of closing.reverse()) await close();
+    for (const close of closeSteps.reverse()) await close();
   }
 }

@@ -2,7 +2,7 @@ import type { FailureCode } from "../infra/errors.ts";
 import type { CommandRow, OptionsOfRow } from "./row.ts";
 
 /** Options for the keys with which a record is verified. */
-const TRUSTED = {
+const TRUST_OPTIONS = {
   "--log-key <vkey>": "the log's verifier key; without it the source's own key is trusted",
   "--witness-key <vkey>": "the witness's verifier key",
   "--witness-policy <file>": "accept only checkpoints that this policy's witnesses cosigned (C2SP tlog-policy)",
@@ -10,11 +10,18 @@ const TRUSTED = {
 } as const;
 
 /** Failures of opening the log, the stores, the keys and the lake, which one process at a time owns. */
-const PARTS = ["keys", "storage", "record", "busy"] as const satisfies FailureCode[];
-/** {@link PARTS}, for commands that need an existing data folder. */
-const DATA = [...PARTS, "unreadable"] as const;
+const PARTS_FAILURES = ["keys", "storage", "record", "busy"] as const satisfies FailureCode[];
+/** {@link PARTS_FAILURES}, for commands that need an existing data folder. */
+const DATA_FOLDER_FAILURES = [...PARTS_FAILURES, "unreadable"] as const;
 /** Failures of reading a copy of the public record. */
-const COPY = ["unreadable", "tampered", "rollback", "fork", "stale", "unwitnessed"] as const satisfies FailureCode[];
+const COPY_FAILURES = [
+  "unreadable",
+  "tampered",
+  "rollback",
+  "fork",
+  "stale",
+  "unwitnessed",
+] as const satisfies FailureCode[];
 
 /**
  * All commands by their words, in the order of `--help`. `--help`, docs/commands.md and the types of the options follow from
@@ -44,7 +51,7 @@ export const COMMANDS = {
       "--acks <fd>": "write the event id of every acknowledged append to this file descriptor",
     },
     prints: "the address of the service; with --market first the letter of every seller",
-    exits: [...PARTS, "port", "chain", "network"],
+    exits: [...PARTS_FAILURES, "port", "chain", "network"],
     page: "operate",
     examples: ["--market", ""],
     opens: "market",
@@ -104,7 +111,7 @@ export const COMMANDS = {
       "--rejected <file>": "with --listings: file for rejected rows, as NDJSON",
     },
     prints: "with --once the number of calls; with --listings a line for each probed endpoint",
-    exits: [...PARTS, "port", "chain", "network", "unreadable", "unreachable"],
+    exits: [...PARTS_FAILURES, "port", "chain", "network", "unreadable", "unreachable"],
     page: "schedule",
     examples: ["--once", "--once --listings listings.csv"],
   },
@@ -129,7 +136,7 @@ export const COMMANDS = {
     does: "import a catalogue, a seller's document or a file: JSON, NDJSON, CSV, OpenAPI (JSON, YAML), agent cards",
     options: { "--rejected <file>": "file for rejected rows, as NDJSON (default: a new file in the data folder)" },
     prints: "the numbers of rows that were read, new, known and, by reason, rejected",
-    exits: [...DATA, "unreachable"],
+    exits: [...DATA_FOLDER_FAILURES, "unreachable"],
     page: "listings",
     examples: ["https://seller.example/.well-known/x402"],
   },
@@ -140,7 +147,7 @@ export const COMMANDS = {
       "--all": "also endpoints that no source lists any more",
     },
     prints: "a line for each endpoint: id, method, url",
-    exits: DATA,
+    exits: DATA_FOLDER_FAILURES,
     page: "listings",
     examples: ["", "--host seller.example --json"],
   },
@@ -148,7 +155,7 @@ export const COMMANDS = {
     args: "<endpoint>",
     does: "show which sources list an endpoint (cap_ id or url), and since when",
     prints: "the endpoint, and a line for each source",
-    exits: [...DATA, "unknown"],
+    exits: [...DATA_FOLDER_FAILURES, "unknown"],
     page: "listings",
     examples: ["https://seller.example/weather"],
   },
@@ -157,7 +164,7 @@ export const COMMANDS = {
     does: "delist an endpoint (cap_ id or url), with the reason; its record stays",
     options: { "--says <text>": { means: "the reason, which is published", required: true } },
     prints: "the endpoints that were removed",
-    exits: [...DATA, "unknown"],
+    exits: [...DATA_FOLDER_FAILURES, "unknown"],
     page: "listings",
     examples: ["https://seller.example/weather --says 'the seller asked for it'"],
   },
@@ -178,7 +185,7 @@ export const COMMANDS = {
     does: "move records from the log into Parquet segments and the lake",
     options: { "--once": "one pass, then stop" },
     prints: "after each pass the number of moved rows and the positions in the log",
-    exits: PARTS,
+    exits: PARTS_FAILURES,
     page: "deploy",
     examples: ["--once"],
   },
@@ -186,7 +193,7 @@ export const COMMANDS = {
     does: "grade the endpoints that have new samples or are due, and write a run",
     options: { "--once": "one run, then stop" },
     prints: "after each run the number of cards that were made and published",
-    exits: [...PARTS, "chain", "network"],
+    exits: [...PARTS_FAILURES, "chain", "network"],
     page: "verification-method",
     examples: ["--once"],
   },
@@ -194,7 +201,7 @@ export const COMMANDS = {
     does: "ingest and grade the partitions that are assigned to this process: all, or its share in a cluster",
     options: { "--once": "one turn, then stop" },
     prints: "with --once or --json, after each turn: its partitions, what it ingested and graded, and its lag",
-    exits: [...PARTS, "port"],
+    exits: [...PARTS_FAILURES, "port"],
     page: "deploy",
     examples: ["--once"],
   },
@@ -202,7 +209,7 @@ export const COMMANDS = {
     does: "publish runs in the tree: leaves, tiles, checkpoint, index; of several publishers one is active, the others wait",
     options: { "--once": "publish what is waiting, then stop" },
     prints: "with --once or --json what was published",
-    exits: [...PARTS, "port"],
+    exits: [...PARTS_FAILURES, "port"],
     page: "deploy",
     examples: ["--once"],
   },
@@ -210,7 +217,7 @@ export const COMMANDS = {
     does: "move days older than 110 days into signed files and out of the lake",
     options: { "--once": "move the days that are due, then stop" },
     prints: "after each turn the new files",
-    exits: PARTS,
+    exits: PARTS_FAILURES,
     page: "archive",
     examples: ["--once"],
   },
@@ -219,7 +226,7 @@ export const COMMANDS = {
     does: "replace a wrong file of the archive (arc_ id) by one that is rebuilt from the record",
     options: { "--reason <text>": { means: "what was wrong with it, which is published", required: true } },
     prints: "the old file and the new one",
-    exits: [...PARTS, "unknown", "already"],
+    exits: [...PARTS_FAILURES, "unknown", "already"],
     page: "archive",
     examples: ["arc_00000000000000000000000000 --reason 'a row was read with the wrong price'"],
   },
@@ -230,7 +237,7 @@ export const COMMANDS = {
       "--all": "every endpoint; without it the first 40",
     },
     prints: "the caps, what was spent, then a line for each endpoint",
-    exits: DATA,
+    exits: DATA_FOLDER_FAILURES,
     page: "schedule",
     examples: ["", "--day 2026-11-21 --all"],
   },
@@ -238,7 +245,7 @@ export const COMMANDS = {
     does: "show the books of the sold calls, compared with the chain, and what is owed to whom",
     options: { "--rpc <url>": "node of the chain (default: chain.rpc_url of the settings, or the demo's own)" },
     prints: "for each asset: accounts, wallets, gas, debts, and every movement that differs from the chain",
-    exits: [...DATA, "chain"],
+    exits: [...DATA_FOLDER_FAILURES, "chain"],
     page: "operate",
     examples: ["--json"],
   },
@@ -274,7 +281,7 @@ export const COMMANDS = {
     args: "<day>",
     does: "compare the plan of a UTC day with its commitment, published before the day, and its salt, published after it",
     prints: "the calls of the plan, the commitment, and whether they match",
-    exits: [...DATA, "unknown", "tampered"],
+    exits: [...DATA_FOLDER_FAILURES, "unknown", "tampered"],
     page: "schedule",
     examples: ["2026-11-21"],
   },
@@ -288,7 +295,7 @@ export const COMMANDS = {
       "--processes <n>": { means: "with --from: number of processes that share the port", default: 1 },
     },
     prints: "the address of the service",
-    exits: [...PARTS, "port", "network", ...COPY],
+    exits: [...PARTS_FAILURES, "port", "network", ...COPY_FAILURES],
     page: "deploy",
     examples: ["", "--from https://record.example --processes 2"],
   },
@@ -311,20 +318,20 @@ export const COMMANDS = {
   redrive: {
     does: "read rejected records again with this version's readers",
     prints: "how many were read, and how many are still rejected",
-    exits: PARTS,
+    exits: PARTS_FAILURES,
     page: "operate",
   },
   rebuild: {
     does: "delete the lake and rebuild it from the chain of commits",
     prints: "how many rows the new lake has",
-    exits: PARTS,
+    exits: PARTS_FAILURES,
     page: "operate",
   },
   migrate: {
     does: "convert the data of an older version to this version's formats; may be killed and run again",
     options: { "--table": "show every private format, its number, and how an older one is converted" },
     prints: "what was done with the log, the private store and the lake",
-    exits: DATA,
+    exits: DATA_FOLDER_FAILURES,
     page: "operate",
     examples: ["", "--table"],
   },
@@ -346,7 +353,7 @@ export const COMMANDS = {
       "--no-card-signatures": "do not verify the signatures of the cards, only that of the log and all other proofs",
     },
     prints: "after each run the leaves and the root, and what was fetched, is missing or was repaired",
-    exits: [...COPY, "missing", "busy", "storage"],
+    exits: [...COPY_FAILURES, "missing", "busy", "storage"],
     page: "mirror",
     examples: [
       "https://record.example copy",
@@ -408,7 +415,7 @@ export const COMMANDS = {
       "--host <address>": { means: "address to listen on", default: "127.0.0.1" },
     },
     prints: "what new names stand for, then each change and each fork; faults on stderr",
-    exits: [...COPY, "unproven", "changed", "untold", "busy", "record", "port", "storage"],
+    exits: [...COPY_FAILURES, "unproven", "changed", "untold", "busy", "record", "port", "storage"],
     page: "monitor",
     examples: [
       "monitor https://record.example --once --pay-to 0x1111111111111111111111111111111111111111",
@@ -420,7 +427,7 @@ export const COMMANDS = {
     args: "<source>",
     does: "prove a whole public record (URL or folder) from its first leaf, every card recomputed",
     options: {
-      ...TRUSTED,
+      ...TRUST_OPTIONS,
       "--also <source>": { means: "another copy, which must have the same history; may be repeated", repeated: true },
       "--since <file>": "a checkpoint that you saved earlier: a shorter or different history is refused",
       "--endpoint <cap|url>": "prove only the cards of one endpoint, which takes less time",
@@ -433,7 +440,7 @@ export const COMMANDS = {
       },
     },
     prints: "a line for each check, with its problems below it, then the verdict",
-    exits: [...COPY, "unknown", "differs", "nothing"],
+    exits: [...COPY_FAILURES, "unknown", "differs", "nothing"],
     page: "audit",
     examples: ["copy", "https://record.example --also copy"],
     opens: "record",
@@ -441,7 +448,7 @@ export const COMMANDS = {
   verify: {
     args: "<file>",
     does: "prove a card bundle (GET /v1/trust/{id}/bundle) or an equivocation that a monitor found, offline",
-    options: TRUSTED,
+    options: TRUST_OPTIONS,
     prints:
       "the card, the sentence that explains it, and what of it was proven; or the two checkpoints that contradict",
     exits: ["unreadable", "tampered", "unwitnessed", "stale", "fork"],
@@ -458,7 +465,7 @@ export const COMMANDS = {
         default: "index",
         choices: ["index", "grades", "samples"],
       },
-      ...TRUSTED,
+      ...TRUST_OPTIONS,
       "--log-key <vkey>": "the log's verifier key; without it a mirror's pinned key, else the source's own",
     },
     prints: "the number of rows, and the tree head that they are from",
@@ -479,7 +486,7 @@ export const COMMANDS = {
       "--says <text>": { means: "what was wrong, which is published", required: true },
     },
     prints: "the number of withdrawn records, the id of each correction, and the url that shows the change",
-    exits: [...DATA, "unknown", "already"],
+    exits: [...DATA_FOLDER_FAILURES, "unknown", "already"],
     page: "corrections",
     examples: [
       "https://seller.example/weather --all-before-now --fault misread_terms --says 'we read the price wrongly'",
@@ -490,7 +497,7 @@ export const COMMANDS = {
     does: "take a correction back: its records count again from the next run",
     options: { "--says <text>": { means: "why it is taken back, which is published", required: true } },
     prints: "the correction, the endpoint, and the url that shows the change",
-    exits: [...DATA, "unknown", "already"],
+    exits: [...DATA_FOLDER_FAILURES, "unknown", "already"],
     page: "corrections",
     examples: ["cor_00000000000000000000000000 --says 'the price was right after all'"],
   },
@@ -498,7 +505,7 @@ export const COMMANDS = {
     args: "<file>",
     does: "record a seller's dispute signed by its payTo, from a JSON file",
     prints: "the id of the dispute, and the url that shows it",
-    exits: [...DATA, "unknown", "already", "signature"],
+    exits: [...DATA_FOLDER_FAILURES, "unknown", "already", "signature"],
     page: "corrections",
     examples: ["dispute.json"],
   },
@@ -507,7 +514,7 @@ export const COMMANDS = {
     does: "recompute published cards from public files and compare every byte",
     options: {
       "--from <source>": { means: "address, folder or s3://bucket of a public store", required: true },
-      ...TRUSTED,
+      ...TRUST_OPTIONS,
     },
     notes: "<endpoint> is a capability id (cap_…), a url, or all.",
     prints: "a line for each card: ok, pending or differs; then the sums",
@@ -594,7 +601,7 @@ export const COMMANDS = {
   "gap accept": {
     does: "record in the chain of commits that the log lost records before they were ingested",
     prints: "the gaps that were recorded",
-    exits: PARTS,
+    exits: PARTS_FAILURES,
     page: "operate",
   },
 } as const satisfies Record<string, CommandRow>;

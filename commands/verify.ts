@@ -7,7 +7,7 @@ import { EQUIVOCATION_SCHEMA, proveEquivocation, readEquivocation } from "../pip
 import { logOfPolicy, openSourceTreeHead, parseVerifierKey } from "../pipelines/published/trust.ts";
 import { faultsOf } from "../pipelines/record/faults.ts";
 import { cardTime } from "../pipelines/record/leaf.ts";
-import { readNamedJson } from "./files.ts";
+import { readNamedJsonFile } from "./files.ts";
 import { print, say } from "./printer.ts";
 import { keysOf, type RecordOptions } from "./sources.ts";
 import type { OptionsOf } from "./table.ts";
@@ -21,7 +21,7 @@ const MAX_BYTES = 8 * 1024 * 1024;
  * @throws Failure `fork` for an equivocation that is proven; `unreadable`, `usage`, `tampered` (Unproven), `unwitnessed`, `stale`
  */
 export async function verifyCommand(file: string, options: OptionsOf<"verify"> & RecordOptions): Promise<void> {
-  const value = await readNamedJson(file, MAX_BYTES);
+  const value = await readNamedJsonFile(file, MAX_BYTES);
   if ((value as { schema?: unknown } | null)?.schema === EQUIVOCATION_SCHEMA) return verifyEquivocation(value, options);
   const { data: bundle, error } = CardBundle.safeParse(value);
   if (!bundle) {
@@ -53,25 +53,25 @@ export async function verifyCommand(file: string, options: OptionsOf<"verify"> &
 async function verifyEquivocation(value: unknown, options: OptionsOf<"verify"> & RecordOptions): Promise<void> {
   const file = readEquivocation(value);
   const { log, policy } = await keysOf(options);
-  const given = log ?? logOfPolicy(policy, Buffer.from(file.larger));
-  const keys = given === undefined ? undefined : [parseVerifierKey(given, ED25519), ...(policy?.logs ?? [])];
+  const logKey = log ?? logOfPolicy(policy, Buffer.from(file.larger));
+  const keys = logKey === undefined ? undefined : [parseVerifierKey(logKey, ED25519), ...(policy?.logs ?? [])];
   const { smaller, larger, prefixRoot } = proveEquivocation(file, keys);
   if (!keys) say(`believing the keys of the file: --log-key ${file.log_keys.join(" or ")}`);
-  const [signed, other] = [smaller.root.toString("hex"), Buffer.from(prefixRoot).toString("hex")];
+  const [signedRoot, otherRoot] = [smaller.root.toString("hex"), Buffer.from(prefixRoot).toString("hex")];
   const sizes = { smaller: smaller.size, larger: larger.size };
   const facts = {
     origin: file.origin,
     ...sizes,
-    signed_root: signed,
-    other_root: other,
+    signed_root: signedRoot,
+    other_root: otherRoot,
     larger_root: larger.root.toString("hex"),
   };
   print(options, facts, [
     `proven: ${file.origin} signed two histories`,
-    `  its checkpoint of ${smaller.size} leaves has the root ${signed}`,
+    `  its checkpoint of ${smaller.size} leaves has the root ${signedRoot}`,
     smaller.size === larger.size
-      ? `  and another of ${larger.size} leaves the root ${other}`
-      : `  and the tree of ${larger.size} leaves that it signed has at ${smaller.size} the root ${other}`,
+      ? `  and another of ${larger.size} leaves the root ${otherRoot}`
+      : `  and the tree of ${larger.size} leaves that it signed has at ${smaller.size} the root ${otherRoot}`,
     "next: publish the file, and tell the operator of the log, its mirrors and its witnesses",
   ]);
   throw new Failure("fork", `${file.origin} signed two histories`);

@@ -22,45 +22,45 @@ import type { OptionsOf } from "./table.ts";
  */
 export function newWallets(config: Config, options: OptionsOf<"wallets new">): void {
   const folder = new WalletFolder(walletsFolderOf(config));
-  const had = folder.read();
-  const used = new Set(had.uses.map(({ address }) => address));
-  const unused = had.blind.filter(({ address }) => !used.has(address));
+  const walletsBefore = folder.read();
+  const used = new Set(walletsBefore.uses.map(({ address }) => address));
+  const unused = walletsBefore.blind.filter(({ address }) => !used.has(address));
   const sells = config.sell.network !== null;
-  const made = folder.make(Math.max(0, options.blind - unused.length), sells);
-  const now = folder.read();
-  const one = (role: "known" | "gas" | "till" | "float") => ({
-    address: now[role]!.address,
-    made: had[role] === null,
+  const newBlindWallets = folder.make(Math.max(0, options.blind - unused.length), sells);
+  const walletsAfter = folder.read();
+  const roleFacts = (role: "known" | "gas" | "till" | "float") => ({
+    address: walletsAfter[role]!.address,
+    made: walletsBefore[role] === null,
   });
   const facts = {
-    ...{ dir: folder.dir, known: one("known"), gas: one("gas") },
-    ...(sells ? { till: one("till"), float: one("float") } : {}),
-    blind: made.map(({ address }) => address),
+    ...{ dir: folder.dir, known: roleFacts("known"), gas: roleFacts("gas") },
+    ...(sells ? { till: roleFacts("till"), float: roleFacts("float") } : {}),
+    blind: newBlindWallets.map(({ address }) => address),
     /** Blind wallets that existed before and were never used. */
     unused: unused.map(({ address }) => address),
   };
-  const was = (single: { made: boolean }): string => (single.made ? "" : " (existed)");
-  const were = `${unused.length} unused blind wallets existed, ${made.length === 0 ? "none" : made.length} made`;
+  const existedText = (single: { made: boolean }): string => (single.made ? "" : " (existed)");
+  const blindText = `${unused.length} unused blind wallets existed, ${newBlindWallets.length === 0 ? "none" : newBlindWallets.length} made`;
   print(options, facts, [
     `The wallets are in ${folder.dir}. Anybody with a copy of that folder can spend their money.`,
-    `known  ${facts.known.address}${was(facts.known)}  send the asset here: it pays most calls`,
-    `gas    ${facts.gas.address}${was(facts.gas)}  send a little of the chain's own coin here: it pays the gas of \`wallets sweep\`${sells ? " and of sales" : ""}`,
+    `known  ${facts.known.address}${existedText(facts.known)}  send the asset here: it pays most calls`,
+    `gas    ${facts.gas.address}${existedText(facts.gas)}  send a little of the chain's own coin here: it pays the gas of \`wallets sweep\`${sells ? " and of sales" : ""}`,
     ...(facts.till
-      ? [`till   ${facts.till.address}${was(facts.till)}  send nothing here: it receives buyers' payments`]
+      ? [`till   ${facts.till.address}${existedText(facts.till)}  send nothing here: it receives buyers' payments`]
       : []),
     ...(facts.float
-      ? [`float  ${facts.float.address}${was(facts.float)}  send the asset here: it pays sellers for buyers`]
+      ? [`float  ${facts.float.address}${existedText(facts.float)}  send the asset here: it pays sellers for buyers`]
       : []),
     ...unused.map(({ address }) => `blind  ${address} (existed)`),
     ...facts.blind.map((address) => `blind  ${address}`),
-    ...(unused.length > 0 ? [`${were}.`] : []),
+    ...(unused.length > 0 ? [`${blindText}.`] : []),
     "A blind wallet needs only the asset, no coin for gas. Fund each separately, with uneven amounts and at different times,",
     "from addresses that are not known to be yours, never from the known wallet. The reasons: docs/networks-and-wallets.md",
   ]);
 }
 
 /** Opens the folder of the wallets. @throws NoWallet if it has none */
-function wallets(config: Config): WalletFolder {
+function openWalletFolder(config: Config): WalletFolder {
   const folder = new WalletFolder(walletsFolderOf(config));
   if (!folder.read().known) throw new NoWallet(`there are no wallets in ${folder.dir}: touchstone wallets new`);
   return folder;
@@ -69,8 +69,10 @@ function wallets(config: Config): WalletFolder {
 const stateOf = ({ role, day, caps }: WalletBalances, today: string): string => {
   if (role !== "blind") return "";
   if (day === null) return "never used";
-  const whose = caps.length === 1 ? "one endpoint" : `${caps.length} endpoints`;
-  return day >= today ? `in use today, ${whose}` : `used on ${day}, ${whose}: what is left can be swept`;
+  const endpointsText = caps.length === 1 ? "one endpoint" : `${caps.length} endpoints`;
+  return day >= today
+    ? `in use today, ${endpointsText}`
+    : `used on ${day}, ${endpointsText}: what is left can be swept`;
 };
 
 /**
@@ -79,7 +81,7 @@ const stateOf = ({ role, day, caps }: WalletBalances, today: string): string => 
  */
 export async function listWallets(config: Config, options: OptionsOf<"wallets list">): Promise<void> {
   const networks = paidNetworks(config);
-  const folder = wallets(config);
+  const folder = openWalletFolder(config);
   const report = await walletReport(folder.read(), railOn(networks), networks);
   const low = { money: config.wallets.low_water, blind: config.wallets.low_blind };
   const findings = walletFindings(report, low);
@@ -118,10 +120,11 @@ interface SweptWallet {
   says: string;
 }
 
-/** Number of times that a sweep looks for its transfer on the chain, and the pause between, ms. */
+/** Number of times that a sweep looks for its transfer on the chain. */
 const CHAIN_READS = 40;
-const PAUSE_MS = 500;
-const VALID_S = 600;
+/** Pause between two looks for a transfer on the chain, ms. */
+const CHAIN_READ_PAUSE_MS = 500;
+const AUTHORIZATION_VALID_S = 600;
 /** Time after which no signed payment of a wallet can still settle, ms. */
 const PAYMENT_OPEN_MS = 3_600_000;
 
@@ -133,25 +136,26 @@ const PAYMENT_OPEN_MS = 3_600_000;
  */
 export async function sweepWallets(config: Config, options: SweepOptions): Promise<void> {
   if (!/^0x[0-9a-fA-F]{40}$/.test(options.to)) throw new ConfigError([`--to: ${options.to} is not an address`]);
-  const named = paidNetworks(config).filter(({ id }) => options.network === undefined || id === options.network);
-  if (named.length === 0) throw new ConfigError([`--network: ${options.network} is not in the settings`]);
-  const held = wallets(config).read();
-  if (!held.gas) throw new NoWallet("there is no gas wallet: touchstone wallets new");
-  await requireNetworks(named);
+  const networks = paidNetworks(config).filter(({ id }) => options.network === undefined || id === options.network);
+  if (networks.length === 0) throw new ConfigError([`--network: ${options.network} is not in the settings`]);
+  const heldWallets = openWalletFolder(config).read();
+  if (!heldWallets.gas) throw new NoWallet("there is no gas wallet: touchstone wallets new");
+  await requireNetworks(networks);
   // A payment that was signed shortly before midnight may still be charged.
   const today = dayOf(new Date(systemClock.now().getTime() - PAYMENT_OPEN_MS));
-  const isOver = ({ address }: Wallet): boolean => {
-    const days = held.uses.filter((use) => use.address === address).map(({ day }) => day);
+  const isSweepable = ({ address }: Wallet): boolean => {
+    const days = heldWallets.uses.filter((use) => use.address === address).map(({ day }) => day);
     return days.length > 0 && days.every((day) => day < today);
   };
-  if (options.till && !held.till) throw new NoWallet("there is no till: set sell.network, then touchstone wallets new");
-  const over = options.till ? [held.till!] : held.blind.filter(isOver);
-  const rail = railOn(named);
+  if (options.till && !heldWallets.till)
+    throw new NoWallet("there is no till: set sell.network, then touchstone wallets new");
+  const sweepableWallets = options.till ? [heldWallets.till!] : heldWallets.blind.filter(isSweepable);
+  const rail = railOn(networks);
   const swept: SweptWallet[] = [];
-  for (const network of named) {
+  for (const network of networks) {
     for (const token of network.assets) {
-      const sweep = sweeper(network, token, { rail, gas: held.gas, options });
-      for (const wallet of over) {
+      const sweep = createSweeper(network, token, { rail, gas: heldWallets.gas, options });
+      for (const wallet of sweepableWallets) {
         const one = await sweep(wallet);
         if (one) swept.push(one);
       }
@@ -167,7 +171,7 @@ export async function sweepWallets(config: Config, options: SweepOptions): Promi
  * Returns a function that sweeps a wallet in one asset. Call it for one wallet at a time: the gas wallet's nonces are
  * in sequence.
  */
-function sweeper(network: Network, token: Token, parts: { rail: Rail; gas: Wallet; options: SweepOptions }) {
+function createSweeper(network: Network, token: Token, parts: { rail: Rail; gas: Wallet; options: SweepOptions }) {
   const { rail, gas, options } = parts;
   const reader = createReader(network.rpcUrls);
   const place = { network: network.id, asset: token.address };
@@ -180,21 +184,22 @@ function sweeper(network: Network, token: Token, parts: { rail: Rail; gas: Walle
     const amount = formatUnits(amountAtomic, token.decimals);
     const transfer = { network: network.id, symbol: token.symbol, from: wallet.address, amount };
     if (options.dryRun) return { ...transfer, tx: null, says: "would be swept" };
-    const coin = await chainRead("gas", () => reader.getBalance({ address: gas.address as Address }));
-    if (coin === 0n) throw new NoWallet(`the gas wallet ${gas.address} has nothing on ${network.id}`);
+    const gasBalance = await chainRead("gas", () => reader.getBalance({ address: gas.address as Address }));
+    if (gasBalance === 0n) throw new NoWallet(`the gas wallet ${gas.address} has nothing on ${network.id}`);
     const signed = await authorizations.signTransfer(wallet, {
       to: options.to,
       amountAtomic,
-      validForSeconds: VALID_S,
+      validForSeconds: AUTHORIZATION_VALID_S,
     });
     const outcome = await authorizations.submitTransfer(signed);
     if (outcome.outcome === "refused") return { ...transfer, tx: null, says: `refused: ${outcome.reason}` };
     const { nonce } = signed.authorization;
     for (let n = 0; n < CHAIN_READS; n++) {
       const query = { from: wallet.address, nonce, sinceBlock: head.number, ...place };
-      const { value: seen } = await rail.settlementOf(query);
-      if (seen) return { ...transfer, tx: seen.tx, says: seen.final ? "swept" : "swept, not final yet" };
-      await systemClock.sleep(PAUSE_MS);
+      const { value: settlement } = await rail.settlementOf(query);
+      if (settlement)
+        return { ...transfer, tx: settlement.tx, says: settlement.final ? "swept" : "swept, not final yet" };
+      await systemClock.sleep(CHAIN_READ_PAUSE_MS);
     }
     return { ...transfer, tx: null, says: "sent, but not on the chain yet: check with wallets list" };
   };

@@ -15,19 +15,19 @@ import { Witness } from "../pipelines/witness/witness.ts";
 import { type Serving, serve } from "../serving/main.ts";
 import { createWitnessApp } from "../serving/witness-app.ts";
 import { untilStopped } from "./exit.ts";
-import { readNamed } from "./files.ts";
+import { readNamedFile } from "./files.ts";
 import { print } from "./printer.ts";
 import type { OptionsOf } from "./table.ts";
 
 /** Names of keys are printable and have no space and no plus (c2sp.org/signed-note). */
-const NAME = /^[^\s+\p{C}]{1,200}$/u;
+const KEY_NAME = /^[^\s+\p{C}]{1,200}$/u;
 
 /** Returns the verifier keys of the logs that the options name. @throws Failure `usage`, `unreadable` */
 async function logsOf({ log, logs }: Pick<OptionsOf<"witness">, "log" | "logs">): Promise<NoteKey[]> {
-  const listed = logs === undefined ? [] : readPolicy(await readNamed(logs)).logs;
-  const all = [...listed, ...log.map((vkey) => parseVerifierKey(vkey, ED25519))];
-  if (all.length === 0) throw new Failure("usage", "name the logs: --log, or --logs with a file of log lines");
-  return all;
+  const policyLogs = logs === undefined ? [] : readPolicy(await readNamedFile(logs)).logs;
+  const logKeys = [...policyLogs, ...log.map((vkey) => parseVerifierKey(vkey, ED25519))];
+  if (logKeys.length === 0) throw new Failure("usage", "name the logs: --log, or --logs with a file of log lines");
+  return logKeys;
 }
 
 /** Prints a witness's verifier key, and creates the key if there is none. */
@@ -50,12 +50,12 @@ async function openWitness(
   dir: string,
   name: string,
   logs: readonly NoteKey[],
-  at: { host: string; port: number },
+  listenAddress: { host: string; port: number },
 ): Promise<OpenWitness> {
   const state = WitnessState.open(dir, name);
   try {
     const witness = new Witness(state, logs, systemClock);
-    const serving = await serve({ app: createWitnessApp(witness, createLogger("warn")), ...at });
+    const serving = await serve({ app: createWitnessApp(witness, createLogger("warn")), ...listenAddress });
     const close = () => serving.close().finally(() => state.close());
     return { witness, serving, close };
   } catch (error) {
@@ -67,7 +67,7 @@ async function openWitness(
 /** `touchstone witness`: cosigns the checkpoints of other logs until stopped; docs/witness.md. */
 export async function witnessCommand(dir: string, options: OptionsOf<"witness">): Promise<void> {
   const { name, host, port } = options;
-  if (!NAME.test(name)) throw new Failure("usage", `not the name of a witness: ${name}`);
+  if (!KEY_NAME.test(name)) throw new Failure("usage", `not the name of a witness: ${name}`);
   if (options.key) return printKey(dir, options);
   const logs = await logsOf(options);
   const { witness, serving, close } = await openWitness(dir, name, logs, { host, port });
@@ -105,14 +105,14 @@ export async function openDemoWitnesses(
 ): Promise<DemoWitnesses> {
   const { keys, witnesses: dir } = foldersOf(data_dir);
   const { log, logs = [] } = trustOf(originOf(base_url), readRing(keys), now);
-  const opened: OpenWitness[] = [];
+  const openWitnesses: OpenWitness[] = [];
   const close = async () => {
-    for (const one of opened.splice(0)) await one.close();
+    for (const one of openWitnesses.splice(0)) await one.close();
   };
   try {
     for (const [i, name] of DEMO_WITNESSES.entries()) {
-      const at = { host: "127.0.0.1", port: market.witness_ports[i]! };
-      opened.push(await openWitness(join(dir, name), `demo.example/${name}`, [log, ...logs], at));
+      const listenAddress = { host: "127.0.0.1", port: market.witness_ports[i]! };
+      openWitnesses.push(await openWitness(join(dir, name), `demo.example/${name}`, [log, ...logs], listenAddress));
     }
   } catch (error) {
     await close();
@@ -120,7 +120,7 @@ export async function openDemoWitnesses(
     throw new Failure("port", `${error.message} (a witness of the demo: TOUCHSTONE_MARKET_WITNESS_PORTS)`);
   }
   const names = DEMO_WITNESSES.map((name) => `demo-${name}`);
-  const vkeys = opened.map(({ witness }) => witness.vkey);
+  const vkeys = openWitnesses.map(({ witness }) => witness.vkey);
   const policyFile = join(dir, "policy");
   const lines = [
     ...[log, ...logs].map((one) => `log ${formatVkey(one, ED25519)}`),
@@ -130,7 +130,7 @@ export async function openDemoWitnesses(
   ];
   writeFileSync(policyFile, `${lines.join("\n")}\n`);
   return {
-    witnesses: names.map((name, i) => ({ name, key: vkeys[i]!, url: opened[i]!.serving.url })),
+    witnesses: names.map((name, i) => ({ name, key: vkeys[i]!, url: openWitnesses[i]!.serving.url })),
     policyFile,
     close,
   };

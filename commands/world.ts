@@ -49,11 +49,11 @@ export function requireMarket(script: string): void {
   }
 }
 
-const BOOT_MS = 60_000;
-const LEASE_EVERY_MS = 2_000;
-const PEOPLE_MS = 120_000;
+const BOOT_TIMEOUT_MS = 60_000;
+const LEASE_RENEWAL_MS = 2_000;
+const PEOPLE_TIMEOUT_MS = 120_000;
 
-async function renew(info: WorldInfo): Promise<boolean> {
+async function renewLease(info: WorldInfo): Promise<boolean> {
   try {
     const response = await fetch(info.lease, { method: "POST", signal: AbortSignal.timeout(2_000) });
     return response.ok;
@@ -81,7 +81,7 @@ export const isAlive = (pid: number): boolean => {
   }
 };
 
-function boot(dir: string, script: string): Promise<WorldInfo> {
+function startWorld(dir: string, script: string): Promise<WorldInfo> {
   const log = openSync(join(dir, "world.log"), "a");
   const child = spawn(process.execPath, [script, "--dir", dir], {
     // In its own process group, so that a signal to this process's group does not also end the chain and lose its
@@ -95,7 +95,7 @@ function boot(dir: string, script: string): Promise<WorldInfo> {
       child.kill("SIGTERM");
       reject(new Error(`the market did not start: ${why} (see ${join(dir, "world.log")})`));
     };
-    const timer = setTimeout(() => fail(`no output for ${BOOT_MS / 1000} s`), BOOT_MS);
+    const timer = setTimeout(() => fail(`no output for ${BOOT_TIMEOUT_MS / 1000} s`), BOOT_TIMEOUT_MS);
     child.once("error", (error) => fail(error.message));
     child.once("exit", (code) => fail(`it ended with ${code}`));
     createInterface({ input: child.stdout! }).once("line", (line) => {
@@ -119,7 +119,7 @@ function boot(dir: string, script: string): Promise<WorldInfo> {
 export async function askPeople({ people }: WorldInfo, service: { url: string; origin: string }): Promise<void> {
   if (people === undefined) return;
   const headers = { "content-type": "application/json" };
-  const signal = AbortSignal.timeout(PEOPLE_MS);
+  const signal = AbortSignal.timeout(PEOPLE_TIMEOUT_MS);
   const response = await fetch(people, { method: "POST", headers, body: JSON.stringify(service), signal });
   if (!response.ok) throw new Error(`the market's users failed: ${response.status} ${await response.text()}`);
 }
@@ -131,25 +131,25 @@ export async function askPeople({ people }: WorldInfo, service: { url: string; o
  */
 export async function openWorld(dir: string, script: string): Promise<World> {
   mkdirSync(dir, { recursive: true });
-  const before = readWorld(dir);
-  const reused = before !== null && (await renew(before));
-  const info = reused ? before : await boot(dir, script);
-  const lost = new AbortController();
+  const earlierWorld = readWorld(dir);
+  const reused = earlierWorld !== null && (await renewLease(earlierWorld));
+  const info = reused ? earlierWorld : await startWorld(dir, script);
+  const lostController = new AbortController();
   const timer = setInterval(() => {
-    if (isAlive(info.pid)) void renew(info);
+    if (isAlive(info.pid)) void renewLease(info);
     else
-      lost.abort(
+      lostController.abort(
         new Failure(
           "chain",
           `the market died; the next start continues where this one stopped (see ${join(dir, "world.log")})`,
         ),
       );
-  }, LEASE_EVERY_MS);
+  }, LEASE_RENEWAL_MS);
   timer.unref();
   return {
     ...info,
     reused,
-    lost: lost.signal,
+    lost: lostController.signal,
     release: () => clearInterval(timer),
     async stop() {
       clearInterval(timer);

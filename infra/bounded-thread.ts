@@ -58,7 +58,7 @@ export class BoundedThread {
   #current: Question | null = null;
   #timer: NodeJS.Timeout | undefined;
   readonly #urgent: Question[] = [];
-  readonly #others: Question[] = [];
+  readonly #notUrgent: Question[] = [];
 
   constructor(
     private readonly file: URL,
@@ -72,38 +72,38 @@ export class BoundedThread {
    */
   ask<T>(message: object, limits: QuestionLimits): Promise<T> {
     const { does, maxWaiting } = this.options;
-    if (this.#urgent.length + this.#others.length >= maxWaiting) {
+    if (this.#urgent.length + this.#notUrgent.length >= maxWaiting) {
       return Promise.reject(new Error(`more than ${maxWaiting} questions wait for a thread that ${does}`));
     }
     return new Promise<T>((resolve, reject) => {
-      const line = limits.urgent ? this.#urgent : this.#others;
-      line.push({ message, limits, resolve: resolve as (answer: unknown) => void, reject, deaths: 0 });
+      const queue = limits.urgent ? this.#urgent : this.#notUrgent;
+      queue.push({ message, limits, resolve: resolve as (answer: unknown) => void, reject, deaths: 0 });
       this.#startNext();
     });
   }
 
   #startNext(): void {
     if (this.#current) return;
-    const waits = this.#urgent[0] ?? this.#others[0];
-    if (!waits) {
+    const nextQuestion = this.#urgent[0] ?? this.#notUrgent[0];
+    if (!nextQuestion) {
       this.#worker?.unref();
       return;
     }
     const worker = this.#worker ?? this.#startWorker();
     worker.ref();
     if (!this.#isReady) return;
-    (this.#urgent[0] ? this.#urgent : this.#others).shift();
-    this.#current = waits;
+    (this.#urgent[0] ? this.#urgent : this.#notUrgent).shift();
+    this.#current = nextQuestion;
     try {
-      worker.postMessage(waits.message);
+      worker.postMessage(nextQuestion.message);
     } catch (error) {
       // The message cannot be cloned, so only the question of its caller fails.
       this.#current = null;
-      waits.reject(error as Error);
+      nextQuestion.reject(error as Error);
       this.#startNext();
       return;
     }
-    this.#watchProcessorTime(waits);
+    this.#watchProcessorTime(nextQuestion);
   }
 
   #startWorker(): Worker {
@@ -124,9 +124,9 @@ export class BoundedThread {
     if (worker !== this.#worker) return;
     clearTimeout(this.#timer);
     if (this.#isReady) {
-      const asked = this.#current;
+      const question = this.#current;
       this.#current = null;
-      asked?.resolve(message);
+      question?.resolve(message);
     } else {
       this.#isReady = true;
       this.#osThreadId = (message as { ready: number | null }).ready;
@@ -139,40 +139,40 @@ export class BoundedThread {
    * A question that ends before the first measurement costs only a timer. The number of measurements is limited, not
    * the real time, because the machine may have suspended this process.
    */
-  #watchProcessorTime(asked: Question): void {
-    const { cpuMs } = asked.limits;
-    let looks = 0;
-    let from = 0;
-    const look = (): void => {
-      const used = processorMs(this.#osThreadId);
-      if (looks++ === 0) from = used;
-      if (used - from >= cpuMs || looks > MAX_MEASUREMENTS) this.#stopQuestion(asked);
-      else this.#timer = setTimeout(look, cpuMs);
+  #watchProcessorTime(question: Question): void {
+    const { cpuMs } = question.limits;
+    let measurements = 0;
+    let firstMs = 0;
+    const measure = (): void => {
+      const usedMs = processorMs(this.#osThreadId);
+      if (measurements++ === 0) firstMs = usedMs;
+      if (usedMs - firstMs >= cpuMs || measurements > MAX_MEASUREMENTS) this.#stopQuestion(question);
+      else this.#timer = setTimeout(measure, cpuMs);
     };
-    this.#timer = setTimeout(look, cpuMs);
+    this.#timer = setTimeout(measure, cpuMs);
   }
 
-  #stopQuestion(asked: Question): void {
+  #stopQuestion(question: Question): void {
     void this.#detachWorker()?.terminate();
-    asked.reject(new OutOfBounds(`not done after ${asked.limits.cpuMs} ms of a processor`));
+    question.reject(new OutOfBounds(`not done after ${question.limits.cpuMs} ms of a processor`));
     this.#startNext();
   }
 
   #onDeath(worker: Worker, why: Error): void {
     if (worker !== this.#worker) return;
     const wasReady = this.#isReady;
-    const asked = this.#current;
+    const question = this.#current;
     this.#detachWorker();
     void worker.terminate();
     if (!wasReady) {
       this.#failAll(new Error(`a thread that ${this.options.does} cannot be begun: ${why.message}`));
       return;
     }
-    if (asked) {
-      asked.deaths++;
+    if (question) {
+      question.deaths++;
       // The first death may have any cause. A second death on the same question is taken as the question's fault.
-      if (asked.deaths > 1) asked.reject(new OutOfBounds(`the thread died of it: ${why.message}`));
-      else (asked.limits.urgent ? this.#urgent : this.#others).unshift(asked);
+      if (question.deaths > 1) question.reject(new OutOfBounds(`the thread died of it: ${why.message}`));
+      else (question.limits.urgent ? this.#urgent : this.#notUrgent).unshift(question);
     }
     this.#startNext();
   }
@@ -188,7 +188,7 @@ export class BoundedThread {
   }
 
   #failAll(error: Error): void {
-    for (const asked of [...this.#urgent.splice(0), ...this.#others.splice(0)]) asked.reject(error);
+    for (const question of [...this.#urgent.splice(0), ...this.#notUrgent.splice(0)]) question.reject(error);
   }
 }
 
@@ -199,8 +199,8 @@ export class BoundedThread {
 export function processorMs(thread: number | "own" | null): number {
   try {
     if (thread === null) throw new Error("unknown thread");
-    const of = thread === "own" ? "thread-self" : `self/task/${thread}`;
-    return Number.parseInt(readFileSync(`/proc/${of}/schedstat`, "utf8"), 10) / 1e6;
+    const procFolder = thread === "own" ? "thread-self" : `self/task/${thread}`;
+    return Number.parseInt(readFileSync(`/proc/${procFolder}/schedstat`, "utf8"), 10) / 1e6;
   } catch {
     const { user, system } = process.cpuUsage();
     return (user + system) / 1e3;

@@ -1,4 +1,4 @@
-import packaged from "../package.json" with { type: "json" };
+import packageJson from "../package.json" with { type: "json" };
 import type { Config } from "./config.ts";
 
 /** Version, source revision and Node release of this process, for its first log line and its metrics. */
@@ -11,7 +11,7 @@ export interface BuildInfo {
 
 /** Returns the build information of this process. */
 export const buildInfo = ({ revision }: Pick<Config, "revision">): BuildInfo => ({
-  version: packaged.version,
+  version: packageJson.version,
   revision: revision ?? "unknown",
   node: process.version,
 });

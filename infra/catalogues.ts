@@ -40,8 +40,8 @@ export const KNOWN_CATALOGUES: Readonly<Record<string, Catalogue>> = {
 };
 
 /** Returns a catalogue with defaults filled in. */
-export const toCatalogue = (named: NamedCatalogue): Catalogue =>
-  typeof named === "string" ? { ...DEFAULTS, url: named } : named;
+export const toCatalogue = (setting: NamedCatalogue): Catalogue =>
+  typeof setting === "string" ? { ...DEFAULTS, url: setting } : setting;
 
 /**
  * Returns the name under which the record holds a catalogue: its url without user, password and query, which may hold
@@ -52,7 +52,7 @@ export function sourceName(url: string): string {
   return username || password || search ? `${origin}${pathname}` : url;
 }
 
-const address = z.url({ protocol: /^https?$/ });
+const addressSetting = z.url({ protocol: /^https?$/ });
 const knownCatalogue = z
   .enum(Object.keys(KNOWN_CATALOGUES) as [string, ...string[]])
   .transform((name) => KNOWN_CATALOGUES[name]!);
@@ -62,7 +62,7 @@ const isLoopback = (url: string): boolean => /^(?:localhost|127\.\d+\.\d+\.\d+|\
 
 const catalogueObject = z
   .strictObject({
-    url: address,
+    url: addressSetting,
     kind: z.enum(CATALOGUE_KINDS).default(DEFAULTS.kind),
     headers: z.record(z.string().regex(HEADER_NAME), z.string().min(1).max(8_192)).default({}),
     pause_ms: z.int().min(0).max(60_000).default(PAGE_PAUSE_MS),

@@ -119,10 +119,10 @@ export class PacedClock implements Clock {
   }
 
   async sleep(ms: number, signal?: AbortSignal): Promise<void> {
-    const until = this.now().getTime() + ms;
+    const untilMs = this.now().getTime() + ms;
     // A wait that begins before the clock reaches the present and ends after that is split into two rounds of the loop.
-    for (let left = ms; left > 0; left = until - this.now().getTime()) {
-      await this.real.sleep(this.simulated ? Math.max(1, left / this.rate) : left, signal);
+    for (let leftMs = ms; leftMs > 0; leftMs = untilMs - this.now().getTime()) {
+      await this.real.sleep(this.simulated ? Math.max(1, leftMs / this.rate) : leftMs, signal);
     }
     signal?.throwIfAborted();
   }

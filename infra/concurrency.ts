@@ -112,86 +112,86 @@ async function yieldToLoop(): Promise<void> {
 export type YieldToOthers = (work?: number) => Promise<unknown>;
 
 /**
- * Creates a function that yields to the event loop each time its callers together have announced `most` units of work.
+ * Creates a function that yields to the event loop each time its callers together have announced `maxWork` units of work.
  * The same event loop answers clients and measures sellers' latency, so work that grows with the record must not block
  * the loop for more than a few milliseconds.
  */
-export function createYielder(most = 1): YieldToOthers {
-  let left = 0;
-  let last: Promise<unknown> = Promise.resolve();
+export function createYielder(maxWork = 1): YieldToOthers {
+  let leftWork = 0;
+  let lastYield: Promise<unknown> = Promise.resolve();
   return (work = 1) => {
-    if (left <= 0) {
-      left = most;
-      last = last.then(yieldToLoop);
+    if (leftWork <= 0) {
+      leftWork = maxWork;
+      lastYield = lastYield.then(yieldToLoop);
     }
-    left -= work;
-    return last;
+    leftWork -= work;
+    return lastYield;
   };
 }
 
-/** Runs synchronous `work` for the items in order, and yields to the event loop before each group of `atOnce` items. */
+/** Runs synchronous `work` for the items in order, and yields to the event loop before each group of `groupSize` items. */
 export async function forEachYielding<T>(
   items: Iterable<T>,
-  atOnce: number,
+  groupSize: number,
   work: (item: T) => unknown,
   giveTurn: YieldToOthers = createYielder(),
 ): Promise<void> {
-  let done = 0;
+  let doneCount = 0;
   for (const item of items) {
-    if (done++ % atOnce === 0) await giveTurn();
+    if (doneCount++ % groupSize === 0) await giveTurn();
     work(item);
   }
 }
 
 /**
- * Runs a generator to its end, and yields to the event loop before each group of `atOnce` steps.
+ * Runs a generator to its end, and yields to the event loop before each group of `groupSize` steps.
  * @returns the generator's return value
  */
-export async function runYielding<T>(steps: Generator<unknown, T>, atOnce: number): Promise<T> {
-  for (let done = 0; ; done++) {
-    if (done % atOnce === 0) await yieldToLoop();
+export async function runYielding<T>(steps: Generator<unknown, T>, groupSize: number): Promise<T> {
+  for (let doneCount = 0; ; doneCount++) {
+    if (doneCount % groupSize === 0) await yieldToLoop();
     const step = steps.next();
     if (step.done) return step.value;
   }
 }
 
 /**
- * Returns a sorted copy, by a stable merge sort. The generator pauses after each `piece` items, so that its caller can
+ * Returns a sorted copy, by a stable merge sort. The generator pauses after each `pieceSize` items, so that its caller can
  * yield to the event loop while a million items are sorted; see {@link runYielding}.
  */
 export function* sortInSteps<T>(
   items: Iterable<T>,
   compare: (a: T, b: T) => number,
-  piece = 64,
+  pieceSize = 64,
 ): Generator<undefined, T[]> {
-  let from: T[] = [];
-  let run: T[] = [];
+  let sorted: T[] = [];
+  let piece: T[] = [];
   for (const item of items) {
-    if (run.push(item) < piece) continue;
-    from = appendItems(from, run.sort(compare));
-    run = [];
+    if (piece.push(item) < pieceSize) continue;
+    sorted = appendItems(sorted, piece.sort(compare));
+    piece = [];
     yield;
   }
-  from = appendItems(from, run.sort(compare));
-  let placed = 0;
-  for (let width = piece; width < from.length; width *= 2) {
-    const into: T[] = [];
-    for (let low = 0; low < from.length; low += 2 * width) {
-      const [middle, high] = [Math.min(low + width, from.length), Math.min(low + 2 * width, from.length)];
+  sorted = appendItems(sorted, piece.sort(compare));
+  let placedCount = 0;
+  for (let width = pieceSize; width < sorted.length; width *= 2) {
+    const merged: T[] = [];
+    for (let low = 0; low < sorted.length; low += 2 * width) {
+      const [middle, high] = [Math.min(low + width, sorted.length), Math.min(low + 2 * width, sorted.length)];
       for (let [a, b] = [low, middle]; a < middle || b < high; ) {
-        const isLeft = a < middle && (b === high || compare(from[a]!, from[b]!) <= 0);
-        into.push(isLeft ? from[a++]! : from[b++]!);
-        if (++placed % piece === 0) yield;
+        const isLeft = a < middle && (b === high || compare(sorted[a]!, sorted[b]!) <= 0);
+        merged.push(isLeft ? sorted[a++]! : sorted[b++]!);
+        if (++placedCount % pieceSize === 0) yield;
       }
     }
-    from = into;
+    sorted = merged;
   }
-  return from;
+  return sorted;
 }
 
-function appendItems<T>(to: T[], items: readonly T[]): T[] {
-  for (const item of items) to.push(item);
-  return to;
+function appendItems<T>(target: T[], items: readonly T[]): T[] {
+  for (const item of items) target.push(item);
+  return target;
 }
 
 /**
@@ -201,16 +201,16 @@ function appendItems<T>(to: T[], items: readonly T[]): T[] {
  * ended
  */
 export function repeatWork(work: () => Promise<void>, everyMs: number, clock: Pick<Clock, "sleep">) {
-  const stopped = new AbortController();
+  const stopController = new AbortController();
   const first = work();
   const loop = (async () => {
-    for (await first; !stopped.signal.aborted; ) {
-      await clock.sleep(everyMs, stopped.signal).catch(() => {});
-      if (!stopped.signal.aborted) await work();
+    for (await first; !stopController.signal.aborted; ) {
+      await clock.sleep(everyMs, stopController.signal).catch(() => {});
+      if (!stopController.signal.aborted) await work();
     }
   })();
   const stop = (): Promise<void> => {
-    stopped.abort(new Error("stopped"));
+    stopController.abort(new Error("stopped"));
     return loop;
   };
   return { first, stop };
@@ -231,10 +231,10 @@ export class Semaphore {
   async take(): Promise<() => void> {
     if (this.#free > 0) this.#free--;
     else await new Promise<void>((resume) => this.#waiting.push(resume));
-    let held = true;
+    let isHeld = true;
     return () => {
-      if (!held) return;
-      held = false;
+      if (!isHeld) return;
+      isHeld = false;
       const next = this.#waiting.shift();
       if (next) next();
       else this.#free++;

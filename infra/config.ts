@@ -426,7 +426,7 @@ export const Settings = z.strictObject({
 /** Limits on what clients may request and hold of one process. */
 export type Limits = z.infer<typeof Settings>["limits"];
 /** The default limits. */
-export const LIMITS: Limits = Settings.shape.limits.parse(undefined);
+export const DEFAULT_LIMITS: Limits = Settings.shape.limits.parse(undefined);
 
 /** The settings of a process. */
 export type Config = z.infer<typeof Settings> & {
@@ -442,13 +442,13 @@ const PREFIX = "TOUCHSTONE_";
 const NOT_SETTINGS = new Set([`${PREFIX}CONFIG`]);
 
 /** Finds a variable's setting: `TOUCHSTONE_SPEND_PER_CALL` -> ["spend", "per_call"]; null when there is none. */
-function pathOf(name: string): string[] | null {
-  const wanted = name.slice(PREFIX.length).toLowerCase();
+function settingPath(name: string): string[] | null {
+  const settingName = name.slice(PREFIX.length).toLowerCase();
   for (const [key, field] of Object.entries(Settings.shape)) {
-    if (key === wanted) return [key];
+    if (key === settingName) return [key];
     const inner = field instanceof z.ZodPrefault ? field.unwrap() : field;
-    if (inner instanceof z.ZodObject && wanted.startsWith(`${key}_`)) {
-      const rest = wanted.slice(key.length + 1);
+    if (inner instanceof z.ZodObject && settingName.startsWith(`${key}_`)) {
+      const rest = settingName.slice(key.length + 1);
       if (rest in inner.shape) return [key, rest];
     }
   }
@@ -456,7 +456,7 @@ function pathOf(name: string): string[] | null {
 }
 
 /** The expected form of a variable for a list or an object, with an example that works in a shell and in an env file. */
-const FORMS: Record<string, string> = {
+const JSON_FORMS: Record<string, string> = {
   array: `a list as a JSON array in one line, such as ["https://one.example/","https://two.example/"]`,
   object: `an object as JSON in one line, such as {"name":"value"}`,
   record: `an object as JSON in one line, such as {"api.example.com":1}`,
@@ -464,7 +464,7 @@ const FORMS: Record<string, string> = {
 
 /** Describes a wrong value; for a list or an object in a variable, by the expected JSON form. */
 function describeIssue(issue: z.core.$ZodIssue, fromEnv: boolean): string {
-  const form = fromEnv && issue.code === "invalid_type" ? FORMS[issue.expected] : undefined;
+  const form = fromEnv && issue.code === "invalid_type" ? JSON_FORMS[issue.expected] : undefined;
   return form === undefined ? issue.message : `expected ${form}`;
 }
 
@@ -487,10 +487,10 @@ const isText = (path: string[]): boolean =>
 
 /** Applies environment variables to the settings. @returns the paths that were set */
 function applyEnvironment(settings: Record<string, unknown>, env: NodeJS.ProcessEnv, problems: string[]): string[][] {
-  const touched: string[][] = [];
+  const environmentPaths: string[][] = [];
   for (const [name, text] of Object.entries(env)) {
     if (!name.startsWith(PREFIX) || NOT_SETTINGS.has(name) || text === undefined) continue;
-    const path = pathOf(name);
+    const path = settingPath(name);
     if (!path) {
       problems.push(`${name} (environment): there is no such setting`);
       continue;
@@ -498,13 +498,14 @@ function applyEnvironment(settings: Record<string, unknown>, env: NodeJS.Process
     const value = isText(path) ? text : parseSetting(text);
     if (path.length === 1) settings[path[0]!] = value;
     else settings[path[0]!] = { ...(settings[path[0]!] as object | undefined), [path[1]!]: value };
-    touched.push(path);
+    environmentPaths.push(path);
   }
-  return touched;
+  return environmentPaths;
 }
 
 /** Removes the excerpt of the file from a JSON parser's error message, since the file may hold a password. */
-const withoutText = (says: string): string => says.replace(/,? *(?:\.{3})?"[\s\S]*"(?:\.{3})? is not valid JSON$/, "");
+const removeFileText = (says: string): string =>
+  says.replace(/,? *(?:\.{3})?"[\s\S]*"(?:\.{3})? is not valid JSON$/, "");
 
 /** Adds the secrets in these settings to the texts that log lines and error messages hide. */
 function addSecretsOf(settings: z.infer<typeof Settings>): void {
@@ -512,15 +513,15 @@ function addSecretsOf(settings: z.infer<typeof Settings>): void {
   addSecrets(kafka.password, stores.private_key, stores.public_key, stores.orders_key, monitor.webhook_secret);
   for (const address of [chain.rpc_url, ...networks.flatMap(({ rpc_urls }) => rpc_urls)])
     addAddressSecrets(address, true);
-  const listed = catalogues.map(toCatalogue);
+  const allCatalogues = catalogues.map(toCatalogue);
   const facilitators = sell.facilitators.filter((one) => one !== "own");
   const briefServices = [brief.model, brief.search].filter((one) => one !== null);
   for (const { headers } of [...facilitators, ...briefServices]) addSecrets(...Object.values(headers));
-  for (const { headers } of listed) addSecrets(...Object.values(headers));
+  for (const { headers } of allCatalogues) addSecrets(...Object.values(headers));
   for (const address of [
     stores.endpoint,
     ...control_urls,
-    ...[...listed, ...facilitators, ...briefServices].map(({ url }) => url),
+    ...[...allCatalogues, ...facilitators, ...briefServices].map(({ url }) => url),
   ])
     addAddressSecrets(address);
 }
@@ -547,34 +548,34 @@ export function loadConfig(
   env: NodeJS.ProcessEnv = process.env,
   flags: Record<string, string> = {},
 ): Config {
-  const named = file ?? env[`${PREFIX}CONFIG`];
+  const namedFile = file ?? env[`${PREFIX}CONFIG`];
   const path = settingsFile(file, env);
   let settings: Record<string, unknown> = {};
-  const found = existsSync(path);
-  if (!found && named) throw new ConfigError([`${named}: there is no such file`]);
-  if (found) {
+  const isFileThere = existsSync(path);
+  if (!isFileThere && namedFile) throw new ConfigError([`${namedFile}: there is no such file`]);
+  if (isFileThere) {
     try {
       settings = JSON.parse(readFileSync(path, "utf8")) as Record<string, unknown>;
     } catch (error) {
-      throw new ConfigError([`${path}: ${withoutText((error as Error).message)}`]);
+      throw new ConfigError([`${path}: ${removeFileText((error as Error).message)}`]);
     }
   }
   const problems: string[] = [];
-  const touched = applyEnvironment(settings, { ...env, ...flags }, problems);
+  const environmentPaths = applyEnvironment(settings, { ...env, ...flags }, problems);
   const parsed = Settings.safeParse(settings);
   if (!parsed.success) {
     for (const issue of parsed.error.issues) {
-      const at = issue.path.map(String);
-      const fromEnv = touched.some((key) => key.every((part, i) => part === at[i]));
+      const issuePath = issue.path.map(String);
+      const fromEnv = environmentPaths.some((key) => key.every((part, i) => part === issuePath[i]));
       const where = fromEnv
-        ? `${PREFIX}${at.join("_").toUpperCase()} (environment)`
-        : `${at.join(".") || "the file"} (${path})`;
+        ? `${PREFIX}${issuePath.join("_").toUpperCase()} (environment)`
+        : `${issuePath.join(".") || "the file"} (${path})`;
       problems.push(`${where}: ${describeIssue(issue, fromEnv)}`);
     }
   }
   if (problems.length || !parsed.success) throw new ConfigError(problems);
   addSecretsOf(parsed.data);
-  return { ...parsed.data, file: found ? path : null };
+  return { ...parsed.data, file: isFileThere ? path : null };
 }
 
 /** The CI workflow that runs this process (docs.github.com, "Variables reference"). */

@@ -96,11 +96,11 @@ export async function withLoopWatch<T>(
 export type LagWatch = (onLag: (lateMs: number) => void) => () => void;
 
 /** Reports the delay of a timer of this process, which is the time for which the event loop was busy. */
-export const ownLag: LagWatch = (see) => {
+export const ownLag: LagWatch = (onLag) => {
   let last = performance.now();
   const timer = setInterval(() => {
     const now = performance.now();
-    see(Math.max(0, now - last - TIMER_MS));
+    onLag(Math.max(0, now - last - TIMER_MS));
     last = now;
   }, TIMER_MS).unref();
   return () => clearInterval(timer);

@@ -21,10 +21,10 @@ interface Metric {
 const BOOLEAN_VALUES = ["true", "false"] as const;
 const HANDSHAKE_STATES = ["asked", "free", "malformed", "wall", "status", "silent", "unfetchable"] as const;
 /** Topics that are ingested into segments. */
-const TOPICS = [
+const INGESTED_TOPICS = [
   ...["listings", "observations.free", "observations.paid", "observations.mcp", "asks", "corrections"],
 ] as const;
-const ORDER_OBJECTS = ["request", "answer"] as const;
+const ORDER_OBJECT_KINDS = ["request", "answer"] as const;
 const TRANSACTION_OUTCOMES = ["sent", "refused", "unknown"] as const;
 
 export const COUNTERS = {
@@ -118,17 +118,17 @@ export const COUNTERS = {
   touchstone_ingest_rows_total: {
     help: "Records of the log that were committed to segments, by topic.",
     of: "ingest",
-    labels: { topic: TOPICS },
+    labels: { topic: INGESTED_TOPICS },
   },
   touchstone_ingest_rejected_total: {
     help: "Invalid records of the log that were set aside, by topic.",
     of: "ingest",
-    labels: { topic: TOPICS },
+    labels: { topic: INGESTED_TOPICS },
   },
   touchstone_ingest_races_lost_total: {
     help: "Segments that another process committed first, by topic.",
     of: "ingest",
-    labels: { topic: TOPICS },
+    labels: { topic: INGESTED_TOPICS },
   },
   touchstone_grade_endpoints_read_total: { help: "Endpoints that were due and were graded.", of: "grade" },
   touchstone_grade_rows_read_total: { help: "Samples that grading read.", of: "grade" },
@@ -260,17 +260,17 @@ export const COUNTERS = {
   touchstone_orders_objects_written_bytes_total: {
     help: "Written bytes of bodies and answers of bought calls, by kind.",
     of: "sell",
-    labels: { kind: ORDER_OBJECTS },
+    labels: { kind: ORDER_OBJECT_KINDS },
   },
   touchstone_orders_objects_failed_total: {
     help: "Failed attempts to write bodies and answers of bought calls, by kind.",
     of: "sell",
-    labels: { kind: ORDER_OBJECTS },
+    labels: { kind: ORDER_OBJECT_KINDS },
   },
   touchstone_orders_objects_damaged_total: {
     help: "Stored bodies and answers that do not match the hash in their order, by kind.",
     of: "sell",
-    labels: { kind: ORDER_OBJECTS },
+    labels: { kind: ORDER_OBJECT_KINDS },
   },
   touchstone_orders_objects_removed_total: {
     help: "Removed bodies and answers of bought calls, by reason.",
@@ -397,35 +397,34 @@ export const GAUGES = {
   },
 } as const satisfies Record<string, Metric>;
 
-/**
- * Upper bounds of histogram buckets, in seconds: for answers from memory (ANSWER_S), calls of sellers' endpoints
- * (CALL_S), and jobs (JOB_S).
- */
-const ANSWER_S = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5];
-const CALL_S = [0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 30, 60, 120];
-const JOB_S = [0.01, 0.1, 0.5, 1, 5, 10, 30, 60, 300, 1_800];
+/** Upper bounds of histogram buckets, in seconds, for answers from memory. */
+const ANSWER_BUCKETS_S = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5];
+/** Upper bounds of histogram buckets, in seconds, for calls of sellers' endpoints. */
+const CALL_BUCKETS_S = [0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 30, 60, 120];
+/** Upper bounds of histogram buckets, in seconds, for jobs. */
+const JOB_BUCKETS_S = [0.01, 0.1, 0.5, 1, 5, 10, 30, 60, 300, 1_800];
 
 export const HISTOGRAMS = {
   touchstone_check_answer_seconds: {
     help: "Time from a check's request to its signed answer, in seconds.",
     of: "serve",
-    buckets: ANSWER_S,
+    buckets: ANSWER_BUCKETS_S,
   },
   touchstone_observe_paid_call_seconds: {
     help: "Time from sending the payment of an observed call to the end of its answer, in seconds.",
     of: "observe",
-    buckets: CALL_S,
+    buckets: CALL_BUCKETS_S,
   },
   touchstone_orders_paid_call_seconds: {
     help: "Time from sending the payment of a bought call to its seller to the end of the answer, in seconds.",
     of: "sell",
-    buckets: CALL_S,
+    buckets: CALL_BUCKETS_S,
   },
   touchstone_job_seconds: {
     help: "Duration of each run of a job, successful or not, in seconds.",
     of: "role",
     labels: { job_name: null },
-    buckets: JOB_S,
+    buckets: JOB_BUCKETS_S,
   },
 } as const satisfies Record<string, Metric & { buckets: readonly number[] }>;
 

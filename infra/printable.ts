@@ -9,7 +9,7 @@ const LINE_ENDS_AND_TABS = /[\t\n\v\f\r\u0085\u2028\u2029]+/g;
  * Makes one printable line of untrusted text: a run of line ends or tabs becomes a space, any other unprintable
  * character a question mark.
  */
-export const printable = (text: string): string => text.replace(LINE_ENDS_AND_TABS, " ").replace(UNPRINTABLE, "?");
+export const toPrintable = (text: string): string => text.replace(LINE_ENDS_AND_TABS, " ").replace(UNPRINTABLE, "?");
 
 /** Unprintable characters that JSON.stringify does not escape. */
 const UNPRINTABLE_IN_JSON = /[\p{Cf}\p{Zl}\p{Zp}\u007f-\u009f]/gu;
@@ -18,7 +18,7 @@ const UNPRINTABLE_IN_JSON = /[\p{Cf}\p{Zl}\p{Zp}\u007f-\u009f]/gu;
  * Escapes the unprintable characters that JSON.stringify leaves in a JSON text. They occur only inside strings, so the
  * value does not change.
  */
-export const printableJson = (json: string): string =>
+export const toPrintableJson = (json: string): string =>
   json.replace(UNPRINTABLE_IN_JSON, (one) =>
     [...Array(one.length).keys()].map((i) => `\\u${one.charCodeAt(i).toString(16).padStart(4, "0")}`).join(""),
   );

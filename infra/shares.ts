@@ -70,12 +70,12 @@ export interface Place {
   move(holder: Holder): boolean;
 }
 
-interface Held {
+interface NamedHolder {
   names: string[];
   reserved: boolean;
 }
 
-interface Waiting extends Held {
+interface WaitingHolder extends NamedHolder {
   /** Ends the wait. @param place null when the wait ends without a place */
   done(place: Place | null): void;
 }
@@ -85,7 +85,7 @@ interface Waiting extends Held {
  * free. So one holder alone can take half of all places, two holders a third each, and n holders leave 1/(n+1) for the
  * next (dynamic thresholds; Choudhury and Hahne, IEEE/ACM Transactions on Networking 6(2), 1998). Places are never
  * taken back, so this rule keeps some of them free. Of the holders that wait, the one with the least load gets the next
- * place; load is the number of places held plus the debt for failed work ({@link Places.remember}). When too many wait,
+ * place; load is the number of places held plus the debt for failed work ({@link Places.addDebt}). When too many wait,
  * a waiting entry of the holder with the largest load is refused.
  */
 export class Places {
@@ -95,8 +95,8 @@ export class Places {
   readonly #maxPerName: Partial<Record<string, number>>;
   readonly #maxWaiting: number;
   readonly #now: () => number;
-  readonly #held = new Counts();
-  readonly #waiting = new Set<Waiting>();
+  readonly #heldCounts = new Counts();
+  readonly #waiting = new Set<WaitingHolder>();
   readonly #debts = new BoundedMap<string, { amount: number; at: number }>(MAX_DEBTORS);
   #takenCount = 0;
   #reservedTaken = 0;
@@ -113,14 +113,14 @@ export class Places {
   }
 
   /** Number of places that are held. */
-  get taken(): number {
+  get takenCount(): number {
     return this.#takenCount;
   }
 
   /** Returns a place at once, or null when this holder can have none now. */
   tryTake(holder: Holder): Place | null {
-    const held = toHeld(holder);
-    return this.#hasShare(held) ? this.#assign(held) : null;
+    const namedHolder = toNamedHolder(holder);
+    return this.#hasShare(namedHolder) ? this.#assign(namedHolder) : null;
   }
 
   /**
@@ -129,13 +129,13 @@ export class Places {
    */
   async take(holder: Holder, signal?: AbortSignal): Promise<Place | null> {
     if (signal?.aborted) return null;
-    const held = toHeld(holder);
-    if (this.#hasShare(held)) return this.#assign(held);
-    if (this.#waiting.size >= this.#maxWaiting && !this.#evictWaiting(held)) return null;
+    const namedHolder = toNamedHolder(holder);
+    if (this.#hasShare(namedHolder)) return this.#assign(namedHolder);
+    if (this.#waiting.size >= this.#maxWaiting && !this.#evictWaiting(namedHolder)) return null;
     return new Promise((resolve) => {
       const abort = () => waiting.done(null);
-      const waiting: Waiting = {
-        ...held,
+      const waiting: WaitingHolder = {
+        ...namedHolder,
         done: (place) => {
           this.#waiting.delete(waiting);
           signal?.removeEventListener("abort", abort);
@@ -149,13 +149,13 @@ export class Places {
 
   /** Returns the largest number of places that are held under one of this holder's names. */
   heldBy(holder: Holder): number {
-    return Math.max(0, ...namesOf(holder).map((name) => this.#held.count(name)));
+    return Math.max(0, ...namesOf(holder).map((name) => this.#heldCounts.count(name)));
   }
 
   /** Reports whether some waiting holder shares no name with this holder. */
   isWantedBeside(holder: Holder): boolean {
-    const own = new Set(namesOf(holder));
-    for (const { names } of this.#waiting) if (!names.some((name) => own.has(name))) return true;
+    const ownNames = new Set(namesOf(holder));
+    for (const { names } of this.#waiting) if (!names.some((name) => ownNames.has(name))) return true;
     return false;
   }
 
@@ -163,7 +163,7 @@ export class Places {
    * Adds a debt to this holder for failed work, measured in places. A debt counts like places that are held, and halves
    * every five minutes.
    */
-  remember(holder: Holder, amount: number): void {
+  addDebt(holder: Holder, amount: number): void {
     const at = this.#now();
     for (const name of namesOf(holder)) this.#debts.set(name, { amount: this.#debt(name) + amount, at });
   }
@@ -173,50 +173,50 @@ export class Places {
     return debt ? debt.amount * 2 ** ((debt.at - this.#now()) / DEBT_HALF_LIFE_MS) : 0;
   }
 
-  #load({ names }: Held): number {
-    return Math.max(0, ...names.map((name) => this.#held.count(name) + this.#debt(name)));
+  #load({ names }: NamedHolder): number {
+    return Math.max(0, ...names.map((name) => this.#heldCounts.count(name) + this.#debt(name)));
   }
 
-  #hasShare({ names, reserved }: Held): boolean {
-    const kept = reserved ? 0 : Math.max(0, this.#reservedSize - this.#reservedTaken);
-    const free = this.size - this.#takenCount - kept;
+  #hasShare({ names, reserved }: NamedHolder): boolean {
+    const reservedLeft = reserved ? 0 : Math.max(0, this.#reservedSize - this.#reservedTaken);
+    const free = this.size - this.#takenCount - reservedLeft;
     // The debt is limited here, so that a holder with a large debt still gets a place when nobody else holds one.
     const maxDebt = this.size - this.#reservedSize - 1;
     return (
       free > 0 &&
       names.every((name) => {
-        const held = this.#held.count(name);
-        const most = this.#maxPerName[name.slice(0, name.indexOf(" "))] ?? this.size;
-        return held < most && held + Math.min(this.#debt(name), maxDebt) < free;
+        const heldCount = this.#heldCounts.count(name);
+        const maxHeld = this.#maxPerName[name.slice(0, name.indexOf(" "))] ?? this.size;
+        return heldCount < maxHeld && heldCount + Math.min(this.#debt(name), maxDebt) < free;
       })
     );
   }
 
-  #addTaken({ names, reserved }: Held, by: 1 | -1): void {
-    this.#held.add(names, by);
-    this.#takenCount += by;
-    if (reserved) this.#reservedTaken += by;
+  #addTaken({ names, reserved }: NamedHolder, step: 1 | -1): void {
+    this.#heldCounts.add(names, step);
+    this.#takenCount += step;
+    if (reserved) this.#reservedTaken += step;
   }
 
-  #assign(first: Held): Place {
-    let held: Held | null = first;
-    this.#addTaken(first, 1);
-    const change = (next: Held | null): void => {
-      if (held) this.#addTaken(held, -1);
-      held = next;
+  #assign(firstHolder: NamedHolder): Place {
+    let current: NamedHolder | null = firstHolder;
+    this.#addTaken(firstHolder, 1);
+    const change = (next: NamedHolder | null): void => {
+      if (current) this.#addTaken(current, -1);
+      current = next;
       if (next) this.#addTaken(next, 1);
     };
     return {
       leave: () => {
-        if (!held) return;
+        if (!current) return;
         change(null);
         this.#admitWaiting();
       },
       move: (holder) => {
-        const [before, next] = [held, toHeld(holder)];
+        const [previous, next] = [current, toNamedHolder(holder)];
         change(null);
-        const fits = before !== null && this.#hasShare(next);
-        change(fits ? next : before);
+        const fits = previous !== null && this.#hasShare(next);
+        change(fits ? next : previous);
         this.#admitWaiting();
         return fits;
       },
@@ -229,7 +229,7 @@ export class Places {
    */
   #admitWaiting(): void {
     for (;;) {
-      let next: { one: Waiting; load: number } | null = null;
+      let next: { one: WaitingHolder; load: number } | null = null;
       for (const one of this.#waiting) {
         const load = this.#load(one);
         if ((next === null || load < next.load) && this.#hasShare(one)) next = { one, load };
@@ -240,26 +240,26 @@ export class Places {
   }
 
   /**
-   * Ends the newest wait of the holder with the largest load, if that load exceeds the load of `held`.
+   * Ends the newest wait of the holder with the largest load, if that load exceeds the load of `namedHolder`.
    * @returns true if a wait was ended
    */
-  #evictWaiting(held: Held): boolean {
+  #evictWaiting(namedHolder: NamedHolder): boolean {
     const waiting = new Counts();
     for (const { names } of this.#waiting) waiting.add(names, 1);
-    const weight = (one: Held): number =>
-      Math.max(0, ...one.names.map((name) => this.#held.count(name) + this.#debt(name) + waiting.count(name)));
-    let most: { one: Waiting; weight: number } | null = null;
+    const weightOf = (one: NamedHolder): number =>
+      Math.max(0, ...one.names.map((name) => this.#heldCounts.count(name) + this.#debt(name) + waiting.count(name)));
+    let largest: { one: WaitingHolder; weight: number } | null = null;
     for (const one of this.#waiting) {
-      const own = weight(one);
-      if (!one.reserved && (most === null || own >= most.weight)) most = { one, weight: own };
+      const ownWeight = weightOf(one);
+      if (!one.reserved && (largest === null || ownWeight >= largest.weight)) largest = { one, weight: ownWeight };
     }
-    if (!most || most.weight <= weight(held) + 1) return false;
-    most.one.done(null);
+    if (!largest || largest.weight <= weightOf(namedHolder) + 1) return false;
+    largest.one.done(null);
     return true;
   }
 }
 
-const toHeld = (holder: Holder): Held => ({ names: namesOf(holder), reserved: holder.reserved === true });
+const toNamedHolder = (holder: Holder): NamedHolder => ({ names: namesOf(holder), reserved: holder.reserved === true });
 
 export interface FairQueueOptions {
   /** Name of the resource, as in {@link PlacesOptions.name}. */
@@ -277,7 +277,7 @@ export class FairQueue<T> {
   readonly #holders = new Map<T, string[]>();
   /** Entries of each name, in the order in which they were added. */
   readonly #entries = new Map<string, Set<T>>();
-  /** Names by their number of entries. `#top` is the largest number of entries that a name has. */
+  /** Names by their number of entries. `#largestCount` is the largest number of entries that a name has. */
   readonly #levels = new Map<number, Set<string>>();
   #largestCount = 0;
 
@@ -300,20 +300,20 @@ export class FairQueue<T> {
 
   /** Adds an entry. @returns the evicted entry, null when there was room, undefined when the entry was refused */
   admit(holder: Holder, entry: T): T | null | undefined {
-    const out = this.wouldEvict(holder);
-    if (out === undefined) return undefined;
-    if (out !== null) this.remove(out);
+    const evicted = this.wouldEvict(holder);
+    if (evicted === undefined) return undefined;
+    if (evicted !== null) this.remove(evicted);
     const names = namesOf(holder);
     this.#holders.set(entry, names);
-    for (const name of names) this.#change(name, (entries) => entries.add(entry));
-    return out;
+    for (const name of names) this.#editEntries(name, (entries) => entries.add(entry));
+    return evicted;
   }
 
   /** Removes an entry, if it is present. */
   remove(entry: T): void {
     const names = this.#holders.get(entry) ?? [];
     this.#holders.delete(entry);
-    for (const name of names) this.#change(name, (entries) => entries.delete(entry));
+    for (const name of names) this.#editEntries(name, (entries) => entries.delete(entry));
   }
 
   #entryCountOf(name: string): number {
@@ -336,7 +336,7 @@ export class FairQueue<T> {
     return undefined;
   }
 
-  #change(name: string, edit: (entries: Set<T>) => unknown): void {
+  #editEntries(name: string, edit: (entries: Set<T>) => unknown): void {
     const entries = this.#entries.get(name) ?? new Set<T>();
     this.#levels.get(entries.size)?.delete(name);
     edit(entries);

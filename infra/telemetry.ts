@@ -11,7 +11,7 @@ import {
   type LabelsOf,
   METRICS,
 } from "./metrics.ts";
-import { printableJson } from "./printable.ts";
+import { toPrintableJson } from "./printable.ts";
 import { redact } from "./secrets.ts";
 
 /** Logger of this process: one JSON line per message on stderr. stdout carries the output of commands. */
@@ -20,14 +20,14 @@ export type Logger = pino.Logger;
 const SECRET_PATHS = ["privateKey", "*.privateKey", "secret", "*.secret", "token", "*.token", "headerValue"];
 
 /** Opens a stream to stderr that removes the secrets of this process and unprintable characters from each line. */
-function stderrWithoutSecrets(): pino.DestinationStream {
+function openRedactedStderr(): pino.DestinationStream {
   const stderr = pino.destination({ fd: 2, sync: true });
-  return { write: (line) => stderr.write(printableJson(redact(line))) };
+  return { write: (line) => stderr.write(toPrintableJson(redact(line))) };
 }
 
 /** Creates a logger. @param level name of a pino level; `silent` for tests */
 export const createLogger = (level: string, name = "touchstone"): Logger =>
-  pino({ name, level, redact: { paths: SECRET_PATHS, censor: "[hidden]" } }, stderrWithoutSecrets());
+  pino({ name, level, redact: { paths: SECRET_PATHS, censor: "[hidden]" } }, openRedactedStderr());
 
 /** One value of a gauge with its labels. */
 export type GaugeValue = prom.MetricValue<string>;
@@ -90,8 +90,8 @@ export function createMetrics(...areas: readonly Area[]): Metrics {
   const registers = [registry];
   const metrics = new Map<string, prom.Counter | prom.Gauge | prom.Histogram>();
   const getOrCreate = <M extends prom.Counter | prom.Gauge | prom.Histogram>(name: string, make: () => M): M => {
-    const known = metrics.get(name) as M | undefined;
-    if (known) return known;
+    const existing = metrics.get(name) as M | undefined;
+    if (existing) return existing;
     const metric = make();
     metrics.set(name, metric);
     return metric;
@@ -109,10 +109,10 @@ export function createMetrics(...areas: readonly Area[]): Metrics {
   const gauge = (name: string): prom.Gauge => getOrCreate(name, () => new prom.Gauge(describe(name)));
   const histogram = (name: HistogramName): prom.Histogram =>
     getOrCreate(name, () => new prom.Histogram({ ...describe(name), buckets: [...HISTOGRAMS[name].buckets] }));
-  const isOurs = ({ of }: { of: Area }) => of === "role" || areas.includes(of);
+  const isOfOurAreas = ({ of }: { of: Area }) => of === "role" || areas.includes(of);
   if (areas.length > 0) {
-    for (const [name, row] of Object.entries(COUNTERS)) if (isOurs(row)) counter(name);
-    for (const [name, row] of Object.entries(HISTOGRAMS)) if (isOurs(row)) histogram(name as HistogramName);
+    for (const [name, row] of Object.entries(COUNTERS)) if (isOfOurAreas(row)) counter(name);
+    for (const [name, row] of Object.entries(HISTOGRAMS)) if (isOfOurAreas(row)) histogram(name as HistogramName);
   }
   return {
     count: (name, labels, by = 1) => counter(name).inc((labels ?? {}) as Record<string, string>, by),

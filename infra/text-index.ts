@@ -12,15 +12,15 @@ const MAX_WORD_CHARS = 40;
 const WORD = /[\p{L}\p{N}]+/gu;
 
 /**
- * Splits a text into its words, in lower case and in their order, at most `most`. `getPrice` is two words, like
+ * Splits a text into its words, in lower case and in their order, at most `maxWords`. `getPrice` is two words, like
  * `get-price`.
  */
-export function splitWords(text: string, most: number): SpelledWord[] {
+export function splitWords(text: string, maxWords: number): SpelledWord[] {
   const separated = text.normalize("NFKC").replace(/(\p{Ll})(\p{Lu})/gu, "$1-$2");
-  const found = [...separated.matchAll(WORD)].filter(([word]) => word.length <= MAX_WORD_CHARS).slice(0, most);
-  return found.map((match, i) => {
+  const matches = [...separated.matchAll(WORD)].filter(([word]) => word.length <= MAX_WORD_CHARS).slice(0, maxWords);
+  return matches.map((match, i) => {
     const word = match[0].toLowerCase();
-    const next = found[i + 1];
+    const next = matches[i + 1];
     if (next === undefined) return { word, joined: null };
     const between = separated.slice(match.index + match[0].length, next.index);
     return { word, joined: isOneWord(word, between, next[0]) ? word + next[0].toLowerCase() : null };
@@ -35,8 +35,8 @@ const isOneWord = (word: string, between: string, next: string): boolean =>
   between === "-" || between === "_" || (/^[ ./]?$/.test(between) && /^\p{L}+$/u.test(word) && /^\p{N}+$/u.test(next));
 
 /** Returns the words of a text as the index stores them, with each compound beside its parts. */
-const toIndexedWords = (text: string, most: number): string =>
-  splitWords(text, most)
+const toIndexedWords = (text: string, maxWords: number): string =>
+  splitWords(text, maxWords)
     .flatMap(({ word, joined }) => (joined === null ? [word] : [word, joined]))
     .join(" ");
 
@@ -143,17 +143,18 @@ export class TextIndex {
    * word, it searches for the compound. A small number that is not part of a compound (`add 2 numbers`) is skipped.
    * @param byKind whether a text also matches by words of its kind
    */
-  match(asked: readonly SpelledWord[], byKind: boolean): TextMatches {
-    const found: { word: string; own: number[]; share: number; kin: number[] }[] = [];
-    for (let i = 0; i < asked.length && found.length < MAX_WORDS; i++) {
-      const { word, joined } = asked[i]!;
-      const joinedRows = joined === null || joined !== word + asked[i + 1]?.word ? null : this.#rowsOf(joined, byKind);
+  match(questionWords: readonly SpelledWord[], byKind: boolean): TextMatches {
+    const foundWords: { word: string; own: number[]; share: number; kin: number[] }[] = [];
+    for (let i = 0; i < questionWords.length && foundWords.length < MAX_WORDS; i++) {
+      const { word, joined } = questionWords[i]!;
+      const joinedRows =
+        joined === null || joined !== word + questionWords[i + 1]?.word ? null : this.#rowsOf(joined, byKind);
       if (joinedRows && joinedRows.own.length + joinedRows.kin.length > 0) {
-        found.push({ word: joined!, ...joinedRows });
+        foundWords.push({ word: joined!, ...joinedRows });
         i++;
-      } else if (!SMALL_NUMBER.test(word)) found.push({ word, ...this.#rowsOf(word, byKind) });
+      } else if (!SMALL_NUMBER.test(word)) foundWords.push({ word, ...this.#rowsOf(word, byKind) });
     }
-    return this.#scoreMatches(found);
+    return this.#scoreMatches(foundWords);
   }
 
   #rowsOf(word: string, byKind: boolean): { own: number[]; share: number; kin: number[] } {
@@ -164,13 +165,13 @@ export class TextIndex {
     return { own: this.#find.all(`text : ${quote(word)} *`) as number[], share: PREFIX_SHARE, kin };
   }
 
-  #scoreMatches(found: readonly { word: string; own: number[]; share: number; kin: number[] }[]): TextMatches {
+  #scoreMatches(foundWords: readonly { word: string; own: number[]; share: number; kin: number[] }[]): TextMatches {
     const held = new Uint16Array(this.#wordCounts.length);
     const scores = new Float32Array(this.#wordCounts.length);
     const mean = this.#totalWords / Math.max(1, this.#rowCount);
-    const weights = found.map(({ own, share, kin }, n) => {
-      const holding = Math.max(own.length, kin.length);
-      const weight = Math.log(1 + (Math.max(0, this.#rowCount - holding) + 0.5) / (holding + 0.5));
+    const weights = foundWords.map(({ own, share, kin }, n) => {
+      const textCount = Math.max(own.length, kin.length);
+      const weight = Math.log(1 + (Math.max(0, this.#rowCount - textCount) + 0.5) / (textCount + 0.5));
       const add = (row: number, part: number): void => {
         if (held[row]! & (1 << n)) return;
         held[row]! |= 1 << n;
@@ -183,7 +184,7 @@ export class TextIndex {
     const rows: number[] = [];
     for (let row = 0; row < held.length; row++) if (held[row] !== 0) rows.push(row);
     return {
-      words: found.map(({ word }) => word),
+      words: foundWords.map(({ word }) => word),
       weights,
       rows: Uint32Array.from(rows),
       held: Uint16Array.from(rows, (row) => held[row]!),

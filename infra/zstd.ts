@@ -1,6 +1,6 @@
 import { createHash } from "node:crypto";
 import { once } from "node:events";
-import { setImmediate as turn } from "node:timers/promises";
+import { setImmediate as yieldToLoop } from "node:timers/promises";
 import { CompressStream, compress } from "zstd-napi";
 import binding from "zstd-napi/binding.js";
 
@@ -47,7 +47,7 @@ export class ZstdPacking {
     if (!this.#stream && this.#bytes <= MAX_SINGLE_CALL_BYTES) return;
     this.#stream ??= openStream();
     const { frame } = this.#stream;
-    for (const held of this.#pieces.splice(0)) if (!frame.write(held)) await once(frame, "drain");
+    for (const waitingPiece of this.#pieces.splice(0)) if (!frame.write(waitingPiece)) await once(frame, "drain");
   }
 
   /** Ends the frame and returns it. May be called only once. */
@@ -100,29 +100,29 @@ export async function streamFrame(
 ): Promise<number> {
   const frame = new binding.DCtx();
   const block = Buffer.allocUnsafe(BLOCK_BYTES);
-  let [rest, size, sinceYield, ended] = [packed, 0, 0, false];
-  for (let more = rest.length > 0; more; ) {
-    if (ended) throw new BadFrame(`${rest.length} bytes after the end of the frame`);
+  let [rest, size, sinceYield, hasEnded] = [packed, 0, 0, false];
+  for (let hasMore = rest.length > 0; hasMore; ) {
+    if (hasEnded) throw new BadFrame(`${rest.length} bytes after the end of the frame`);
     const [hint, produced, consumed] = decompressStep(frame, block, rest);
     rest = rest.subarray(consumed);
-    ended = hint === 0;
+    hasEnded = hint === 0;
     size += produced;
     sinceYield += produced;
     if (size > maxBytes) throw new BadFrame(`the frame decompresses to more than ${maxBytes} bytes`);
     // After a full block the decompressor may hold more output, even when all input was consumed.
-    more = rest.length > 0 || (!ended && produced === block.length);
+    hasMore = rest.length > 0 || (!hasEnded && produced === block.length);
     if (produced > 0) onChunk(block.subarray(0, produced));
     if (sinceYield < BYTES_PER_YIELD) continue;
     sinceYield = 0;
-    await turn();
+    await yieldToLoop();
   }
-  if (!ended) throw new BadFrame("the frame is cut off");
+  if (!hasEnded) throw new BadFrame("the frame is cut off");
   return size;
 }
 
-function decompressStep(frame: InstanceType<typeof binding.DCtx>, block: Buffer, left: Uint8Array) {
+function decompressStep(frame: InstanceType<typeof binding.DCtx>, block: Buffer, input: Uint8Array) {
   try {
-    return frame.decompressStream(block, left);
+    return frame.decompressStream(block, input);
   } catch (error) {
     throw new BadFrame((error as Error).message);
   }

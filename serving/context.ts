@@ -1,6 +1,6 @@
 import { fileURLToPath } from "node:url";
 import type { Clock } from "../infra/clock.ts";
-import { LIMITS, type Limits } from "../infra/config.ts";
+import { DEFAULT_LIMITS, type Limits } from "../infra/config.ts";
 import type { Egress } from "../infra/egress/egress.ts";
 import type { Jwks } from "../infra/keys/jwk.ts";
 import type { Signer } from "../infra/keys/signer.ts";
@@ -63,7 +63,7 @@ export interface ServingLimits extends Limits {
 }
 
 const SERVING_LIMITS: ServingLimits = {
-  ...LIMITS,
+  ...DEFAULT_LIMITS,
   reads_per_minute: 6000,
   disputes_per_hour: 20,
   buys_per_minute: 120,

@@ -3,7 +3,7 @@ import { type AddressInfo, connect, type ListenOptions, type Socket } from "node
 import type { H3 } from "h3";
 import { toNodeHandler } from "h3/node";
 import { systemClock } from "../infra/clock.ts";
-import { LIMITS, type Limits } from "../infra/config.ts";
+import { DEFAULT_LIMITS, type Limits } from "../infra/config.ts";
 import { Failure } from "../infra/errors.ts";
 import type { Metrics } from "../infra/telemetry.ts";
 import { type Cidr, socketKey } from "./http/limits.ts";
@@ -17,7 +17,7 @@ export interface ServeOptions {
   host: string;
   /** Whether other processes may listen on the port too; each then gets a share of the connections. */
   shared?: boolean;
-  /** Limits on sockets that replace those in {@link LIMITS}. */
+  /** Limits on sockets that replace those in {@link DEFAULT_LIMITS}. */
   limits?: Partial<Limits>;
   /** Peers whose sockets carry many clients' requests. Only their total number is limited. */
   proxies?: readonly Cidr[];
@@ -102,7 +102,7 @@ function createAcceptWait(server: Server): () => number {
 /** Starts to listen with the app, with limits on its sockets. @throws Failure `port` */
 export async function serve(options: ServeOptions): Promise<Serving> {
   const { app, port, host, shared, graceMs, proxies = [], metrics } = options;
-  const limits = { ...LIMITS, ...options.limits };
+  const limits = { ...DEFAULT_LIMITS, ...options.limits };
   const server = createServer({
     // Node refuses a headers timeout that is longer than the timeout of the whole request.
     headersTimeout: Math.min(limits.headers_timeout_s, limits.request_timeout_s) * 1000,

@@ -1,7 +1,7 @@
 import { H3, type H3Event } from "h3";
 import { FastResponse } from "srvx";
 import { systemClock } from "../infra/clock.ts";
-import { LIMITS } from "../infra/config.ts";
+import { DEFAULT_LIMITS } from "../infra/config.ts";
 import type { ReadableStore } from "../infra/store/directory.ts";
 import type { Logger } from "../infra/telemetry.ts";
 import { OBJECT_ROOTS, PublicObjects } from "./answers/objects.ts";
@@ -26,7 +26,7 @@ Copy and prove it: touchstone mirror <this address> DIR
  * else. A mirror holds no key and signs nothing, so its readers verify what they read.
  */
 export function createMirrorApp(publicStore: ReadableStore, logger: Logger): H3 {
-  const streams = new Streams(LIMITS, () => systemClock.monotonic());
+  const streams = new Streams(DEFAULT_LIMITS, () => systemClock.monotonic());
   const objects = new PublicObjects(publicStore, streams);
   const failed = (event: H3Event, error: unknown): Response => {
     const problem = error instanceof Problem ? error : new Problem("internal", "the object could not be read");

@@ -1,7 +1,7 @@
 import { readdirSync, readFileSync } from "node:fs";
 import { join, relative, resolve } from "node:path";
 import { afterEach, expect, test, vi } from "vitest";
-import { LIMITS } from "../infra/config.ts";
+import { DEFAULT_LIMITS } from "../infra/config.ts";
 import { egressLimits, VIA_AT_ONCE } from "../pipelines/1-observe/queue.ts";
 import { SalePlaces } from "../serving/buy/places.ts";
 
@@ -41,7 +41,7 @@ test("places, and fair queues: each under a name with its size", () => {
 });
 
 test("the pools of egress: what is held before has as many places there, so that nobody waits twice", () => {
-  expect(egressLimits(16, LIMITS.looks_at_once)).toEqual({
+  expect(egressLimits(16, DEFAULT_LIMITS.looks_at_once)).toEqual({
     maxConcurrent: 64,
     pools: { asks: 8, intake: 8, paid: 16, challenge: 8, notice: 16, work: 16, via: 32, prices: 16, looks: 6 },
   });

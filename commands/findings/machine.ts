@@ -11,12 +11,10 @@ const ROLES = ["start", "observe", "own", "publish", "serve"] as const;
 export type Role = (typeof ROLES)[number];
 
 const GIB = 2 ** 30;
-/**
- * Free bytes below which writes will soon fail (broken), and below which the record of some thousand endpoints fills
- * the disk within weeks (warn).
- */
-const DISK_BROKEN = GIB;
-const DISK_WARN = 10 * GIB;
+/** Free bytes below which writes will soon fail: the finding is `broken`. */
+const DISK_BROKEN_BYTES = GIB;
+/** Free bytes below which the record of some thousand endpoints fills the disk within weeks: the finding is `warn`. */
+const DISK_WARN_BYTES = 10 * GIB;
 
 /** Returns the nearest existing parent of a path, since this check must not create the folder. */
 const existingParent = (path: string): string => (existsSync(path) ? path : existingParent(dirname(path)));
@@ -24,25 +22,25 @@ const existingParent = (path: string): string => (existsSync(path) ? path : exis
 /** Checks the free space on the disk of the data folder. */
 export async function diskFindings({ data_dir }: Pick<Config, "data_dir">): Promise<Finding[]> {
   const { bavail, bsize } = await statfs(existingParent(resolve(data_dir)));
-  const free = bavail * bsize;
-  const says = `${(free / GIB).toFixed(1)} GiB free for ${resolve(data_dir)}`;
+  const freeBytes = bavail * bsize;
+  const description = `${(freeBytes / GIB).toFixed(1)} GiB free for ${resolve(data_dir)}`;
   const todo =
     "free some space, or set data_dir to a larger disk: when the disk is full, ingest stops and nothing is paid";
-  if (free < DISK_BROKEN) return [broken("disk", says, todo)];
-  return [free < DISK_WARN ? warn("disk", says, todo) : ok("disk", says)];
+  if (freeBytes < DISK_BROKEN_BYTES) return [broken("disk", description, todo)];
+  return [freeBytes < DISK_WARN_BYTES ? warn("disk", description, todo) : ok("disk", description)];
 }
 
 /** Checks that the keys and secrets which the role needs exist, and that only their owner can read them. */
 export async function keyFindings({ data_dir, log }: Pick<Config, "data_dir" | "log">, role: Role): Promise<Finding[]> {
   const dir = foldersOf(data_dir).keys;
   if (!hasKeyring(dir)) {
-    const says = `no keys in ${dir} yet`;
+    const description = `no keys in ${dir} yet`;
     return [
       log === null
-        ? off("keys", `${says}: the first start makes them`)
+        ? off("keys", `${description}: the first start makes them`)
         : broken(
             "keys",
-            says,
+            description,
             "copy the keyring from the machine where keygen made it: with a shared log no role makes keys",
           ),
     ];

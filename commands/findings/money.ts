@@ -5,12 +5,12 @@ import { broken, type Finding, ok, warn } from "../../infra/finding.ts";
 import { accountOf } from "../../infra/rails/account.ts";
 import { checkNetwork } from "../../infra/rails/network-checks.ts";
 import { configuredNetworks, type Network, railOn } from "../../infra/rails/networks.ts";
-import { WalletFolder, type WalletsHeld } from "../../infra/rails/wallet-folder.ts";
-import { walletFindings as lowOnes, walletReport } from "../../infra/rails/wallet-report.ts";
+import { type FolderWallets, WalletFolder } from "../../infra/rails/wallet-folder.ts";
+import { walletFindings as balanceFindings, walletReport } from "../../infra/rails/wallet-report.ts";
 import { walletsFolderOf } from "../../pipelines/roles/data-folder.ts";
 
 /** Name of a network's finding. */
-const networkName = (id: string): string => `network ${id}`;
+const networkFindingName = (id: string): string => `network ${id}`;
 
 /**
  * Checks each network of the settings against its nodes: chain id, final blocks, and the decimals and signing domain of
@@ -18,28 +18,32 @@ const networkName = (id: string): string => `network ${id}`;
  */
 export async function networkFindings(config: Config): Promise<Finding[]> {
   const networks = configuredNetworks(config);
-  const unread = networks.filter(({ rpcUrls }) => rpcUrls.length === 0);
-  const found = await Promise.all(networks.filter(({ rpcUrls }) => rpcUrls.length > 0).map(tooFewNodes));
+  const networksWithoutNodes = networks.filter(({ rpcUrls }) => rpcUrls.length === 0);
+  const nodeFindings = await Promise.all(networks.filter(({ rpcUrls }) => rpcUrls.length > 0).map(checkNetworkNodes));
   return [
-    ...unread.map(({ id }) =>
-      broken(networkName(id), "the settings name no node of it, so nothing is paid", "set chain.rpc_url, or networks"),
+    ...networksWithoutNodes.map(({ id }) =>
+      broken(
+        networkFindingName(id),
+        "the settings name no node of it, so nothing is paid",
+        "set chain.rpc_url, or networks",
+      ),
     ),
-    ...found.flat(),
+    ...nodeFindings.flat(),
   ];
 }
 
 /** Reports a network on which fewer nodes answer than must agree on a settlement. No payment is signed on it. */
-async function tooFewNodes(network: Network): Promise<Finding[]> {
-  const found = await checkNetwork(network);
-  const answering = found.filter(({ name, standing }) => name.includes(" node ") && standing === "ok").length;
-  if (answering >= network.agree) return found;
-  const says = `${answering} of ${network.rpcUrls.length} nodes answer, and ${network.agree} are needed`;
-  return [...found, broken(networkName(network.id), says, "start the nodes, or name others")];
+async function checkNetworkNodes(network: Network): Promise<Finding[]> {
+  const findings = await checkNetwork(network);
+  const answeringNodes = findings.filter(({ name, standing }) => name.includes(" node ") && standing === "ok").length;
+  if (answeringNodes >= network.agree) return findings;
+  const description = `${answeringNodes} of ${network.rpcUrls.length} nodes answer, and ${network.agree} are needed`;
+  return [...findings, broken(networkFindingName(network.id), description, "start the nodes, or name others")];
 }
 
 /**
  * Checks the balances of the wallets, and how long they last.
- * @param nodes findings about the networks: a network on which too few nodes answer is not asked again
+ * @param nodes findings about the networks; a network on which too few nodes answer is not asked for balances
  */
 export async function walletFindings(config: Config, nodes: readonly Finding[] = []): Promise<Finding[]> {
   const { wallets } = config;
@@ -52,18 +56,30 @@ export async function walletFindings(config: Config, nodes: readonly Finding[] =
       ),
     ];
   const folder = new WalletFolder(walletsFolderOf(config));
-  const held = folder.read();
-  if (!held.known) return [broken("wallets", `none in ${folder.dir}, so nothing is paid`, "touchstone wallets new")];
-  const signers = await signerFindings(held);
-  const isDown = (id: string) => nodes.some(({ name, standing }) => name === networkName(id) && standing === "broken");
-  const [asked, silent] = [configuredNetworks(config), [] as Finding[]];
-  for (const { id } of asked.filter(({ id }) => isDown(id)))
-    silent.push(warn(`wallets on ${id}`, "not asked, since its nodes do not answer", `see ${networkName(id)}`));
-  const networks = asked.filter(({ id }) => !isDown(id));
+  const heldWallets = folder.read();
+  if (!heldWallets.known)
+    return [broken("wallets", `none in ${folder.dir}, so nothing is paid`, "touchstone wallets new")];
+  const signerResults = await signerFindings(heldWallets);
+  const isDown = (id: string) =>
+    nodes.some(({ name, standing }) => name === networkFindingName(id) && standing === "broken");
+  const [allNetworks, downWarnings] = [configuredNetworks(config), [] as Finding[]];
+  for (const { id } of allNetworks.filter(({ id }) => isDown(id)))
+    downWarnings.push(
+      warn(`wallets on ${id}`, "not asked, since its nodes do not answer", `see ${networkFindingName(id)}`),
+    );
+  const networks = allNetworks.filter(({ id }) => !isDown(id));
   if (networks.length === 0)
-    return [...signers, ...silent, ok("wallets", `${folder.dir}: known and ${held.blind.length} blind`)];
-  const report = await walletReport(held, railOn(networks), networks);
-  return [...signers, ...silent, ...lowOnes(report, { money: wallets.low_water, blind: wallets.low_blind })];
+    return [
+      ...signerResults,
+      ...downWarnings,
+      ok("wallets", `${folder.dir}: known and ${heldWallets.blind.length} blind`),
+    ];
+  const report = await walletReport(heldWallets, railOn(networks), networks);
+  return [
+    ...signerResults,
+    ...downWarnings,
+    ...balanceFindings(report, { money: wallets.low_water, blind: wallets.low_blind }),
+  ];
 }
 
 /**
@@ -74,19 +90,23 @@ export async function walletFindings(config: Config, nodes: readonly Finding[] =
 export function blindFindings({ observe }: Pick<Config, "observe">): Finding[] {
   const { known_addresses: known, blind_addresses: blind } = observe;
   const name = "observe.blind_addresses";
-  const cost =
+  const consequence =
     "a seller that stores the address of a known call recognises blind calls by it, and can treat them specially: " +
     "blind calls and re-tests then prove no more than known ones";
   const todo = "name addresses of this machine for both, in different networks if possible, and restart the observer";
-  if (blind.length === 0) return [warn(name, `empty: known and blind calls leave from one address; ${cost}`, todo)];
+  if (blind.length === 0)
+    return [warn(name, `empty: known and blind calls leave from one address; ${consequence}`, todo)];
   const families = new Set(blind.map(isIP));
-  const lacking = [...new Set(known.map(isIP))].filter((family) => !families.has(family));
-  if (lacking.length === 0) return [ok(name, `${blind.length} addresses, none of them in observe.known_addresses`)];
-  const of = lacking.map((family) => `IPv${family}`).join(" and ");
-  return [warn(name, `none of ${of}: there the system chooses the address, maybe a known one; ${cost}`, todo)];
+  const uncoveredFamilies = [...new Set(known.map(isIP))].filter((family) => !families.has(family));
+  if (uncoveredFamilies.length === 0)
+    return [ok(name, `${blind.length} addresses, none of them in observe.known_addresses`)];
+  const familyNames = uncoveredFamilies.map((family) => `IPv${family}`).join(" and ");
+  return [
+    warn(name, `none of ${familyNames}: there the system chooses the address, maybe a known one; ${consequence}`, todo),
+  ];
 }
 
-const ASKED_AT_ONCE = 8;
+const MAX_CONCURRENT_SIGNATURES = 8;
 /** A message to sign that no contract accepts as a payment. */
 const TEST_MESSAGE = {
   domain: { name: "touchstone doctor" },
@@ -99,16 +119,20 @@ const TEST_MESSAGE = {
  * Requests a test signature from the signer that holds keys outside the wallet folder. Returns no findings if all keys
  * are in the folder.
  */
-async function signerFindings({ known, gas, till, float, blind }: WalletsHeld): Promise<Finding[]> {
-  const outside = [known, gas, till, float, ...blind].flatMap((one) => (one?.signer === undefined ? [] : [one]));
-  const broke: Finding[] = [];
-  await forEachConcurrent(outside, ASKED_AT_ONCE, async (wallet) => {
+async function signerFindings({ known, gas, till, float, blind }: FolderWallets): Promise<Finding[]> {
+  const walletsWithSigner = [known, gas, till, float, ...blind].flatMap((one) =>
+    one?.signer === undefined ? [] : [one],
+  );
+  const failures: Finding[] = [];
+  await forEachConcurrent(walletsWithSigner, MAX_CONCURRENT_SIGNATURES, async (wallet) => {
     try {
       await accountOf(wallet).signTypedData(TEST_MESSAGE);
     } catch (error) {
-      broke.push(broken("signer", (error as Error).message, `let it sign for ${wallet.address}`));
+      failures.push(broken("signer", (error as Error).message, `let it sign for ${wallet.address}`));
     }
   });
-  if (broke.length > 0 || outside.length === 0) return broke;
-  return [ok("signer", `signs for ${outside.length} ${outside.length === 1 ? "wallet" : "wallets"}`)];
+  if (failures.length > 0 || walletsWithSigner.length === 0) return failures;
+  return [
+    ok("signer", `signs for ${walletsWithSigner.length} ${walletsWithSigner.length === 1 ? "wallet" : "wallets"}`),
+  ];
 }

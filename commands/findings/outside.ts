@@ -4,28 +4,30 @@ import type { Clock } from "../../infra/clock.ts";
 import type { Config } from "../../infra/config.ts";
 import type { Egress, EgressResult } from "../../infra/egress/egress.ts";
 import { broken, type Finding, ok, warn } from "../../infra/finding.ts";
-import { ownAddresses } from "./settings.ts";
+import { addressesOfThisMachine } from "./settings.ts";
 
-/**
- * Differences of this machine's clock, seconds: above the first it is a warning, above the second nothing can be
- * published.
- */
+/** Difference of this machine's clock, seconds, above which the finding is a warning. */
 const CLOCK_WARN_S = 5;
+/** Difference of this machine's clock, seconds, above which nothing can be published. */
 const CLOCK_BROKEN_S = 30;
 
 const describeResult = (result: EgressResult): string =>
   result.outcome === "answered" ? `answered ${result.status}` : `${result.outcome}: ${result.says}`;
 
 const isOnThisMachine = (address: string): boolean => {
-  const plain = address.replace(/^::ffff:/, "");
-  return plain === "::1" || plain.startsWith("127.") || (isIP(plain) !== 0 && ownAddresses().includes(plain));
+  const bareAddress = address.replace(/^::ffff:/, "");
+  return (
+    bareAddress === "::1" ||
+    bareAddress.startsWith("127.") ||
+    (isIP(bareAddress) !== 0 && addressesOfThisMachine().includes(bareAddress))
+  );
 };
 
 /**
  * Returns why the role refuses to pay, or null. Without a control address, an outage of this machine would count
  * against a seller.
  */
-export function whyNoControl({
+export function whyNotPayWithoutControl({
   control_urls,
   allow_loopback,
 }: Pick<Config, "control_urls" | "allow_loopback">): string | null {
@@ -40,30 +42,30 @@ export function whyNoControl({
  */
 export async function controlFindings(config: Config, egress: Egress, clock: Clock): Promise<Finding[]> {
   const { control_urls: urls } = config;
-  const missing = whyNoControl(config);
-  if (missing !== null) return [broken("control", "none is named", missing)];
+  const problem = whyNotPayWithoutControl(config);
+  if (problem !== null) return [broken("control", "none is named", problem)];
   const answers = await Promise.all(
     urls.map(async (url) => {
       const result = await egress.fetch({ url, method: "GET", profile: "control" });
       return { url, result, at: clock.now() };
     }),
   );
-  const asked = answers.map(({ url, result }, i) => controlFinding(`control ${i + 1}`, url, result, config));
-  const answering = asked.filter(({ standing }) => standing !== "broken").length;
+  const addressFindings = answers.map(({ url, result }, i) => controlFinding(`control ${i + 1}`, url, result, config));
+  const answering = addressFindings.filter(({ standing }) => standing !== "broken").length;
   // Addresses that are down have no effect while at least half of them answer.
-  const isMinorityDown = answering > 0 && answering * 2 >= asked.length;
-  const found = asked.map(
+  const isMinorityDown = answering > 0 && answering * 2 >= addressFindings.length;
+  const findings = addressFindings.map(
     (one): Finding => (one.standing === "broken" && isMinorityDown ? { ...one, standing: "warn" } : one),
   );
   if (urls.length === 1)
-    found.push(
+    findings.push(
       warn(
         "control",
         "there is only one: while it is down, every failed call counts as an outage of this machine",
         "name two or three, at different hosting providers",
       ),
     );
-  return [...found, clockFinding(answers)];
+  return [...findings, clockFinding(answers)];
 }
 
 function controlFinding(name: string, url: string, result: EgressResult, { allow_loopback }: Config): Finding {

@@ -7,7 +7,7 @@ import { checkNetwork } from "../../infra/rails/network-checks.ts";
 import { type Network, railOn, soldNetwork } from "../../infra/rails/networks.ts";
 import type { Rail } from "../../infra/rails/rails.ts";
 import { chainRead, createReader, type Reader } from "../../infra/rails/rpc.ts";
-import { settlesOn } from "../../infra/rails/till.ts";
+import { supportsExactOn } from "../../infra/rails/till.ts";
 import { WalletFolder } from "../../infra/rails/wallet-folder.ts";
 import { walletsFolderOf } from "../../pipelines/roles/data-folder.ts";
 
@@ -39,11 +39,13 @@ const FINAL_WITHIN_S = 12;
  * too late.
  * @throws ChainDown
  */
-export async function escrowMissing(network: Network, rail: Pick<Rail, "balance">): Promise<string | null> {
+export async function whyNoEscrow(network: Network, rail: Pick<Rail, "balance">): Promise<string | null> {
   if (!(await hasEscrow(createReader(network.rpcUrls)))) return "its contracts are not on this chain";
   const { head, final } = await rail.balance(ESCROW);
-  const behind = head.time - final.time;
-  return behind <= FINAL_WITHIN_S ? null : `a block is final after ${behind} s: set a number of confirmations instead`;
+  const finalDelayS = head.time - final.time;
+  return finalDelayS <= FINAL_WITHIN_S
+    ? null
+    : `a block is final after ${finalDelayS} s: set a number of confirmations instead`;
 }
 
 /** Checks what selling needs: network, wallets and balances, facilitators, escrow. Sends nothing. */
@@ -51,32 +53,32 @@ export async function sellingFindings(config: Config): Promise<Finding[]> {
   const network = soldNetwork(config);
   if (!network) return [off("sell", "sell.network names no network, so nothing is sold")];
   const rail = railOn([network]);
-  const checked = await runCheck("sell.network", "check its nodes", () => checkNetwork(network));
-  const nodes = checked.map((one) => ({ ...one, name: `sell ${one.name}` }));
+  const networkFindings = await runCheck("sell.network", "check its nodes", () => checkNetwork(network));
+  const nodeFindings = networkFindings.map((one) => ({ ...one, name: `sell ${one.name}` }));
   // The checks below ask the same nodes.
-  if (!checked.some(({ name, standing }) => name.includes(" node ") && standing === "ok"))
+  if (!networkFindings.some(({ name, standing }) => name.includes(" node ") && standing === "ok"))
     return [
-      ...nodes,
+      ...nodeFindings,
       broken(
         `sell network ${network.id}`,
         "none of its nodes answers, so nothing is sold",
         "see the findings about its nodes",
       ),
     ];
-  const found = await Promise.all([
-    runCheck("sell wallets", "check the folder of the wallets", () => walletsOf(config, network, rail)),
+  const otherFindings = await Promise.all([
+    runCheck("sell wallets", "check the folder of the wallets", () => walletFindings(config, network, rail)),
     ...config.sell.facilitators.map((one, n) =>
-      runCheck(`facilitator ${n + 1}`, "try again, or name another one", () => facilitatorOf(one, n, network)),
+      runCheck(`facilitator ${n + 1}`, "try again, or name another one", () => facilitatorFindings(one, n, network)),
     ),
     runCheck("escrow", "check the node", async () => {
-      const missing = await escrowMissing(network, rail);
-      return [missing === null ? ok("escrow", "is offered") : ok("escrow", `is not offered: ${missing}`)];
+      const reason = await whyNoEscrow(network, rail);
+      return [reason === null ? ok("escrow", "is offered") : ok("escrow", `is not offered: ${reason}`)];
     }),
   ]);
-  return [...nodes, ...found.flat()];
+  return [...nodeFindings, ...otherFindings.flat()];
 }
 
-async function walletsOf(config: Config, network: Network, rail: Pick<Rail, "balance">): Promise<Finding[]> {
+async function walletFindings(config: Config, network: Network, rail: Pick<Rail, "balance">): Promise<Finding[]> {
   const { till, float, gas } = new WalletFolder(walletsFolderOf(config)).read();
   if (!till || !float || !gas)
     return [broken("sell wallets", "till, float or gas is missing", "touchstone wallets new")];
@@ -86,13 +88,13 @@ async function walletsOf(config: Config, network: Network, rail: Pick<Rail, "bal
     rail.balance(float.address),
   ]);
   const { coin, needs, price } = await gasOf(createReader(network.rpcUrls), gas.address);
-  const low = parseUnits(config.wallets.low_water, decimals);
-  const units = `${formatUnits(inFloat, decimals)} ${symbol}`;
+  const lowWater = parseUnits(config.wallets.low_water, decimals);
+  const floatText = `${formatUnits(inFloat, decimals)} ${symbol}`;
   return [
     ok("sell till", `${till.address} holds ${formatUnits(inTill, decimals)} ${symbol}`),
-    inFloat >= low
-      ? ok("sell float", `${float.address} holds ${units}`)
-      : warn("sell float", `${float.address} holds ${units}`, `send ${symbol} to it: sellers are paid from it`),
+    inFloat >= lowWater
+      ? ok("sell float", `${float.address} holds ${floatText}`)
+      : warn("sell float", `${float.address} holds ${floatText}`, `send ${symbol} to it: sellers are paid from it`),
     coin >= needs
       ? ok("sell gas", `${gas.address} holds ${formatEther(coin)} of the chain's coin`)
       : broken(
@@ -112,14 +114,15 @@ async function walletsOf(config: Config, network: Network, rail: Pick<Rail, "bal
   ];
 }
 
-async function facilitatorOf(
-  one: Config["sell"]["facilitators"][number],
+async function facilitatorFindings(
+  facilitator: Config["sell"]["facilitators"][number],
   n: number,
   network: Network,
 ): Promise<Finding[]> {
   const name = `facilitator ${n + 1}`;
-  if (one === "own") return [ok(name, "this process: the wallet for gas pays")];
-  if (await settlesOn({ name, ...one }, network.id)) return [ok(name, `it settles exact on ${network.id}`)];
-  const text = `${one.url} does not list exact on ${network.id} as supported`;
+  if (facilitator === "own") return [ok(name, "this process: the wallet for gas pays")];
+  if (await supportsExactOn({ name, ...facilitator }, network.id))
+    return [ok(name, `it settles exact on ${network.id}`)];
+  const text = `${facilitator.url} does not list exact on ${network.id} as supported`;
   return [broken(name, text, "name another facilitator, or another network")];
 }

@@ -14,13 +14,13 @@ import { withOpen } from "../files.ts";
 import type { Role } from "./machine.ts";
 
 /** Opens the log without creating topics. */
-const openSilently = (config: Config, known?: KnownLog): Promise<Log> => {
+const openExistingLog = (config: Config, known?: KnownLog): Promise<Log> => {
   const kafka = { ...config.kafka, create: false };
   return openLog({ ...config, kafka }, LOG_TOPICS, foldersOf(config.data_dir).log, createLogger("silent"), known);
 };
 
 /** Ignores the error of a log that does not exist yet: the first role that starts creates it. */
-const unlessNotBegun = (error: unknown) => {
+const ignoreLogNotBegun = (error: unknown) => {
   if (!(error instanceof LogNotBegun)) throw error;
 };
 
@@ -30,12 +30,12 @@ const unlessNotBegun = (error: unknown) => {
  */
 export async function recordFindings(config: Config, role: Role): Promise<Finding[]> {
   if (role === "serve") return [off("record", "serve has no private store to compare the log with")];
-  const found = await examineRecord(config);
-  if (found === null) return [off("record", "none here yet: the first start makes it")];
-  const { known, description: says, checkLog } = found;
+  const examination = await examineRecord(config);
+  if (examination === null) return [off("record", "none here yet: the first start makes it")];
+  const { known: knownLog, description: says, checkLog } = examination;
   const dir = foldersOf(config.data_dir).log;
-  if (config.log === null && !existsSync(logFileIn(dir))) refuseNewLog(dir, known);
-  else await withOpen(openSilently(config, known), checkLog).catch(unlessNotBegun);
+  if (config.log === null && !existsSync(logFileIn(dir))) refuseNewLog(dir, knownLog);
+  else await withOpen(openExistingLog(config, knownLog), checkLog).catch(ignoreLogNotBegun);
   return [ok("record", says)];
 }
 
@@ -47,15 +47,15 @@ export async function logFindings(config: Config): Promise<Finding[]> {
   const dir = foldersOf(config.data_dir).log;
   if (config.log === null && !existsSync(logFileIn(dir)))
     return [off("log", `none in ${dir} yet: the first start makes it`)];
-  return withOpen(openSilently(config), async (log) => {
-    const ends = await Promise.all(
+  return withOpen(openExistingLog(config), async (log) => {
+    const partitionBounds = await Promise.all(
       Array.from({ length: log.partitions }, (_, partition) => log.bounds("observations.paid", partition)),
     );
-    const records = ends.reduce((sum, { end }) => sum + end, 0);
+    const records = partitionBounds.reduce((sum, { end }) => sum + end, 0);
     const where = config.log ?? dir;
     return [ok("log", `${where}: ${log.partitions} partitions, ${records} records of paid calls so far`)];
   }).catch((error: unknown) => {
-    unlessNotBegun(error);
+    ignoreLogNotBegun(error);
     return [ok("log", `${config.log}: it has its topics, and the first role of the pipeline will begin it`)];
   });
 }
@@ -77,46 +77,47 @@ const STORE_ACCESS: Record<Role, Partial<Record<StoreName, "reads" | "writes">>>
  */
 export async function storeFindings(config: Config, role: Role, name: StoreName): Promise<Finding[]> {
   const sells = config.sell.network !== null;
-  const way = name === "orders" && !sells ? undefined : STORE_ACCESS[role][name];
-  if (way === undefined) return [off(`store.${name}`, `${role} does not open it`)];
+  const access = name === "orders" && !sells ? undefined : STORE_ACCESS[role][name];
+  if (access === undefined) return [off(`store.${name}`, `${role} does not open it`)];
   const address = config.stores[name];
-  if (address === null) return [folderFinding(name, foldersOf(config.data_dir)[name], way)];
-  return withOpen(openStore(config, name, "", way === "writes"), async (store) => {
+  if (address === null) return [folderFinding(name, foldersOf(config.data_dir)[name], access)];
+  return withOpen(openStore(config, name, "", access === "writes"), async (store) => {
     const head = name === "public" ? await store.head(CHECKPOINT) : null;
-    const has = name === "public" ? `, ${head ? "with a checkpoint" : "nothing published yet"}` : "";
-    const found = [
-      ok(`store.${name}`, `${address} ${way === "writes" ? "takes conditional writes" : "is read"}${has}`),
+    const contentText = name === "public" ? `, ${head ? "with a checkpoint" : "nothing published yet"}` : "";
+    const findings = [
+      ok(`store.${name}`, `${address} ${access === "writes" ? "takes conditional writes" : "is read"}${contentText}`),
     ];
-    return name === "public" ? found : [...found, await closedFinding(config, name, address)];
+    return name === "public" ? findings : [...findings, await closedFinding(config, name, address)];
   });
 }
 
-function folderFinding(name: StoreName, dir: string, way: "reads" | "writes"): Finding {
+function folderFinding(name: StoreName, dir: string, access: "reads" | "writes"): Finding {
   if (!existsSync(dir)) return off(`store.${name}`, `no folder ${dir} yet: the first start makes it`);
   try {
-    accessSync(dir, way === "writes" ? constants.R_OK | constants.W_OK : constants.R_OK);
+    accessSync(dir, access === "writes" ? constants.R_OK | constants.W_OK : constants.R_OK);
   } catch {
     return broken(
       `store.${name}`,
-      `${dir} cannot be ${way === "writes" ? "written" : "read"} by this user`,
+      `${dir} cannot be ${access === "writes" ? "written" : "read"} by this user`,
       `change its owner with chown`,
     );
   }
-  return ok(`store.${name}`, `${dir} can be ${way === "writes" ? "written" : "read"}`);
+  return ok(`store.${name}`, `${dir} can be ${access === "writes" ? "written" : "read"}`);
 }
 
 /** Checks that a private store is closed, by a request without credentials for an object that does not exist. */
 async function closedFinding(config: Config, name: "private" | "orders", address: string): Promise<Finding> {
-  const nobody = { ...config.stores, [`${name}_key_id`]: null, [`${name}_key`]: null };
-  const store = await openStore({ stores: nobody }, name, "", false);
+  const storesWithoutCredentials = { ...config.stores, [`${name}_key_id`]: null, [`${name}_key`]: null };
+  const store = await openStore({ stores: storesWithoutCredentials }, name, "", false);
   try {
     await store.head("doctor/nobody");
   } catch (error) {
-    const { name: fault } = error as Error;
-    if (fault === "StoreUnfit") return ok(`store.${name}.closed`, `${address} refuses requests without credentials`);
+    const { name: errorName } = error as Error;
+    if (errorName === "StoreUnfit")
+      return ok(`store.${name}.closed`, `${address} refuses requests without credentials`);
     return warn(
       `store.${name}.closed`,
-      `a request without credentials failed, so it is not known whether it would be refused: ${fault}`,
+      `a request without credentials failed, so it is not known whether it would be refused: ${errorName}`,
       "try again",
     );
   } finally {

@@ -110,8 +110,8 @@ export function commitKey(folder: string, n: number): string {
 
 /** Returns the number of the commit with this key, or null when the key does not belong to a commit. */
 export function commitNumber(key: string): number | null {
-  const found = COMMIT_KEY.exec(key);
-  return found ? Number(found[1]) : null;
+  const match = COMMIT_KEY.exec(key);
+  return match ? Number(match[1]) : null;
 }
 
 /** Returns the key of a data file. @param tag 8 hex digits that make the key unique */

@@ -18,7 +18,7 @@ import {
   type SegmentRef,
   SNAPSHOT_EVERY,
 } from "./commit.ts";
-import { type ChainHead, EMPTY_HEAD, follow, headOfSnapshot } from "./succession.ts";
+import { applyCommit, type ChainHead, EMPTY_HEAD, headOfSnapshot } from "./succession.ts";
 
 export interface Proposal {
   /** Positions [first, next) become readable; first === next when files are only replaced (compaction). */
@@ -132,7 +132,7 @@ class StoreChain implements Chain {
   #buildCommit(proposal: Proposal, head: ChainHead, isGap: boolean): Commit {
     const { first, next, lastEventId, add, remove, at } = proposal;
     const n = head.n + 1;
-    const plain: Commit = {
+    const commitWithoutLive: Commit = {
       n,
       first,
       next,
@@ -143,8 +143,8 @@ class StoreChain implements Chain {
       writer: this.#writer,
       ...(isGap && { gap: true }),
     };
-    const { live } = follow(head, plain, this.#folder);
-    return n % SNAPSHOT_EVERY === 0 ? { ...plain, live: [...live] } : plain;
+    const { live } = applyCommit(head, commitWithoutLive, this.#folder);
+    return n % SNAPSHOT_EVERY === 0 ? { ...commitWithoutLive, live: [...live] } : commitWithoutLive;
   }
 
   /**
@@ -159,17 +159,17 @@ class StoreChain implements Chain {
     if (result === "created") return true;
     // An earlier attempt may have stored our commit although its answer was lost. A commit of another process differs
     // at least in the writer's name.
-    const found = await this.#store.get(key);
-    return found !== null && Buffer.from(found.bytes).equals(bytes);
+    const stored = await this.#store.get(key);
+    return stored !== null && Buffer.from(stored.bytes).equals(bytes);
   }
 
   async putSegment(bytes: Uint8Array, first: number, last: number, content: SegmentContent): Promise<SegmentRef> {
     const { rows, rejected } = content;
-    const kept = rejected && rejected.records > 0 ? rejected : undefined;
-    const ref = { first, last, rows, rejected: kept?.records ?? 0 };
+    const rejectedFile = rejected && rejected.records > 0 ? rejected : undefined;
+    const ref = { first, last, rows, rejected: rejectedFile?.records ?? 0 };
     const data = await this.#createFile(bytes, first, last, "parquet");
-    if (!kept) return { ...ref, ...data };
-    return { ...ref, ...data, rejects: await this.#createFile(kept.bytes, first, last, "rejected") };
+    if (!rejectedFile) return { ...ref, ...data };
+    return { ...ref, ...data, rejects: await this.#createFile(rejectedFile.bytes, first, last, "rejected") };
   }
 
   /**
@@ -189,11 +189,11 @@ class StoreChain implements Chain {
   }
 
   async readSegment(file: Pick<SegmentRef, "file" | "bytes" | "sha256">): Promise<Uint8Array> {
-    const found = await this.#store.get(file.file, { maxBytes: Math.max(file.bytes, 1) });
-    if (!found) throw new DamagedChain(file.file, "is missing");
-    const sha256 = sha256hex(found.bytes);
+    const stored = await this.#store.get(file.file, { maxBytes: Math.max(file.bytes, 1) });
+    if (!stored) throw new DamagedChain(file.file, "is missing");
+    const sha256 = sha256hex(stored.bytes);
     if (sha256 !== file.sha256) throw new DamagedChain(file.file, `has sha256 ${sha256}, committed was ${file.sha256}`);
-    return found.bytes;
+    return stored.bytes;
   }
 
   async dropSegment(ref: SegmentRef): Promise<boolean> {
@@ -262,13 +262,13 @@ async function recordAt(log: Log, topic: string, partition: number, offset: numb
  * nothing is new it makes one request.
  * @throws DamagedChain naming the commit that is missing or unsound
  */
-async function readHead(store: Store, folder: string, known: ChainHead): Promise<ChainHead> {
-  let head = known;
-  if (known.n >= 0) {
+async function readHead(store: Store, folder: string, knownHead: ChainHead): Promise<ChainHead> {
+  let head = knownHead;
+  if (knownHead.n >= 0) {
     for (let i = 0; i < SNAPSHOT_EVERY; i++) {
       const commit = await readCommit(store, folder, head.n + 1);
       if (!commit) return head;
-      head = withCommitInError(folder, commit.n, () => follow(head, commit, folder));
+      head = withCommitInError(folder, commit.n, () => applyCommit(head, commit, folder));
     }
   }
   const last = await findLast(store, folder, head.n);
@@ -278,8 +278,8 @@ async function readHead(store: Store, folder: string, known: ChainHead): Promise
 /** Reads commit `n`, or null when it does not exist. @throws DamagedChain when its bytes are not a commit. */
 async function readCommit(store: Store, folder: string, n: number): Promise<Commit | null> {
   const key = commitKey(folder, n);
-  const found = await store.get(key);
-  return found && parseCommit(found.bytes, key, n);
+  const stored = await store.get(key);
+  return stored && parseCommit(stored.bytes, key, n);
 }
 
 /** Yields every commit in order and checks that each follows from the one before. @throws DamagedChain */
@@ -288,7 +288,7 @@ async function* readHistory(store: Store, folder: string): AsyncGenerator<Commit
   let head = EMPTY_HEAD;
   for (let n = 0; n <= last; n += SNAPSHOT_EVERY) {
     for (const commit of await readRange(store, folder, n, Math.min(n + SNAPSHOT_EVERY - 1, last))) {
-      head = withCommitInError(folder, commit.n, () => follow(head, commit, folder));
+      head = withCommitInError(folder, commit.n, () => applyCommit(head, commit, folder));
       yield commit;
     }
   }
@@ -298,8 +298,8 @@ async function loadHead(store: Store, folder: string, last: number): Promise<Cha
   const base = last - (last % SNAPSHOT_EVERY);
   const [snapshot, ...later] = await readRange(store, folder, base, last);
   let head = withCommitInError(folder, base, () => headOfSnapshot(snapshot!, folder));
-  if (base === 0) head = withCommitInError(folder, 0, () => follow(EMPTY_HEAD, snapshot!, folder));
-  for (const commit of later) head = withCommitInError(folder, commit.n, () => follow(head, commit, folder));
+  if (base === 0) head = withCommitInError(folder, 0, () => applyCommit(EMPTY_HEAD, snapshot!, folder));
+  for (const commit of later) head = withCommitInError(folder, commit.n, () => applyCommit(head, commit, folder));
   return head;
 }
 
@@ -320,16 +320,17 @@ function readRange(store: Store, folder: string, first: number, last: number): P
  * no later commit exists.
  */
 async function findLast(store: Store, folder: string, known: number): Promise<number> {
-  const has = async (n: number) => (await store.head(commitKey(folder, n))) !== null;
+  const commitExists = async (n: number) => (await store.head(commitKey(folder, n))) !== null;
   for (let low = known; ; ) {
-    low = await findHighest(low, has);
+    low = await findHighest(low, commitExists);
     const startAfter = low < 0 ? `${folder}/commit/` : commitKey(folder, low);
-    const [beyond] = await store.list(`${folder}/commit/`, { startAfter, limit: 1 });
-    if (!beyond) return low;
-    if (commitNumber(beyond.key) === null) throw new DamagedChain(beyond.key, "is no commit");
+    const [laterObject] = await store.list(`${folder}/commit/`, { startAfter, limit: 1 });
+    if (!laterObject) return low;
+    if (commitNumber(laterObject.key) === null) throw new DamagedChain(laterObject.key, "is no commit");
     // If commit low + 1 exists now, it was written just before the listing, so the search goes on. Otherwise it is
     // missing.
-    if (!(await has(low + 1))) throw new DamagedChain(commitKey(folder, low + 1), "is missing, later commits exist");
+    if (!(await commitExists(low + 1)))
+      throw new DamagedChain(commitKey(folder, low + 1), "is missing, later commits exist");
   }
 }
 

@@ -19,7 +19,7 @@ export const EMPTY_HEAD: ChainHead = { n: -1, next: 0, lastEventId: null, live: 
  * written and after it is read.
  * @throws BadProposal with the rule that is broken
  */
-export function follow(head: ChainHead, commit: Commit, folder: string): ChainHead {
+export function applyCommit(head: ChainHead, commit: Commit, folder: string): ChainHead {
   if (commit.n !== head.n + 1) throw new BadProposal(`commit ${commit.n} cannot follow commit ${head.n}`);
   if (commit.first !== head.next) {
     throw new BadProposal(`commit ${commit.n} begins at ${commit.first}, commit ${head.n} ended at ${head.next}`);
@@ -27,23 +27,24 @@ export function follow(head: ChainHead, commit: Commit, folder: string): ChainHe
   if (commit.next === commit.first && commit.last_event_id !== head.lastEventId) {
     throw new BadProposal(`commit ${commit.n} moves nothing, yet names another last record`);
   }
-  const removed = new Set(commit.remove);
-  const gone = head.live.filter((ref) => removed.has(ref.file));
-  if (gone.length !== commit.remove.length) throw new BadProposal(`commit ${commit.n} removes a file that is not live`);
+  const removedFiles = new Set(commit.remove);
+  const removedRefs = head.live.filter((ref) => removedFiles.has(ref.file));
+  if (removedRefs.length !== commit.remove.length)
+    throw new BadProposal(`commit ${commit.n} removes a file that is not live`);
   checkFiles(commit.add, folder);
   checkAddedPositions(commit);
-  checkReplaced(commit, gone);
-  const kept = head.live.filter((ref) => !removed.has(ref.file));
+  checkReplaced(commit, removedRefs);
+  const keptRefs = head.live.filter((ref) => !removedFiles.has(ref.file));
   const names = new Set(head.live.map((ref) => ref.file));
   if (commit.add.some((ref) => names.has(ref.file))) throw new BadProposal(`commit ${commit.n} adds a live file again`);
-  const live = [...kept, ...commit.add].sort((a, b) => a.first - b.first);
+  const live = [...keptRefs, ...commit.add].sort((a, b) => a.first - b.first);
   if (commit.live) checkSnapshot(commit, live);
   return { n: commit.n, next: commit.next, lastEventId: commit.last_event_id, live };
 }
 
 /**
  * Returns the head after a commit that holds a list of live files, without reading earlier commits. Rules that need
- * earlier commits (was a removed file live?) are checked by `follow` when the history is read.
+ * earlier commits (was a removed file live?) are checked by `applyCommit` when the history is read.
  * @throws BadProposal
  */
 export function headOfSnapshot(commit: Commit, folder: string): ChainHead {
@@ -64,41 +65,41 @@ export function headOfSnapshot(commit: Commit, folder: string): ChainHead {
  * earlier positions are added if and only if files are removed.
  */
 function checkAddedPositions(commit: Commit): void {
-  const gained = mergeRanges(commit.add.filter((ref) => ref.first >= commit.first));
-  const due = commit.next > commit.first && !commit.gap ? [[commit.first, commit.next - 1]] : [];
-  if (!isEqual(gained, due)) {
+  const addedRanges = mergeRanges(commit.add.filter((ref) => ref.first >= commit.first));
+  const expectedRanges = commit.next > commit.first && !commit.gap ? [[commit.first, commit.next - 1]] : [];
+  if (!isEqual(addedRanges, expectedRanges)) {
     throw new BadProposal(
-      `commit ${commit.n} covers ${formatRanges(gained)} with new files instead of ${formatRanges(due)}`,
+      `commit ${commit.n} covers ${formatRanges(addedRanges)} with new files instead of ${formatRanges(expectedRanges)}`,
     );
   }
-  const replaces = commit.add.some((ref) => ref.first < commit.first);
-  if (replaces !== commit.remove.length > 0) {
+  const hasReplacements = commit.add.some((ref) => ref.first < commit.first);
+  if (hasReplacements !== commit.remove.length > 0) {
     throw new BadProposal(`commit ${commit.n} removes files without a replacement, or replaces none`);
   }
 }
 
 /** Checks that the files that replace other files cover exactly the positions of the removed files. */
 function checkReplaced(commit: Commit, removed: readonly SegmentRef[]): void {
-  const replaced = mergeRanges(commit.add.filter((ref) => ref.first < commit.first));
-  if (!isEqual(replaced, mergeRanges(removed))) {
+  const replacedRanges = mergeRanges(commit.add.filter((ref) => ref.first < commit.first));
+  if (!isEqual(replacedRanges, mergeRanges(removed))) {
     throw new BadProposal(
-      `commit ${commit.n} replaces ${formatRanges(mergeRanges(removed))} by ${formatRanges(replaced)}`,
+      `commit ${commit.n} replaces ${formatRanges(mergeRanges(removed))} by ${formatRanges(replacedRanges)}`,
     );
   }
 }
 
 function checkFiles(refs: readonly SegmentRef[], folder: string): void {
   for (const { file, first, last, rejects } of refs) {
-    const sound = isDataKey(folder, file, first, last, "parquet");
-    if (!sound || (rejects && !isDataKey(folder, rejects.file, first, last, "rejected"))) {
+    const isSound = isDataKey(folder, file, first, last, "parquet");
+    if (!isSound || (rejects && !isDataKey(folder, rejects.file, first, last, "rejected"))) {
       throw new BadProposal(`${file} is no file of this chain with ${first} to ${last}`);
     }
   }
 }
 
 function checkSnapshot(commit: Commit, live: readonly SegmentRef[]): void {
-  const listed = (commit.live ?? []).map((ref) => `${ref.file} ${ref.sha256}`).sort();
-  if (!isEqual(listed, live.map((ref) => `${ref.file} ${ref.sha256}`).sort())) {
+  const listedFiles = (commit.live ?? []).map((ref) => `${ref.file} ${ref.sha256}`).sort();
+  if (!isEqual(listedFiles, live.map((ref) => `${ref.file} ${ref.sha256}`).sort())) {
     throw new BadProposal(`commit ${commit.n}, one of every ${SNAPSHOT_EVERY}, lists other files than are live`);
   }
 }
@@ -110,9 +111,9 @@ function checkSnapshot(commit: Commit, live: readonly SegmentRef[]): void {
 function mergeRanges(refs: readonly SegmentRef[]): number[][] {
   const ranges: number[][] = [];
   for (const { file, first, last } of [...refs].sort((a, b) => a.first - b.first)) {
-    const before = ranges.at(-1);
-    if (before && first <= before[1]!) throw new BadProposal(`${file} holds positions that another file holds`);
-    if (before && first === before[1]! + 1) before[1] = last;
+    const lastRange = ranges.at(-1);
+    if (lastRange && first <= lastRange[1]!) throw new BadProposal(`${file} holds positions that another file holds`);
+    if (lastRange && first === lastRange[1]! + 1) lastRange[1] = last;
     else ranges.push([first, last]);
   }
   return ranges;

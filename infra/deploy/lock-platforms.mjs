@@ -6,7 +6,7 @@ import { readFileSync, writeFileSync } from "node:fs";
 
 const FILE = new URL("../../package-lock.json", import.meta.url);
 
-/** Optional packages that the lock names as a dependency but has no entry for: [key, version, parent's entry]. */
+/** Returns the optional packages that the lock names as a dependency but has no entry for: [key, version, parent's entry]. */
 export function missing(packages) {
   return Object.entries(packages).flatMap(([path, entry]) =>
     Object.entries(entry.optionalDependencies ?? {}).flatMap(([name, version]) => {
@@ -19,7 +19,7 @@ export function missing(packages) {
   );
 }
 
-/** Entry of a package that is named by its platform: `..-darwin-arm64`, `..-linux-x64-musl`. Null when it is not. */
+/** Returns the entry of a package whose name holds its platform (`..-darwin-arm64`, `..-linux-x64-musl`), else null. */
 export function entryOf(name, version, parent) {
   const tail = name.split("/").at(-1);
   const os = ["darwin", "win32", "linux", "android", "freebsd"].filter((one) => tail.includes(one));
@@ -35,15 +35,15 @@ export function entryOf(name, version, parent) {
   };
 }
 
-/** Packages that nothing holds to their bytes: [key, name, version]. */
+/** Returns the packages whose entry has no hash of their bytes: [key, name, version]. */
 export function bare(packages) {
-  // The project and its workspaces are folders here, to which links lead.
+  // Links lead to the folders of the project's workspaces, which need no hash.
   return Object.entries(packages).flatMap(([path, { integrity, link, version }]) =>
     path.includes("node_modules/") && !integrity && !link ? [[path, path.split("node_modules/").at(-1), version]] : [],
   );
 }
 
-/** What npm says is the hash of exactly this version; null when it has none of it. */
+/** Asks npm for the hash of exactly this version. Returns null when npm has none. */
 function hashOf(name, version) {
   try {
     const said = execFileSync("npm", ["view", `${name}@${version}`, "dist.integrity"], {

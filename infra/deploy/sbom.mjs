@@ -1,5 +1,6 @@
-// node infra/deploy/sbom.mjs ALL: of what `npm sbom` lists of all packages, those that the image has.
-// `npm sbom --omit=dev` would leave out what is built into dist/: npm knows those packages as of development alone.
+// node infra/deploy/sbom.mjs ALL: reads the list that `npm sbom` makes of all packages, and prints it with only those
+// that the image has. `npm sbom --omit=dev` would leave out the packages that are bundled into dist/, since they are
+// development dependencies.
 import { readFileSync } from "node:fs";
 
 const text = (path) => readFileSync(new URL(`../../${path}`, import.meta.url), "utf8");

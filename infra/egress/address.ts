@@ -58,7 +58,7 @@ export const networkKey = (address: Address): string =>
     : `${Buffer.from(address.toByteArray().slice(0, 7)).toString("hex")}/56`;
 
 /** Are both texts the address of one host, even in different forms? */
-export function sameAddress(a: string | undefined, b: string): boolean {
+export function isSameAddress(a: string | undefined, b: string): boolean {
   const left = a === undefined ? null : parseAddress(a);
   const right = parseAddress(b);
   return left !== null && right !== null && left.toString() === right.toString();
@@ -112,13 +112,13 @@ export interface Sources {
  * Undefined when there is none of that family: then the system chooses.
  */
 export function pickSource(sources: readonly string[], address: string, key: string): string | undefined {
-  const fitting = sources.filter((source) => isIP(source) === isIP(address));
-  if (fitting.length === 0) return undefined;
-  return fitting[createHash("sha256").update(key).digest().readUInt32BE() % fitting.length];
+  const sameFamily = sources.filter((source) => isIP(source) === isIP(address));
+  if (sameFamily.length === 0) return undefined;
+  return sameFamily[createHash("sha256").update(key).digest().readUInt32BE() % sameFamily.length];
 }
 
-/** Tries to bind a socket to `address`. Null when it can be a source address, else the system's error code. */
-export function whyNotOurs(address: string): Promise<string | null> {
+/** Tries to bind a socket to `address`. Returns null when it can be a source address, else the system's error code. */
+export function whyNotBindable(address: string): Promise<string | null> {
   return new Promise((resolve) => {
     const server = createServer();
     server.once("error", (error: NodeJS.ErrnoException) => resolve(error.code ?? error.message));
@@ -141,9 +141,9 @@ export function systemResolve(servers?: readonly string[]): Resolve {
   return async (host) => {
     if (host === "localhost" || host.endsWith(".localhost")) return ["127.0.0.1", "::1"];
     const [v4, v6] = await Promise.allSettled([resolver.resolve4(host), resolver.resolve6(host)]);
-    const found = [v4, v6].flatMap((answer) => (answer.status === "fulfilled" ? answer.value : []));
-    if (found.length === 0 && v4.status === "rejected") throw v4.reason;
-    return found;
+    const addresses = [v4, v6].flatMap((answer) => (answer.status === "fulfilled" ? answer.value : []));
+    if (addresses.length === 0 && v4.status === "rejected") throw v4.reason;
+    return addresses;
   };
 }
 
@@ -189,8 +189,8 @@ function validateName(host: string, allowLoopback: boolean): UrlVerdict | null {
   const labels = host.split(".");
   if (host.length > 253 || !labels.every((label) => LABEL.test(label)))
     return refuse("host", `${host} is not a host name`);
-  const local = LOCAL_NAMES.find((name) => isUnder(host, name));
-  if (local !== undefined) return refuse("host", `names under .${local} are not on the internet`);
+  const localName = LOCAL_NAMES.find((name) => isUnder(host, name));
+  if (localName !== undefined) return refuse("host", `names under .${localName} are not on the internet`);
   if (allowLoopback) return null;
   if (isUnder(host, "localhost")) return refuse("host", "localhost is not on the internet");
   if (labels.length === 1) return refuse("host", `${host} is a plain name, not one of the internet`);
@@ -221,7 +221,8 @@ export function validateUrl(text: string, rules: UrlRules): UrlVerdict {
     const refusal = validateName(host, rules.allowLoopback);
     if (refusal) return refusal;
   }
-  const allowed = port === 80 || port === 443 || rules.extraPorts.includes(port) || (rules.allowLoopback && port > 0);
-  if (!allowed) return refuse("port", `port ${port} is not fetched`);
+  const isPortAllowed =
+    port === 80 || port === 443 || rules.extraPorts.includes(port) || (rules.allowLoopback && port > 0);
+  if (!isPortAllowed) return refuse("port", `port ${port} is not fetched`);
   return { ok: true, target: { url, tls, host, port, literal } };
 }

@@ -1,7 +1,14 @@
 import { createHash } from "node:crypto";
 import { connect, isIP, type Socket } from "node:net";
 import { connect as connectTls, type DetailedPeerCertificate, TLSSocket } from "node:tls";
-import { type AddressRules, parseAddress, type Resolve, sameAddress, type Target, validateAddress } from "./address.ts";
+import {
+  type AddressRules,
+  isSameAddress,
+  parseAddress,
+  type Resolve,
+  type Target,
+  validateAddress,
+} from "./address.ts";
 import type { Certificate, Limits, RefusalReason, TracedHop } from "./egress.ts";
 
 /**
@@ -12,32 +19,32 @@ export type ConnectFault =
   | { fault: "refused"; reason: RefusalReason; says: string }
   | { fault: "transport" | "ours"; says: string };
 
-export type Connected = { socket: Socket; remoteAddress: string };
+export type CheckedConnection = { socket: Socket; remoteAddress: string };
 
 /** Most certificates of a chain that are reported; longer chains are cut. */
 const MAX_CHAIN_LENGTH = 10;
 
-const certificateName = (of: DetailedPeerCertificate["subject"] | undefined): string => {
-  const { CN, O } = (of ?? {}) as Record<string, string | string[] | undefined>;
+const certificateName = (subject: DetailedPeerCertificate["subject"] | undefined): string => {
+  const { CN, O } = (subject ?? {}) as Record<string, string | string[] | undefined>;
   return [CN ?? O ?? ""].flat().join(", ").slice(0, 200);
 };
 
 const certificateTime = (text: string): string => {
-  const at = Date.parse(text);
-  return Number.isNaN(at) ? "" : new Date(at).toISOString();
+  const timeMs = Date.parse(text);
+  return Number.isNaN(timeMs) ? "" : new Date(timeMs).toISOString();
 };
 
 /** Returns how a connection is secured; null for a connection without TLS. */
 export function tlsOf(socket: Socket): TracedHop["tls"] {
   if (!(socket instanceof TLSSocket)) return null;
   const chain: Certificate[] = [];
-  const seen = new Set<string>();
+  const seenHashes = new Set<string>();
   let next: DetailedPeerCertificate | undefined = socket.getPeerCertificate(true);
   while (next?.raw && chain.length < MAX_CHAIN_LENGTH) {
     const sha256 = createHash("sha256").update(next.raw).digest("hex");
     // A root is its own issuer.
-    if (seen.has(sha256)) break;
-    seen.add(sha256);
+    if (seenHashes.has(sha256)) break;
+    seenHashes.add(sha256);
     const { subject, issuer, valid_from, valid_to } = next;
     chain.push({
       ...{ sha256, subject: certificateName(subject), issuer: certificateName(issuer) },
@@ -83,18 +90,18 @@ const faultOf = (code: string, says: string): ConnectFault =>
 /** Waits for `work`; rejects after `ms` or when `signal` aborts. Then `work` continues, and its result is ignored. */
 async function withDeadline<T>(work: Promise<T>, ms: number, signal: AbortSignal): Promise<T> {
   let stop = (_: Error): void => {};
-  const end = new Promise<never>((_, reject) => {
+  const deadline = new Promise<never>((_, reject) => {
     stop = reject;
   });
   const timer = setTimeout(() => stop(new Error(`nothing within ${ms} ms`)), ms);
-  const off = () => stop(new Error("called off"));
-  signal.addEventListener("abort", off, { once: true });
-  if (signal.aborted) off();
+  const callOff = () => stop(new Error("called off"));
+  signal.addEventListener("abort", callOff, { once: true });
+  if (signal.aborted) callOff();
   try {
-    return await Promise.race([work, end]);
+    return await Promise.race([work, deadline]);
   } finally {
     clearTimeout(timer);
-    signal.removeEventListener("abort", off);
+    signal.removeEventListener("abort", callOff);
   }
 }
 
@@ -107,22 +114,22 @@ const waitForEvent = (socket: Socket, event: "connect" | "secureConnect"): Promi
   });
 
 /** Resolves the host and returns its addresses, IPv4 first. If one of them is not allowed, the name is refused. */
-async function checkedAddresses(target: Target, options: ConnectOptions): Promise<string[] | ConnectFault> {
+async function resolveChecked(target: Target, options: ConnectOptions): Promise<string[] | ConnectFault> {
   if (target.literal) return [target.host];
-  let found: readonly string[];
+  let addresses: readonly string[];
   try {
-    found = await withDeadline(options.resolve(target.host), options.limits.resolveMs, options.signal);
+    addresses = await withDeadline(options.resolve(target.host), options.limits.resolveMs, options.signal);
   } catch (error) {
     const code = codeOf(error);
     // ECONNREFUSED from the resolver (c-ares) means that our own name server refused the connection.
     return faultOf(code === "ECONNREFUSED" ? "ECONNREFUSED_DNS" : code, `${target.host} does not resolve: ${code}`);
   }
-  for (const address of found) {
+  for (const address of addresses) {
     const verdict = validateAddress(address, options.rules);
     if (!verdict.ok) return { fault: "refused", reason: verdict.reason, says: `${target.host}: ${verdict.says}` };
   }
-  if (found.length === 0) return { fault: "transport", says: `${target.host} has no address` };
-  return [...found].sort((a, b) => isIP(a) - isIP(b));
+  if (addresses.length === 0) return { fault: "transport", says: `${target.host} has no address` };
+  return [...addresses].sort((a, b) => isIP(a) - isIP(b));
 }
 
 const dialTcp = (address: string, port: number, source?: string): Socket =>
@@ -150,7 +157,7 @@ async function openTcp(
     return faultOf(code, `no connection to ${address} port ${target.port}: ${code}`);
   }
   const peer = socket.remoteAddress;
-  if (!sameAddress(peer, address) || !validateAddress(peer ?? "", options.rules).ok) {
+  if (!isSameAddress(peer, address) || !validateAddress(peer ?? "", options.rules).ok) {
     socket.destroy();
     return { fault: "refused", reason: "address", says: `asked for ${address} and reached ${peer ?? "nobody"}` };
   }
@@ -161,12 +168,12 @@ async function startTls(target: Target, socket: Socket, options: ConnectOptions)
   const { host } = target;
   const name = target.literal ? { host } : { host, servername: host };
   const ca = options.ca === undefined ? {} : { ca: options.ca };
-  const secured = connectTls({ socket, ...name, ...ca, ALPNProtocols: ["http/1.1"] });
+  const tlsSocket = connectTls({ socket, ...name, ...ca, ALPNProtocols: ["http/1.1"] });
   try {
-    await withDeadline(waitForEvent(secured, "secureConnect"), options.limits.tlsMs, options.signal);
-    return secured;
+    await withDeadline(waitForEvent(tlsSocket, "secureConnect"), options.limits.tlsMs, options.signal);
+    return tlsSocket;
   } catch (error) {
-    secured.destroy();
+    tlsSocket.destroy();
     socket.destroy();
     const code = codeOf(error);
     return { fault: "transport", says: `no TLS with ${host}: ${code}` };
@@ -177,22 +184,25 @@ async function startTls(target: Target, socket: Socket, options: ConnectOptions)
  * Resolves the name once, checks all its addresses, connects to one, checks the peer, and does the TLS handshake if the url
  * is https. No byte of the request is sent. Never throws for anything that a stranger does.
  */
-export async function connectChecked(target: Target, options: ConnectOptions): Promise<Connected | ConnectFault> {
-  const addresses = await checkedAddresses(target, options);
+export async function connectChecked(
+  target: Target,
+  options: ConnectOptions,
+): Promise<CheckedConnection | ConnectFault> {
+  const addresses = await resolveChecked(target, options);
   if (!Array.isArray(addresses)) return addresses;
-  const tried = addresses.slice(0, MAX_ADDRESSES_TRIED);
-  let last: ConnectFault = { fault: "ours", says: "called off" };
-  for (const address of tried) {
+  const addressesToTry = addresses.slice(0, MAX_ADDRESSES_TRIED);
+  let lastFault: ConnectFault = { fault: "ours", says: "called off" };
+  for (const address of addressesToTry) {
     if (options.signal.aborted) break;
-    const opened = await openTcp(target, address, options.limits.connectMs / tried.length, options);
-    if ("fault" in opened) {
-      last = opened;
-      if (opened.fault === "refused") break;
+    const tcpSocket = await openTcp(target, address, options.limits.connectMs / addressesToTry.length, options);
+    if ("fault" in tcpSocket) {
+      lastFault = tcpSocket;
+      if (tcpSocket.fault === "refused") break;
       continue;
     }
-    const socket = target.tls ? await startTls(target, opened, options) : opened;
+    const socket = target.tls ? await startTls(target, tcpSocket, options) : tcpSocket;
     if ("fault" in socket) return socket;
     return { socket, remoteAddress: parseAddress(address)!.toString() };
   }
-  return last;
+  return lastFault;
 }

@@ -21,8 +21,8 @@ import {
   limitsFor,
   type TracedHop,
 } from "./egress.ts";
-import { type Ending, Exchange } from "./exchange.ts";
-import { afterRedirect, declaredHeaders, type HeaderTemplate, prepareHeaders, stockHeaders } from "./headers.ts";
+import { Exchange, type ExchangeEnd } from "./exchange.ts";
+import { declaredHeaders, type HeaderTemplate, headersAfterRedirect, prepareHeaders, stockHeaders } from "./headers.ts";
 
 /** Options for connecting. Except for the choice of the source address they are equal for all hops of all fetches. */
 type HopOptions = Pick<ConnectOptions, "resolve" | "ca" | "sourceTo"> & { rules: UrlRules };
@@ -32,11 +32,11 @@ const REDIRECTS = new Set([301, 302, 303, 307, 308]);
 /**
  * Returns the address to which an answer redirects this request, or null. Only redirects of GET and HEAD are followed.
  */
-function redirectTarget({ end, answer }: Ending, method: string, from: URL): string | null {
+function redirectTarget({ end, answer }: ExchangeEnd, method: string, baseUrl: URL): string | null {
   if (end !== "answered" || !REDIRECTS.has(answer!.status) || (method !== "GET" && method !== "HEAD")) return null;
   const location = answer!.headers.location;
   if (location === undefined) return null;
-  return parseUrl(location, from)?.href ?? location;
+  return parseUrl(location, baseUrl)?.href ?? location;
 }
 
 /** Returns the value of the Host header, without the trailing dot that the url may have. */
@@ -47,33 +47,33 @@ function hostOf({ url, host, literal }: Target): string {
 
 /**
  * Sends the request and follows as many redirects as the limits allow. The url and the addresses of each hop are
- * checked. Hops after the first get no body and only the headers of `afterRedirect`.
+ * checked. Hops after the first get no body and only the headers of `headersAfterRedirect`.
  */
-async function follow(
+async function fetchFollowingRedirects(
   request: EgressRequest,
-  first: { target: Target; headers: Map<string, string> },
-  course: FetchState,
+  firstHop: { target: Target; headers: Map<string, string> },
+  state: FetchState,
   options: HopOptions,
 ): Promise<EgressResult> {
-  const { limits, signal } = course;
-  let { target, headers } = first;
+  const { limits, signal } = state;
+  let { target, headers } = firstHop;
   const trace: TracedHop[] = [];
   for (let hop = 0; ; hop++) {
     const connected = await connectChecked(target, { ...options, limits, signal });
-    if ("fault" in connected) return createUnconnected(connected, course);
+    if ("fault" in connected) return createUnconnectedResult(connected, state);
     const { socket, remoteAddress } = connected;
-    const usedMs = msSinceStart(course, performance.now());
+    const usedMs = msSinceStart(state, performance.now());
     if (usedMs > limits.totalMs) {
       socket.destroy();
-      return createTimeout(course);
+      return createTimeoutResult(state);
     }
     const { method } = request;
     const path = target.url.pathname + target.url.search;
-    const question = { method, host: hostOf(target), path, headers, body: hop === 0 ? request.body : undefined };
+    const httpRequest = { method, host: hostOf(target), path, headers, body: hop === 0 ? request.body : undefined };
     // TLS is read before the exchange, since the connection is closed at the end of the exchange.
     const tls = request.trace ? tlsOf(socket) : null;
-    const ending = await Exchange.run(socket, question, limits, usedMs, signal);
-    course.startedAt ??= ending.sentAt;
+    const ending = await Exchange.run(socket, httpRequest, limits, usedMs, signal);
+    state.startedAt ??= ending.sentAt;
     const location = hop < limits.hops ? redirectTarget(ending, method, target.url) : null;
     const { status = 0, headers: received = {} } = ending.answer ?? {};
     const isRedirect = status >= 300 && status < 400;
@@ -84,13 +84,13 @@ async function follow(
       address: remoteAddress,
       tls,
     });
-    const from = { remoteAddress, url: target.url.href, ...(request.trace ? { trace } : {}) };
-    if (location === null) return createResult(ending, course, from);
+    const lastHop = { remoteAddress, url: target.url.href, ...(request.trace ? { trace } : {}) };
+    if (location === null) return createResult(ending, state, lastHop);
     const verdict = validateUrl(location, options.rules);
     if (!verdict.ok)
-      return createUnconnected({ ...verdict, fault: "refused", says: `redirect: ${verdict.says}` }, course);
+      return createUnconnectedResult({ ...verdict, fault: "refused", says: `redirect: ${verdict.says}` }, state);
     target = verdict.target;
-    headers = afterRedirect(headers);
+    headers = headersAfterRedirect(headers);
   }
 }
 
@@ -131,14 +131,14 @@ class GuardedEgress implements Egress {
   readonly #pools: ReadonlyMap<string, Places>;
   readonly #defaultPool: Places;
   /** Running fetches: the controller that aborts each, and its result. */
-  readonly #underway = new Map<AbortController, Promise<EgressResult>>();
-  readonly #declared: HeaderTemplate;
+  readonly #runningFetches = new Map<AbortController, Promise<EgressResult>>();
+  readonly #declaredTemplate: HeaderTemplate;
   #closed = false;
 
   constructor(private readonly options: EgressOptions) {
     const { allowLoopback, extraPorts = [], ownAddresses = [], userAgent } = options;
-    this.#declared = declaredHeaders(userAgent);
-    const agent = prepareHeaders({ "user-agent": userAgent }, this.#declared);
+    this.#declaredTemplate = declaredHeaders(userAgent);
+    const agent = prepareHeaders({ "user-agent": userAgent }, this.#declaredTemplate);
     if (!agent.ok) throw new TypeError(`user agent: ${agent.says}`);
     this.#hopOptions = {
       rules: { allowLoopback, extraPorts, own: ownRanges(ownAddresses) },
@@ -157,49 +157,54 @@ class GuardedEgress implements Egress {
   }
 
   async fetch(request: EgressRequest): Promise<EgressResult> {
-    if (this.#closed) return createUnsent({ says: "egress is closed" });
-    const stop = new AbortController();
-    const off = () => stop.abort();
-    request.signal?.addEventListener("abort", off, { once: true });
-    if (request.signal?.aborted) off();
-    const work = this.#fetchInPool(request, stop.signal);
-    this.#underway.set(stop, work);
+    if (this.#closed) return createUnsentResult({ says: "egress is closed" });
+    const controller = new AbortController();
+    const abort = () => controller.abort();
+    request.signal?.addEventListener("abort", abort, { once: true });
+    if (request.signal?.aborted) abort();
+    const work = this.#fetchInPool(request, controller.signal);
+    this.#runningFetches.set(controller, work);
     try {
       return await work;
     } finally {
-      this.#underway.delete(stop);
-      request.signal?.removeEventListener("abort", off);
+      this.#runningFetches.delete(controller);
+      request.signal?.removeEventListener("abort", abort);
     }
   }
 
   async close(): Promise<void> {
     this.#closed = true;
-    for (const stop of this.#underway.keys()) stop.abort();
-    await Promise.allSettled(this.#underway.values());
+    for (const stop of this.#runningFetches.keys()) stop.abort();
+    await Promise.allSettled(this.#runningFetches.values());
   }
 
   async #fetchInPool(request: EgressRequest, signal: AbortSignal): Promise<EgressResult> {
     const verdict = validateUrl(request.url, this.#hopOptions.rules);
-    if (!verdict.ok) return createUnsent(verdict);
-    if (!METHODS.has(request.method)) return createUnsent({ says: `method ${request.method} is not used here` });
+    if (!verdict.ok) return createUnsentResult(verdict);
+    if (!METHODS.has(request.method)) return createUnsentResult({ says: `method ${request.method} is not used here` });
     const { stock } = request;
     const { target } = verdict;
-    const template = stock === undefined ? this.#declared : stockHeaders(target.tls);
+    const template = stock === undefined ? this.#declaredTemplate : stockHeaders(target.tls);
     const prepared = prepareHeaders(request.headers ?? {}, template);
-    if (!prepared.ok) return createUnsent(prepared);
-    const whole = limitsFor(request, this.options.limits ?? {});
+    if (!prepared.ok) return createUnsentResult(prepared);
+    const requestLimits = limitsFor(request, this.options.limits ?? {});
     const askedAt = performance.now();
     const pool = this.#pools.get(request.pool ?? request.profile) ?? this.#defaultPool;
-    const place = await pool.take(request.holder ?? {}, AbortSignal.any([signal, AbortSignal.timeout(whole.totalMs)]));
-    if (!place) return createUnsent({ says: signal.aborted ? "called off" : "our side: too many fetches are waiting" });
+    const place = await pool.take(
+      request.holder ?? {},
+      AbortSignal.any([signal, AbortSignal.timeout(requestLimits.totalMs)]),
+    );
+    if (!place)
+      return createUnsentResult({ says: signal.aborted ? "called off" : "our side: too many fetches are waiting" });
     const waitedMs = Math.floor(performance.now() - askedAt);
     try {
-      const first = { target, headers: prepared.headers };
-      const limits = { ...whole, totalMs: whole.totalMs - waitedMs };
-      const { declared = [], stock: others = [] } = this.options.sources ?? {};
-      const sources = stock === undefined ? declared : others;
+      const firstHop = { target, headers: prepared.headers };
+      const limits = { ...requestLimits, totalMs: requestLimits.totalMs - waitedMs };
+      const { declared = [], stock: stockSources = [] } = this.options.sources ?? {};
+      const sources = stock === undefined ? declared : stockSources;
       const sourceTo = (address: string) => pickSource(sources, address, stock ?? target.host);
-      const exchange = () => follow(request, first, { limits, signal }, { ...this.#hopOptions, sourceTo });
+      const exchange = () =>
+        fetchFollowingRedirects(request, firstHop, { limits, signal }, { ...this.#hopOptions, sourceTo });
       const [result, loop] = this.options.loop ? await withLoopWatch(this.options.loop, exchange) : [await exchange()];
       // The wait for a place used up part of the deadline, so the timeout is our fault. It is reported as a stall of
       // our loop.
@@ -227,7 +232,7 @@ class GuardedEgress implements Egress {
  */
 export const createEgress = (options: EgressOptions): Egress => new GuardedEgress(options);
 
-type Failure = Extract<EgressResult, { sent: boolean }>;
+type FailedResult = Extract<EgressResult, { sent: boolean }>;
 
 /** State of one fetch over all its hops. */
 interface FetchState {
@@ -245,7 +250,7 @@ const msSinceStart = ({ startedAt }: FetchState, now: number): number =>
  * Makes the result of a fetch that made no connection. Without a reason the cause is ours or the caller's, not the
  * stranger's.
  */
-const createUnsent = ({ says, reason }: Pick<Failure, "says" | "reason">): Failure => ({
+const createUnsentResult = ({ says, reason }: Pick<FailedResult, "says" | "reason">): FailedResult => ({
   outcome: "refused",
   ...(reason && { reason }),
   says,
@@ -253,46 +258,46 @@ const createUnsent = ({ says, reason }: Pick<Failure, "says" | "reason">): Failu
   sent: false,
 });
 
-function createUnconnected(fault: ConnectFault, course: FetchState): Failure {
-  const sent = course.startedAt !== undefined;
-  const totalMs = msSinceStart(course, performance.now());
-  if (fault.fault === "refused") return { ...createUnsent(fault), totalMs, sent };
+function createUnconnectedResult(fault: ConnectFault, state: FetchState): FailedResult {
+  const sent = state.startedAt !== undefined;
+  const totalMs = msSinceStart(state, performance.now());
+  if (fault.fault === "refused") return { ...createUnsentResult(fault), totalMs, sent };
   return { outcome: fault.fault === "ours" ? "refused" : "transport", says: fault.says, totalMs, sent };
 }
 
 /** Makes the result of a fetch whose deadline passed while a hop was being connected. */
-const createTimeout = (course: FetchState): Failure => ({
+const createTimeoutResult = (state: FetchState): FailedResult => ({
   outcome: "timeout",
-  says: `not done within ${course.limits.totalMs} ms`,
-  totalMs: msSinceStart(course, performance.now()),
-  sent: course.startedAt !== undefined,
+  says: `not done within ${state.limits.totalMs} ms`,
+  totalMs: msSinceStart(state, performance.now()),
+  sent: state.startedAt !== undefined,
 });
 
 /**
  * Returns the outcome of an exchange. An exchange that our caller aborted is `refused` if no byte was sent, `cut` if
  * headers had arrived, else `transport`.
  */
-function outcomeOf({ end, sentAt, answer }: Ending): EgressResult["outcome"] {
+function outcomeOf({ end, sentAt, answer }: ExchangeEnd): EgressResult["outcome"] {
   if (end !== "off") return end;
   if (sentAt === undefined) return "refused";
   return answer ? "cut" : "transport";
 }
 
-/** Makes the result of a fetch from the end of its last exchange. `from` has the address and url of that hop. */
+/** Makes the result of a fetch from the end of its last exchange. `lastHop` has the address and url of that hop. */
 function createResult(
-  ending: Ending,
-  course: FetchState,
-  from: { remoteAddress: string; url: string; trace?: TracedHop[] },
+  ending: ExchangeEnd,
+  state: FetchState,
+  lastHop: { remoteAddress: string; url: string; trace?: TracedHop[] },
 ): EgressResult {
   const outcome = outcomeOf(ending);
-  const totalMs = msSinceStart(course, ending.endedAt);
+  const totalMs = msSinceStart(state, ending.endedAt);
   const { answer, says } = ending;
-  const seen = answer && {
+  const received = answer && {
     status: answer.status,
     headers: answer.headers,
     body: answer.body,
-    headersMs: msSinceStart(course, answer.headersAt),
+    headersMs: msSinceStart(state, answer.headersAt),
   };
-  if (outcome === "answered") return { outcome, ...seen!, totalMs, ...from };
-  return { outcome, says, ...seen, totalMs, sent: course.startedAt !== undefined };
+  if (outcome === "answered") return { outcome, ...received!, totalMs, ...lastHop };
+  return { outcome, says, ...received, totalMs, sent: state.startedAt !== undefined };
 }

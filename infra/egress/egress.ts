@@ -15,12 +15,12 @@ export interface Egress {
   close(): Promise<void>;
 }
 
-/** Wraps `egress` so that each fetch has the fields of `all`, which replace those of the request. */
+/** Wraps `egress` so that each fetch has these fields, which replace those of the request. */
 export const withRequestFields = (
   egress: Egress,
-  all: Pick<EgressRequest, "pool" | "stock" | "deadlineMs" | "holder">,
+  fields: Pick<EgressRequest, "pool" | "stock" | "deadlineMs" | "holder">,
 ): Egress => ({
-  fetch: (request) => egress.fetch({ ...request, ...all }),
+  fetch: (request) => egress.fetch({ ...request, ...fields }),
   validate: (url) => egress.validate(url),
   close: () => egress.close(),
 });
@@ -182,8 +182,8 @@ export type LimitChanges = Partial<Record<Profile, Partial<Limits>>>;
 
 /** Limits of one request. `deadlineMs` sets the deadline of a paid call up to 120 s; elsewhere both can only lower limits. */
 export function limitsFor({ profile, deadlineMs, hops }: EgressRequest, changes: LimitChanges): Limits {
-  const all = { ...LIMITS[profile], ...changes[profile] };
-  const limits = hops === undefined ? all : { ...all, hops: Math.min(hops, all.hops) };
+  const profileLimits = { ...LIMITS[profile], ...changes[profile] };
+  const limits = hops === undefined ? profileLimits : { ...profileLimits, hops: Math.min(hops, profileLimits.hops) };
   if (deadlineMs === undefined) return limits;
   const ceiling = profile === "paid" ? PAID_MAX_MS : limits.totalMs;
   return { ...limits, totalMs: Math.max(0, Math.min(deadlineMs, ceiling)) };

@@ -1,10 +1,10 @@
 import { type ClientRequest, request as httpRequest, type IncomingMessage } from "node:http";
 import type { Socket } from "node:net";
 import type { Limits } from "./egress.ts";
-import { answerHeaders, headBytes } from "./headers.ts";
+import { answerHeaders, headerBytesOf } from "./headers.ts";
 import { BodyReader } from "./reading.ts";
 
-export interface Question {
+export interface RequestParts {
   method: string;
   /** Value of Host: the name, and the port unless it is the scheme's default. */
   host: string;
@@ -18,7 +18,7 @@ export interface Question {
 /**
  * The end of one exchange over one socket. `off`: our caller aborted the exchange. Times are of `performance.now()`.
  */
-export interface Ending {
+export interface ExchangeEnd {
   end: "answered" | "transport" | "timeout" | "cut" | "too_large" | "off";
   says: string;
   /** When the request was handed to the socket; undefined if it was not. */
@@ -32,7 +32,7 @@ export interface Ending {
 const METHODS_WITH_LENGTH = new Set(["POST", "PUT", "PATCH"]);
 
 /** Most interim (1xx) answers before the final one; each may be as large as the headers' cap. */
-const MAX_INTERIM = 16;
+const MAX_INTERIM_ANSWERS = 16;
 
 /**
  * Sends one request over a socket that is connected, checked and, for https, secured, and reads the answer with Node's HTTP
@@ -43,33 +43,39 @@ export class Exchange {
   #request: ClientRequest | undefined;
   #answer: { message: IncomingMessage; at: number; reading: BodyReader } | undefined;
   #sentAt: number | undefined;
-  #interim = 0;
-  #done = false;
+  #interimAnswers = 0;
+  #hasEnded = false;
 
   private constructor(
     private readonly socket: Socket,
-    private readonly question: Question,
+    private readonly requestParts: RequestParts,
     private readonly limits: Limits,
     /** ms of the total time that earlier hops used up. */
     private readonly usedMs: number,
     private readonly signal: AbortSignal,
-    private readonly resolve: (ending: Ending) => void,
+    private readonly resolve: (ending: ExchangeEnd) => void,
   ) {}
 
-  static run(socket: Socket, question: Question, limits: Limits, usedMs: number, signal: AbortSignal): Promise<Ending> {
-    return new Promise((resolve) => new Exchange(socket, question, limits, usedMs, signal, resolve).#start());
+  static run(
+    socket: Socket,
+    requestParts: RequestParts,
+    limits: Limits,
+    usedMs: number,
+    signal: AbortSignal,
+  ): Promise<ExchangeEnd> {
+    return new Promise((resolve) => new Exchange(socket, requestParts, limits, usedMs, signal, resolve).#start());
   }
 
-  readonly #off = (): void => this.#end("off", "called off");
+  readonly #callOff = (): void => this.#end("off", "called off");
 
   #start(): void {
-    const { method, host, path, headers, body } = this.question;
+    const { method, host, path, headers, body } = this.requestParts;
     const { socket } = this;
     // An error listener is never removed, since a peer may reset a socket after the end of the exchange.
     socket.on("error", () => {});
-    this.signal.addEventListener("abort", this.#off, { once: true });
+    this.signal.addEventListener("abort", this.#callOff, { once: true });
     if (this.signal.aborted) {
-      this.#off();
+      this.#callOff();
       return;
     }
     const length = body || METHODS_WITH_LENGTH.has(method) ? { "content-length": String(body?.length ?? 0) } : {};
@@ -87,14 +93,14 @@ export class Exchange {
     request.on("socket", () => this.#send());
     request.on("information", () => this.#countInterim());
     request.on("upgrade", () => this.#end("transport", "no answer: the other side changed the protocol"));
-    request.on("response", (message) => this.#read(message));
+    request.on("response", (message) => this.#readAnswer(message));
     request.on("error", (error) => this.#fail(error));
     request.end(body);
   }
 
   /** Sends the request. Node hands it to the socket right after this event, so no byte has been sent before. */
   #send(): void {
-    if (this.#done) return;
+    if (this.#hasEnded) return;
     if (this.socket.destroyed) {
       this.#end("transport", "the connection was closed before the request");
       return;
@@ -102,56 +108,57 @@ export class Exchange {
     this.#sentAt = performance.now();
     const { headersMs, totalMs } = this.limits;
     const leftMs = Math.max(0, totalMs - this.usedMs);
-    const total = setTimeout(() => this.#end("timeout", `not done within ${totalMs} ms`), leftMs);
-    const head = setTimeout(() => {
+    const totalTimer = setTimeout(() => this.#end("timeout", `not done within ${totalMs} ms`), leftMs);
+    const headTimer = setTimeout(() => {
       if (!this.#answer) this.#end("timeout", `no status line within ${headersMs} ms`);
     }, headersMs);
-    this.#timers.push(total, head);
+    this.#timers.push(totalTimer, headTimer);
   }
 
   #countInterim(): void {
-    this.#interim += 1;
-    if (this.#interim > MAX_INTERIM) this.#end("too_large", `more than ${MAX_INTERIM} interim answers`);
+    this.#interimAnswers += 1;
+    if (this.#interimAnswers > MAX_INTERIM_ANSWERS)
+      this.#end("too_large", `more than ${MAX_INTERIM_ANSWERS} interim answers`);
   }
 
-  #read(message: IncomingMessage): void {
-    if (this.#done) return;
-    if (headBytes(message.rawHeaders) > this.limits.headerBytes) {
-      this.#tooManyHeaders();
+  #readAnswer(message: IncomingMessage): void {
+    if (this.#hasEnded) return;
+    if (headerBytesOf(message.rawHeaders) > this.limits.headerBytes) {
+      this.#endForLargeHeaders();
       return;
     }
-    const { method } = this.question;
+    const { method } = this.requestParts;
     const reading = new BodyReader(message, this.socket, this.limits, method, (end, says) => this.#end(end, says));
     this.#answer = { message, at: performance.now(), reading };
   }
 
   #fail(error: Error): void {
     const code = (error as NodeJS.ErrnoException).code ?? error.message;
-    if (this.#answer?.reading.whole) return;
-    if (code === "HPE_HEADER_OVERFLOW") this.#tooManyHeaders();
-    else if (this.#answer) this.#answer.reading.broke(error);
+    if (this.#answer?.reading.isComplete) return;
+    if (code === "HPE_HEADER_OVERFLOW") this.#endForLargeHeaders();
+    else if (this.#answer) this.#answer.reading.endBroken(error);
     else if (code.startsWith("HPE_")) this.#end("transport", `the answer is not HTTP: ${code}`);
     else this.#end("transport", `no answer: ${code}`);
   }
 
-  #tooManyHeaders(): void {
+  #endForLargeHeaders(): void {
     this.#end("too_large", `headers past ${this.limits.headerBytes} bytes`);
   }
 
-  #end(end: Ending["end"], says: string): void {
-    if (this.#done) return;
-    this.#done = true;
+  #end(end: ExchangeEnd["end"], says: string): void {
+    if (this.#hasEnded) return;
+    this.#hasEnded = true;
     const endedAt = performance.now();
     for (const timer of this.#timers) clearTimeout(timer);
     this.#answer?.reading.stop();
-    this.signal.removeEventListener("abort", this.#off);
+    this.signal.removeEventListener("abort", this.#callOff);
     this.#request?.destroy();
     this.socket.destroy();
-    const sent = this.#sentAt === undefined ? {} : { sentAt: this.#sentAt };
-    this.resolve({ end, says, endedAt, ...sent, ...this.#answerSoFar() });
+    const sentTime = this.#sentAt === undefined ? {} : { sentAt: this.#sentAt };
+    this.resolve({ end, says, endedAt, ...sentTime, ...this.#answerSoFar() });
   }
 
-  #answerSoFar(): Pick<Ending, "answer"> {
+  #answerSoFar(): Pick<ExchangeEnd, "answer"> {
     if (!this.#answer) return {};
     const { message, at, reading } = this.#answer;
     const headers = answerHeaders(message.rawHeaders);

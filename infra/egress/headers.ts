@@ -59,13 +59,13 @@ export const stockHeaders = (tls: boolean): HeaderTemplate => ({
 });
 
 /** The headers to send, in order and with names in the sent spelling; or why they are refused. */
-export type Prepared = { ok: true; headers: Map<string, string> } | { ok: false; says: string };
+export type PreparedHeaders = { ok: true; headers: Map<string, string> } | { ok: false; says: string };
 
 /** Puts a caller's headers, without those that egress sets, into a template. Refuses an unsafe name or value. */
-export function prepareHeaders(given: Record<string, string>, template: HeaderTemplate): Prepared {
+export function prepareHeaders(callerHeaders: Record<string, string>, template: HeaderTemplate): PreparedHeaders {
   const lines = new Map<string, readonly [string, string]>();
   for (const line of template.before) lines.set(line[0], line);
-  for (const [name, value] of Object.entries(given)) {
+  for (const [name, value] of Object.entries(callerHeaders)) {
     if (!HEADER_NAME.test(name)) return { ok: false, says: `${JSON.stringify(name)} is not a header name` };
     if (!HEADER_VALUE.test(value))
       return { ok: false, says: `header ${name} holds CR, LF, NUL or another unsafe character` };
@@ -76,7 +76,7 @@ export function prepareHeaders(given: Record<string, string>, template: HeaderTe
   return { ok: true, headers: new Map(lines.values()) };
 }
 
-export const afterRedirect = (headers: Map<string, string>): Map<string, string> =>
+export const headersAfterRedirect = (headers: Map<string, string>): Map<string, string> =>
   new Map([...headers].filter(([name]) => KEPT_AFTER_REDIRECT.has(name.toLowerCase())));
 
 /** Converts Node's flat list of names and values: names in lower case, repeated headers joined, set-cookie left out. */
@@ -86,8 +86,8 @@ export function answerHeaders(raw: readonly string[]): Record<string, string> {
     const name = raw[i]!.toLowerCase();
     const value = raw[i + 1]!;
     if (name === "set-cookie") continue;
-    const before = headers.get(name);
-    headers.set(name, before === undefined ? value : `${before}, ${value}`);
+    const earlierValue = headers.get(name);
+    headers.set(name, earlierValue === undefined ? value : `${earlierValue}, ${value}`);
   }
   // Assigning a header named __proto__ to an object would set the object's prototype.
   return Object.fromEntries(headers);
@@ -97,7 +97,7 @@ export function answerHeaders(raw: readonly string[]): Record<string, string> {
  * Returns the size of header lines on the wire, including separators. The cap of Node's parser counts only names and
  * values.
  */
-export const headBytes = (raw: readonly string[]): number => raw.reduce((sum, text) => sum + text.length + 2, 0);
+export const headerBytesOf = (raw: readonly string[]): number => raw.reduce((sum, text) => sum + text.length + 2, 0);
 
 /**
  * Returns the milliseconds to wait by a Retry-After header (RFC 9110 section 10.2.3), which is a number of seconds or
@@ -107,6 +107,8 @@ export function retryAfterMs(header: string | undefined, now: number): number | 
   if (header === undefined) return null;
   const text = header.trim();
   if (/^\d{1,9}$/.test(text)) return Number(text) * 1_000;
-  const at = /^[A-Za-z]{3}, \d{2} [A-Za-z]{3} \d{4} \d{2}:\d{2}:\d{2} GMT$/.test(text) ? Date.parse(text) : Number.NaN;
-  return Number.isNaN(at) ? null : Math.max(0, at - now);
+  const timeMs = /^[A-Za-z]{3}, \d{2} [A-Za-z]{3} \d{4} \d{2}:\d{2}:\d{2} GMT$/.test(text)
+    ? Date.parse(text)
+    : Number.NaN;
+  return Number.isNaN(timeMs) ? null : Math.max(0, timeMs - now);
 }

@@ -4,8 +4,8 @@ import type { Transform } from "node:stream";
 import { createBrotliDecompress, createGunzip, createInflate, createInflateRaw } from "node:zlib";
 import type { Limits } from "./egress.ts";
 
-const FIRST_BLOCK = 4_096;
-const MAX_BLOCK = 65_536;
+const FIRST_BLOCK_BYTES = 4_096;
+const MAX_BLOCK_BYTES = 65_536;
 
 /**
  * Collects bytes up to a cap, in blocks: a million chunks of one byte take a megabyte and not a million objects. Blocks
@@ -13,24 +13,24 @@ const MAX_BLOCK = 65_536;
  */
 export class CappedBytes {
   readonly #blocks: Buffer[] = [];
-  #last = Buffer.alloc(0);
-  #used = 0;
-  #size = 0;
+  #lastBlock = Buffer.alloc(0);
+  #usedInLastBlock = 0;
+  #totalBytes = 0;
 
   constructor(readonly cap: number) {}
 
   /** Stores the bytes that fit. Returns false when some did not fit, because the body is longer than its cap. */
   push(chunk: Uint8Array): boolean {
-    const kept = Math.min(chunk.length, this.cap - this.#size);
-    for (let from = 0; from < kept; ) {
-      if (this.#used === this.#last.length) this.#beginBlock();
-      const end = Math.min(kept, from + this.#last.length - this.#used);
-      this.#last.set(chunk.subarray(from, end), this.#used);
-      this.#used += end - from;
-      this.#size += end - from;
+    const fittingBytes = Math.min(chunk.length, this.cap - this.#totalBytes);
+    for (let from = 0; from < fittingBytes; ) {
+      if (this.#usedInLastBlock === this.#lastBlock.length) this.#beginBlock();
+      const end = Math.min(fittingBytes, from + this.#lastBlock.length - this.#usedInLastBlock);
+      this.#lastBlock.set(chunk.subarray(from, end), this.#usedInLastBlock);
+      this.#usedInLastBlock += end - from;
+      this.#totalBytes += end - from;
       from = end;
     }
-    return kept === chunk.length;
+    return fittingBytes === chunk.length;
   }
 
   /**
@@ -38,21 +38,25 @@ export class CappedBytes {
    * zeroed: `bytes` reads only what was written.
    */
   #beginBlock(): void {
-    const most = Math.min(MAX_BLOCK, Math.max(FIRST_BLOCK, this.#size), this.cap - this.#size);
-    this.#last = Buffer.allocUnsafeSlow(most);
-    this.#blocks.push(this.#last);
-    this.#used = 0;
+    const blockBytes = Math.min(
+      MAX_BLOCK_BYTES,
+      Math.max(FIRST_BLOCK_BYTES, this.#totalBytes),
+      this.cap - this.#totalBytes,
+    );
+    this.#lastBlock = Buffer.allocUnsafeSlow(blockBytes);
+    this.#blocks.push(this.#lastBlock);
+    this.#usedInLastBlock = 0;
   }
 
   bytes(): Uint8Array {
-    const all = new Uint8Array(this.#size);
-    let at = 0;
+    const joined = new Uint8Array(this.#totalBytes);
+    let offset = 0;
     for (const block of this.#blocks) {
-      const part = block.subarray(0, this.#size - at);
-      all.set(part, at);
-      at += part.length;
+      const part = block.subarray(0, this.#totalBytes - offset);
+      joined.set(part, offset);
+      offset += part.length;
     }
-    return all;
+    return joined;
   }
 }
 
@@ -76,8 +80,8 @@ const DECODERS: Record<string, MakeDecoder> = {
  * still names it.
  */
 function decoderOf(answer: IncomingMessage, method: string): MakeDecoder | null {
-  const bodyless = method === "HEAD" || answer.statusCode === 204 || answer.statusCode === 304;
-  if (bodyless || answer.headers["content-length"] === "0") return null;
+  const hasNoBody = method === "HEAD" || answer.statusCode === 204 || answer.statusCode === 304;
+  if (hasNoBody || answer.headers["content-length"] === "0") return null;
   const coding = (answer.headers["content-encoding"] ?? "").trim().toLowerCase();
   return Object.hasOwn(DECODERS, coding) ? DECODERS[coding]! : null;
 }
@@ -95,14 +99,14 @@ const FRAMING_ALLOWANCE_BYTES = 65_536;
 /** Reads the body of one answer: decodes it, counts its bytes, and ends the exchange when it is too long or too slow. */
 export class BodyReader {
   readonly #body: CappedBytes;
-  readonly #rate: NodeJS.Timeout;
+  readonly #rateTimer: NodeJS.Timeout;
   readonly #makeDecoder: MakeDecoder | null;
   #decoder: Transform | null = null;
   /** Body bytes before decoding. */
   #wireBytes = 0;
-  #wireEnded = false;
-  #decoded = false;
-  #stopped = false;
+  #hasWireEnded = false;
+  #isDecoded = false;
+  #isStopped = false;
 
   /** Begins to read at once. After `end` was called, the caller must call `stop`. */
   constructor(
@@ -112,26 +116,26 @@ export class BodyReader {
     method: string,
     private readonly end: BodyEnd,
   ) {
-    const pdf = /^application\/pdf\b/i.test(answer.headers["content-type"] ?? "");
-    this.#body = new CappedBytes(pdf ? limits.pdfBytes : limits.bodyBytes);
+    const isPdf = /^application\/pdf\b/i.test(answer.headers["content-type"] ?? "");
+    this.#body = new CappedBytes(isPdf ? limits.pdfBytes : limits.bodyBytes);
     this.#makeDecoder = decoderOf(answer, method);
-    this.#rate = this.#watchRate();
+    this.#rateTimer = this.#watchRate();
     answer.on("data", (chunk: Buffer) => this.#onChunk(chunk));
     answer.on("end", () => {
-      this.#wireEnded = true;
+      this.#hasWireEnded = true;
       if (this.#decoder) this.#decoder.end();
-      else this.#decoded = true;
+      else this.#isDecoded = true;
       this.#finish();
     });
-    answer.on("error", (error) => this.broke(error));
+    answer.on("error", (error) => this.endBroken(error));
   }
 
   /** Was the whole message received? Errors of the connection after that do not affect the answer. */
-  get whole(): boolean {
+  get isComplete(): boolean {
     return this.answer.complete;
   }
 
-  broke(error: Error): void {
+  endBroken(error: Error): void {
     // Bytes that arrived just before the error are still in the stream. Reading them passes them to the "data"
     // listener.
     while (this.answer.read() !== null);
@@ -143,8 +147,8 @@ export class BodyReader {
    * has.
    */
   stop(): void {
-    this.#stopped = true;
-    clearInterval(this.#rate);
+    this.#isStopped = true;
+    clearInterval(this.#rateTimer);
     this.#decoder?.destroy();
   }
 
@@ -154,26 +158,26 @@ export class BodyReader {
   }
 
   #onChunk(chunk: Buffer): void {
-    if (this.#stopped || !this.#countWire(chunk.length)) return;
+    if (this.#isStopped || !this.#countWire(chunk.length)) return;
     if (!this.#makeDecoder) this.#storeDecoded(chunk);
     // Bytes after the end of a coded body are ignored, as stock clients ignore them.
-    else if (!this.#decoded) this.#decode(this.#makeDecoder, chunk);
+    else if (!this.#isDecoded) this.#decode(this.#makeDecoder, chunk);
   }
 
-  #decode(make: MakeDecoder, chunk: Buffer): void {
-    this.#decoder ??= this.#startDecoder(make, chunk[0]!);
+  #decode(makeDecoder: MakeDecoder, chunk: Buffer): void {
+    this.#decoder ??= this.#startDecoder(makeDecoder, chunk[0]!);
     if (this.#decoder.write(chunk)) return;
     this.answer.pause();
     this.#decoder.once("drain", () => this.answer.resume());
   }
 
-  #startDecoder(make: MakeDecoder, first: number): Transform {
-    const decoder = make(first);
-    decoder.on("error", (error) => this.broke(error));
+  #startDecoder(makeDecoder: MakeDecoder, first: number): Transform {
+    const decoder = makeDecoder(first);
+    decoder.on("error", (error) => this.endBroken(error));
     // One chunk (16 KiB) is decoded at a time. The next is decoded only after this one was counted.
     decoder.on("data", (chunk: Buffer) => this.#storeDecoded(chunk));
     decoder.on("end", () => {
-      this.#decoded = true;
+      this.#isDecoded = true;
       this.#finish();
     });
     return decoder;
@@ -184,7 +188,7 @@ export class BodyReader {
   }
 
   #finish(): void {
-    if (!this.#wireEnded || !this.#decoded) return;
+    if (!this.#hasWireEnded || !this.#isDecoded) return;
     if (this.answer.complete) this.end("answered", "");
     else this.end("cut", "the body ended early");
   }
@@ -197,24 +201,28 @@ export class BodyReader {
   #countWire(bytes: number): boolean {
     this.#wireBytes += bytes;
     const { cap } = this.#body;
-    const framed = MAX_FRAMING_FACTOR * cap + FRAMING_ALLOWANCE_BYTES;
-    const coded = cap + FRAMING_ALLOWANCE_BYTES;
-    const over =
-      this.socket.bytesRead > framed ? framed : this.#makeDecoder && this.#wireBytes > coded ? coded : undefined;
-    if (over === undefined) return true;
-    this.end("too_large", `more than ${over} bytes for a body of at most ${cap}`);
+    const maxWireBytes = MAX_FRAMING_FACTOR * cap + FRAMING_ALLOWANCE_BYTES;
+    const maxCodedBytes = cap + FRAMING_ALLOWANCE_BYTES;
+    const exceededLimit =
+      this.socket.bytesRead > maxWireBytes
+        ? maxWireBytes
+        : this.#makeDecoder && this.#wireBytes > maxCodedBytes
+          ? maxCodedBytes
+          : undefined;
+    if (exceededLimit === undefined) return true;
+    this.end("too_large", `more than ${exceededLimit} bytes for a body of at most ${cap}`);
     return false;
   }
 
   #watchRate(): NodeJS.Timeout {
     const { windowMs, windowBytes } = this.limits;
-    let before = 0;
+    let bytesBefore = 0;
     return setInterval(() => {
       // Once the whole body was received, only our own decoder is still working.
-      if (!this.#wireEnded && this.#wireBytes - before < windowBytes) {
+      if (!this.#hasWireEnded && this.#wireBytes - bytesBefore < windowBytes) {
         this.end("timeout", `less than ${windowBytes} bytes of body within ${windowMs} ms`);
       }
-      before = this.#wireBytes;
+      bytesBefore = this.#wireBytes;
     }, windowMs);
   }
 }

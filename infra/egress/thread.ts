@@ -13,7 +13,7 @@ type ToThread = { id: number; request: EgressRequest } | { id: number; off: true
 /** Message from the thread: the result of a fetch, or the error that it threw. */
 type FromThread = { id: number; result: EgressResult } | { id: number; error: Error };
 
-interface Waiting {
+interface PendingFetch {
   resolve: (result: EgressResult) => void;
   reject: (error: Error) => void;
 }
@@ -28,9 +28,9 @@ class ThreadEgress implements Egress {
   /** Egress on this thread: validates urls, and answers fetches that are refused before they are sent. */
   readonly #localEgress: Egress;
   #worker: Worker | null = null;
-  readonly #underway = new Map<number, Waiting>();
+  readonly #pendingFetches = new Map<number, PendingFetch>();
   #lastId = 0;
-  #idle: (() => void) | null = null;
+  #resolveIdle: (() => void) | null = null;
   #closed = false;
 
   constructor(private readonly options: ThreadOptions) {
@@ -41,30 +41,32 @@ class ThreadEgress implements Egress {
     return this.#localEgress.validate(url);
   }
 
-  async fetch(asked: EgressRequest): Promise<EgressResult> {
-    const { signal, ...request } = asked;
-    if (this.#closed || signal?.aborted) return this.#localEgress.fetch(asked);
+  async fetch(fullRequest: EgressRequest): Promise<EgressResult> {
+    const { signal, ...request } = fullRequest;
+    if (this.#closed || signal?.aborted) return this.#localEgress.fetch(fullRequest);
     this.#worker ??= this.#startWorker();
     const worker = this.#worker;
     const id = ++this.#lastId;
-    const say = (message: ToThread): void => worker.postMessage(message);
-    const off = (): void => say({ id, off: true });
-    say({ id, request });
-    const ended = new Promise<EgressResult>((resolve, reject) => this.#underway.set(id, { resolve, reject }));
+    const postToThread = (message: ToThread): void => worker.postMessage(message);
+    const abortFetch = (): void => postToThread({ id, off: true });
+    postToThread({ id, request });
+    const resultPromise = new Promise<EgressResult>((resolve, reject) =>
+      this.#pendingFetches.set(id, { resolve, reject }),
+    );
     worker.ref();
-    signal?.addEventListener("abort", off, { once: true });
+    signal?.addEventListener("abort", abortFetch, { once: true });
     try {
-      return await ended;
+      return await resultPromise;
     } finally {
-      signal?.removeEventListener("abort", off);
+      signal?.removeEventListener("abort", abortFetch);
     }
   }
 
   async close(): Promise<void> {
     this.#closed = true;
     await this.#localEgress.close();
-    for (const id of this.#underway.keys()) this.#worker!.postMessage({ id, off: true } satisfies ToThread);
-    if (this.#underway.size > 0) await new Promise<void>((resolve) => (this.#idle = resolve));
+    for (const id of this.#pendingFetches.keys()) this.#worker!.postMessage({ id, off: true } satisfies ToThread);
+    if (this.#pendingFetches.size > 0) await new Promise<void>((resolve) => (this.#resolveIdle = resolve));
     await this.#worker?.terminate();
   }
 
@@ -74,13 +76,13 @@ class ThreadEgress implements Egress {
       ...{ execArgv: [], workerData: this.options },
     });
     worker.on("message", (message: FromThread) => {
-      const { resolve, reject } = this.#underway.get(message.id)!;
-      this.#underway.delete(message.id);
+      const { resolve, reject } = this.#pendingFetches.get(message.id)!;
+      this.#pendingFetches.delete(message.id);
       if ("error" in message) reject(message.error);
       else resolve(message.result);
-      if (this.#underway.size > 0) return;
+      if (this.#pendingFetches.size > 0) return;
       worker.unref();
-      this.#idle?.();
+      this.#resolveIdle?.();
     });
     worker.on("error", (error) => {
       throw error;

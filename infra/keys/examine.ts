@@ -57,21 +57,21 @@ type KeySearch = { ok: true; key: PublicJwk; publicKey: Uint8Array } | { ok: fal
  */
 function findKey(jwks: Jwks, kid: string, purpose: Purpose, at: number): KeySearch {
   const keys = isObject(jwks) && Array.isArray(jwks.keys) ? jwks.keys : [];
-  const named = keys.filter((key) => isObject(key) && key.kid === kid);
-  if (named.length === 0) return refuse("unknown_key");
-  const key = named.find((candidate) => candidate.purpose === purpose);
+  const keysWithId = keys.filter((key) => isObject(key) && key.kid === kid);
+  if (keysWithId.length === 0) return refuse("unknown_key");
+  const key = keysWithId.find((candidate) => candidate.purpose === purpose);
   if (!key) return refuse("wrong_purpose");
   if (key.kty !== "OKP" || key.crv !== "Ed25519" || typeof key.x !== "string") return refuse("bad_key");
   const publicKey = fromBase64url(key.x);
-  const from = Date.parse(key.valid_from);
-  const until = key.retired_at === undefined ? Number.POSITIVE_INFINITY : Date.parse(key.retired_at);
-  if (publicKey?.length !== 32 || Number.isNaN(from) || Number.isNaN(until)) return refuse("bad_key");
-  if (at < from) return refuse("not_yet_valid");
-  if (at >= until) return refuse("retired");
+  const validFromMs = Date.parse(key.valid_from);
+  const retiredAtMs = key.retired_at === undefined ? Number.POSITIVE_INFINITY : Date.parse(key.retired_at);
+  if (publicKey?.length !== 32 || Number.isNaN(validFromMs) || Number.isNaN(retiredAtMs)) return refuse("bad_key");
+  if (at < validFromMs) return refuse("not_yet_valid");
+  if (at >= retiredAtMs) return refuse("retired");
   return { ok: true, key, publicKey };
 }
 
-/** Refuses what signObject does not sign either. @throws TypeError for deep nesting and large integers */
+/** Refuses values that signObject would not sign. @throws TypeError for deep nesting and large integers */
 function refuseUnpublishable(value: unknown, depth = 0): void {
   if (depth > MAX_DEPTH) throw new TypeError(`nested deeper than ${MAX_DEPTH}`);
   if (Number.isInteger(value) && Math.abs(value as number) > MAX_INTEGER)
@@ -93,19 +93,29 @@ function signedBytes(object: Record<string, unknown>): Uint8Array {
 /**
  * Checks form, key and time of a signed object, and rebuilds the bytes that were signed: all fields but `signature`.
  */
-export function examine(jwks: Jwks, object: unknown, { purpose, at, defaults: unsaid }: Expectation): Examination {
+export function examine(
+  jwks: Jwks,
+  object: unknown,
+  { purpose, at, defaults: defaultMembers }: Expectation,
+): Examination {
   if (!isObject(object)) return refuse("malformed");
-  const { signature: text, ...signed } = object;
-  const { signing_key_id: kid = unsaid?.kid, canonicalization = unsaid && "RFC8785" } = signed;
+  const { signature: signatureText, ...signedMembers } = object;
+  const { signing_key_id: kid = defaultMembers?.kid, canonicalization = defaultMembers && "RFC8785" } = signedMembers;
   const time = new Date(at).getTime();
-  if (typeof text !== "string" || typeof kid !== "string" || Number.isNaN(time)) return refuse("malformed");
-  const signature = fromBase64url(text);
+  if (typeof signatureText !== "string" || typeof kid !== "string" || Number.isNaN(time)) return refuse("malformed");
+  const signature = fromBase64url(signatureText);
   if (signature?.length !== 64) return refuse("malformed");
   if (canonicalization !== "RFC8785") return refuse("canonicalization");
-  const found = findKey(jwks, kid, purpose, time);
-  if (!found.ok) return found;
+  const keySearch = findKey(jwks, kid, purpose, time);
+  if (!keySearch.ok) return keySearch;
   try {
-    return { ok: true, key: found.key, publicKey: found.publicKey, bytes: signedBytes(signed), signature };
+    return {
+      ok: true,
+      key: keySearch.key,
+      publicKey: keySearch.publicKey,
+      bytes: signedBytes(signedMembers),
+      signature,
+    };
   } catch {
     return refuse("canonicalization");
   }

@@ -34,7 +34,7 @@ function syncFolder(dir: string): void {
 }
 
 /**
- * Writes a draft beside the target; `name` then links or renames it to the target. So no reader sees, and no crash
+ * Writes a draft beside the target; `publish` then links or renames it to the target. So no reader sees, and no crash
  * leaves, a partly written key.
  */
 function writeAtomically(path: string, data: Uint8Array | string, publish: (draft: string) => void): void {
@@ -101,7 +101,10 @@ export function readPrivate(path: string): Buffer {
   }
 }
 
-/** @throws Failure `keys` when group or others may write in the folder, since they could replace the keys in it */
+/**
+ * Checks that only the owner may write in a folder of keys, since anybody else who may could replace the keys.
+ * @throws Failure `keys` when group or others may write in it
+ */
 export function refuseSharedFolder(dir: string): void {
   let fd: number;
   try {

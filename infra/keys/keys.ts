@@ -71,14 +71,17 @@ export function createKeyring(dir: string, validFrom: Date): Keyring {
 export function rotateKey(dir: string, purpose: Purpose, at: Date, until = at): Keyring {
   refuseSharedFolder(dir);
   const ring = readRing(dir);
-  const old = ring.keys.find((key) => key.purpose === purpose && key.retired_at === undefined)!;
-  if (at.getTime() <= Date.parse(old.valid_from)) {
-    throw new Failure("keys", `the ${purpose} key is valid from ${old.valid_from} and cannot retire at or before that`);
+  const oldKey = ring.keys.find((key) => key.purpose === purpose && key.retired_at === undefined)!;
+  if (at.getTime() <= Date.parse(oldKey.valid_from)) {
+    throw new Failure(
+      "keys",
+      `the ${purpose} key is valid from ${oldKey.valid_from} and cannot retire at or before that`,
+    );
   }
   if (until < at) throw new Failure("keys", `the ${purpose} key cannot retire before its successor begins`);
-  const made = createKey(dir, purpose, at);
-  const kept = ring.keys.map((key) => (key === old ? { ...key, retired_at: until.toISOString() } : key));
-  const next: Keyring = { keys: [...kept, made] };
+  const newKey = createKey(dir, purpose, at);
+  const earlierKeys = ring.keys.map((key) => (key === oldKey ? { ...key, retired_at: until.toISOString() } : key));
+  const next: Keyring = { keys: [...earlierKeys, newKey] };
   replaceRing(dir, next);
   return next;
 }
@@ -111,13 +114,13 @@ export function loadSigner(dir: string, record: KeyRecord): Signer {
 export function loadKeys(dir: string): Keys {
   refuseSharedFolder(dir);
   const ring = readRing(dir);
-  const signer = (purpose: Purpose): Signer =>
+  const loadSignerInUse = (purpose: Purpose): Signer =>
     loadSigner(dir, ring.keys.find((key) => key.purpose === purpose && key.retired_at === undefined)!);
   return {
-    cards: signer("cards"),
-    answers: signer("answers"),
-    log: signer("log"),
-    witness: signer("witness"),
+    cards: loadSignerInUse("cards"),
+    answers: loadSignerInUse("answers"),
+    log: loadSignerInUse("log"),
+    witness: loadSignerInUse("witness"),
     ring,
     retired: ring.keys.flatMap((key) => {
       // An operator may have moved a retired key's file offline; that key is left out.
@@ -232,8 +235,9 @@ export function readRing(dir: string): Keyring {
     if (thumbprint(key.x) !== key.kid) throw new Failure("keys", `${path}: kid ${key.kid} does not belong to its key`);
   }
   for (const purpose of PURPOSES) {
-    const inUse = ring.keys.filter((key) => key.purpose === purpose && key.retired_at === undefined).length;
-    if (inUse !== 1) throw new Failure("keys", `${path} has ${inUse} keys in use for ${purpose} instead of one`);
+    const countInUse = ring.keys.filter((key) => key.purpose === purpose && key.retired_at === undefined).length;
+    if (countInUse !== 1)
+      throw new Failure("keys", `${path} has ${countInUse} keys in use for ${purpose} instead of one`);
   }
   return ring;
 }

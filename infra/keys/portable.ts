@@ -34,9 +34,9 @@ export async function verifyBytes(publicKey: Uint8Array, bytes: Uint8Array, sign
  * in.
  */
 export async function verifyObject(jwks: Jwks, object: unknown, expected: Expectation): Promise<Verdict> {
-  const examined = examine(jwks, object, expected);
-  if (!examined.ok) return examined;
-  const { key, publicKey, bytes, signature } = examined;
+  const examination = examine(jwks, object, expected);
+  if (!examination.ok) return examination;
+  const { key, publicKey, bytes, signature } = examination;
   if ((await thumbprint(key.x)) !== key.kid || !isUsableKey(publicKey)) return { ok: false, reason: "bad_key" };
   return (await verifySignature(publicKey, bytes, signature)) ? { ok: true } : { ok: false, reason: "bad_signature" };
 }

@@ -8,15 +8,15 @@ import { thumbprint } from "./signer.ts";
  * Public keys that were checked, by x; null for a key that isUsableKey refuses. A service has a few keys; the bound
  * limits keys from other services' documents.
  */
-const keys = new BoundedMap<string, KeyObject | null>(256);
+const checkedKeys = new BoundedMap<string, KeyObject | null>(256);
 
 function usableKey(x: string, publicKey: Uint8Array): KeyObject | null {
-  const known = keys.get(x);
-  if (known !== undefined) return known;
+  const cachedKey = checkedKeys.get(x);
+  if (cachedKey !== undefined) return cachedKey;
   const key = isUsableKey(publicKey)
     ? createPublicKey({ key: { kty: "OKP", crv: "Ed25519", x }, format: "jwk" })
     : null;
-  keys.set(x, key);
+  checkedKeys.set(x, key);
   return key;
 }
 
@@ -40,7 +40,7 @@ export function verifyBytes(publicKey: Uint8Array, bytes: Uint8Array, signature:
 export function verifySoon(publicKey: Uint8Array, bytes: Uint8Array, signature: Uint8Array): Promise<boolean> {
   const key = publicKey.length === 32 && signature.length === 64 ? usableKey(toX(publicKey), publicKey) : null;
   if (key === null) return Promise.resolve(false);
-  return new Promise((resolve) => verify(null, bytes, key, signature, (error, good) => resolve(!error && good)));
+  return new Promise((resolve) => verify(null, bytes, key, signature, (error, isValid) => resolve(!error && isValid)));
 }
 
 /**
@@ -48,9 +48,9 @@ export function verifySoon(publicKey: Uint8Array, bytes: Uint8Array, signature: 
  * `portable.ts` gives the same answer without Node.
  */
 export function verifyObject(jwks: Jwks, object: unknown, expected: Expectation): Verdict {
-  const examined = examine(jwks, object, expected);
-  if (!examined.ok) return examined;
-  const { key, publicKey, bytes, signature } = examined;
+  const examination = examine(jwks, object, expected);
+  if (!examination.ok) return examination;
+  const { key, publicKey, bytes, signature } = examination;
   if (thumbprint(key.x) !== key.kid || usableKey(key.x, publicKey) === null) return { ok: false, reason: "bad_key" };
   return verifyBytes(publicKey, bytes, signature) ? { ok: true } : { ok: false, reason: "bad_signature" };
 }

@@ -37,7 +37,7 @@ export const isDamagedOnOpen = (error: unknown): boolean =>
 export const isDamage = (error: unknown): boolean =>
   BROKEN.test(messageOf(error)) || (error instanceof Error && error.cause !== undefined && isDamage(error.cause));
 
-export interface SetAside {
+export interface DamagedFile {
   /** Where the file lies now. */
   file: string;
   reason: string;
@@ -47,11 +47,11 @@ export interface SetAside {
  * Renames a database file and its WAL to `<path>.damaged` and writes the reason to `<path>.damaged.txt`. Only the
  * newest damaged file is kept, so that repeated crashes do not fill the disk.
  */
-export function setAside(path: string, reason: string): SetAside {
+export function setAside(path: string, reason: string): DamagedFile {
   const file = `${path}.damaged`;
-  for (const end of ["", ".wal"]) {
-    rmSync(`${file}${end}`, { force: true, recursive: true });
-    if (existsSync(`${path}${end}`)) renameSync(`${path}${end}`, `${file}${end}`);
+  for (const suffix of ["", ".wal"]) {
+    rmSync(`${file}${suffix}`, { force: true, recursive: true });
+    if (existsSync(`${path}${suffix}`)) renameSync(`${path}${suffix}`, `${file}${suffix}`);
   }
   writeFileSync(`${file}.txt`, `${reason}\n`);
   return { file, reason };

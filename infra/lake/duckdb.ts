@@ -8,7 +8,7 @@ import {
 } from "@duckdb/node-api";
 import { Semaphore } from "../concurrency.ts";
 import { Failure } from "../errors.ts";
-import { isDamage, isDamagedOnOpen, isLocked, LakeBusy, messageOf, type SetAside, setAside } from "./damage.ts";
+import { type DamagedFile, isDamage, isDamagedOnOpen, isLocked, LakeBusy, messageOf, setAside } from "./damage.ts";
 
 /**
  * Values for the parameters `$name` of a statement. A list is passed as JSON text: `from_json($rows, '["VARCHAR"]')`.
@@ -64,7 +64,7 @@ export interface Lake extends Statements {
   /** Folder for temporary files of imports and exports; emptied at every open. */
   readonly workDir: string;
   /** The newest file that this handle set aside, or null. */
-  readonly aside: SetAside | null;
+  readonly aside: DamagedFile | null;
   /**
    * Runs one query on a reader connection and yields its rows batch by batch. The connection is held until the last
    * batch or an early return.
@@ -76,10 +76,10 @@ export interface Lake extends Statements {
    */
   transaction<T>(work: (tx: Statements) => Promise<T>): Promise<T>;
   /**
-   * Gives every statement of this lake one thread as long as `work` runs, also the statements of other callers; calls may
-   * overlap. Work that has threads of its own beside the engine costs less processor time this way: with several engine
-   * threads, the thread that waits for the last task of a statement does not sleep but asks for tasks in a loop.
-   * Where a query of a reader is under way when `work` begins, the threads stay as they are.
+   * While `work` runs, every statement of this lake uses one thread, also the statements of other callers. Calls may
+   * overlap. This saves processor time when the work has threads of its own: with several engine threads, the thread that
+   * waits for the last task of a statement polls for tasks in a loop instead of sleeping. If a reader is running a query
+   * when `work` begins, the number of threads does not change.
    */
   onOneThread<T>(work: () => Promise<T>): Promise<T>;
   /**
@@ -95,15 +95,15 @@ export class LakeForm extends Failure {
   constructor(
     readonly path: string,
     /** Version in the file; null when it has none, as files from before versions were numbered. */
-    readonly found: number | null,
+    readonly foundForm: number | null,
     readonly form: number,
   ) {
-    const isNewer = found !== null && found > form;
+    const isNewer = foundForm !== null && foundForm > form;
     super(
       "record",
       isNewer
-        ? `lake ${path}: a newer release made it (form ${found}, this one has ${form}): go on with that release, or make it anew: touchstone rebuild`
-        : `lake ${path}: an older release made it (form ${found ?? "0"}, this one has ${form}): touchstone migrate makes it anew from the segments`,
+        ? `lake ${path}: a newer release made it (form ${foundForm}, this one has ${form}): go on with that release, or make it anew: touchstone rebuild`
+        : `lake ${path}: an older release made it (form ${foundForm ?? "0"}, this one has ${form}): touchstone migrate makes it anew from the segments`,
     );
   }
 }
@@ -139,7 +139,7 @@ export async function openLake(path: string, settings: LakeSettings): Promise<La
 class DuckLake implements Lake {
   readonly path: string;
   readonly workDir: string;
-  aside: SetAside | null = null;
+  aside: DamagedFile | null = null;
   readonly #settings: LakeSettings;
   readonly #writerLock = new Semaphore(1);
   readonly #readerPlaces: Semaphore;
@@ -147,7 +147,7 @@ class DuckLake implements Lake {
   #writer: DuckDBConnection | undefined;
   #readers: DuckDBConnection[] = [];
   /** Number of running calls of `onOneThread`. */
-  #onOneThread = 0;
+  #oneThreadCalls = 0;
 
   constructor(path: string, settings: LakeSettings) {
     this.path = path;
@@ -182,11 +182,11 @@ class DuckLake implements Lake {
   }
 
   async run(text: string, params?: Params): Promise<void> {
-    const done = await this.#writerLock.take();
+    const release = await this.#writerLock.take();
     try {
       await execute(this.#writerConnection(), text, params);
     } finally {
-      done();
+      release();
     }
   }
 
@@ -219,7 +219,7 @@ class DuckLake implements Lake {
   }
 
   async transaction<T>(work: (tx: Statements) => Promise<T>): Promise<T> {
-    const done = await this.#writerLock.take();
+    const release = await this.#writerLock.take();
     try {
       const writer = this.#writerConnection();
       await writer.run("BEGIN TRANSACTION");
@@ -234,61 +234,63 @@ class DuckLake implements Lake {
         throw error;
       }
     } finally {
-      done();
+      release();
     }
   }
 
   async onOneThread<T>(work: () => Promise<T>): Promise<T> {
-    const isFirst = this.#onOneThread++ === 0;
+    const isFirst = this.#oneThreadCalls++ === 0;
     try {
       if (isFirst) await this.#setThreads(1);
       return await work();
     } finally {
-      // A lake that fails here is replaced or closed, and the next file is opened with its setting.
-      if (--this.#onOneThread === 0) await this.#setThreads(this.#settings.threads).catch(() => undefined);
+      // An error is ignored: the lake is then replaced or closed, and the next file is opened with the configured number
+      // of threads.
+      if (--this.#oneThreadCalls === 0) await this.#setThreads(this.#settings.threads).catch(() => undefined);
     }
   }
 
   /**
-   * Takes threads away only while no reader is used: the engine waits for each thread that it ends, and one that works on a
-   * query ends with the query. Every writer would wait for that query.
+   * Sets the number of threads of the engine. Threads are removed only while no reader is in use: the engine waits until
+   * each removed thread has ended, and a thread that works on a query ends only after that query. Meanwhile every writer
+   * would wait.
    */
   async #setThreads(threads: number): Promise<void> {
-    const done = await this.#writerLock.take();
+    const release = await this.#writerLock.take();
     try {
-      const isRead = this.#readers.length < this.#readerPlaces.width;
-      if (threads > 1 || !isRead) await execute(this.#writerConnection(), `SET threads = ${threads}`);
+      const isReaderBusy = this.#readers.length < this.#readerPlaces.width;
+      if (threads > 1 || !isReaderBusy) await execute(this.#writerConnection(), `SET threads = ${threads}`);
     } finally {
-      done();
+      release();
     }
   }
 
   async replace(reason: string | null): Promise<void> {
-    const done = await this.#lockAll();
+    const release = await this.#lockAll();
     try {
       this.#closeConnections();
       if (reason !== null) this.aside = setAside(this.path, reason);
-      else for (const end of ["", ".wal"]) rmSync(`${this.path}${end}`, { force: true });
+      else for (const suffix of ["", ".wal"]) rmSync(`${this.path}${suffix}`, { force: true });
       await this.#openNew();
     } finally {
-      done();
+      release();
     }
   }
 
   async close(): Promise<void> {
-    const done = await this.#lockAll();
+    const release = await this.#lockAll();
     this.#closeConnections();
     rmSync(this.workDir, { recursive: true, force: true });
     openPaths.delete(this.path);
-    done();
+    release();
   }
 
-  /** Waits until no other caller uses the file. @returns the function that lets others in again */
+  /** Waits until no other caller uses the file. @returns the function that releases the file to other callers */
   async #lockAll(): Promise<() => void> {
-    const turns = [await this.#writerLock.take()];
-    for (let i = 0; i < this.#readerPlaces.width; i++) turns.push(await this.#readerPlaces.take());
+    const releases = [await this.#writerLock.take()];
+    for (let i = 0; i < this.#readerPlaces.width; i++) releases.push(await this.#readerPlaces.take());
     return () => {
-      for (const done of turns) done();
+      for (const release of releases) release();
     };
   }
 
@@ -322,10 +324,10 @@ class DuckLake implements Lake {
     const writer = this.#writerConnection();
     const tables = await query<{ name: string }>(writer, "SELECT table_name AS name FROM duckdb_tables()");
     if (tables.length === 0) return;
-    const [stamp] = tables.some(({ name }) => name === "lake_form")
+    const [formRow] = tables.some(({ name }) => name === "lake_form")
       ? await query<{ form: number }>(writer, "SELECT form FROM lake_form")
       : [];
-    if (stamp?.form !== form) throw new LakeForm(this.path, stamp?.form ?? null, form);
+    if (formRow?.form !== form) throw new LakeForm(this.path, formRow?.form ?? null, form);
   }
 
   /** Runs `init` in one transaction, since about fifty separate statements would each wait for the disk. */
@@ -349,17 +351,17 @@ class DuckLake implements Lake {
   }
 
   async #takeReader(): Promise<{ reader: DuckDBConnection; done: () => void }> {
-    const done = await this.#readerPlaces.take();
+    const release = await this.#readerPlaces.take();
     const reader = this.#readers.pop();
     if (!reader) {
-      done();
+      release();
       throw new Error(`lake ${this.path}: closed`);
     }
     return {
       reader,
       done: () => {
         this.#readers.push(reader);
-        done();
+        release();
       },
     };
   }
@@ -380,9 +382,9 @@ async function runAll(connection: DuckDBConnection, text: string, params?: Param
   const statements = await connection.extractStatements(text);
   const unused = new Set(Object.keys(params));
   let result: DuckDBMaterializedResult | undefined;
-  for (let at = 0; at < statements.count; at++) {
+  for (let index = 0; index < statements.count; index++) {
     // Prepared only now, since it may use a table that the previous statement created.
-    const statement = await statements.prepare(at);
+    const statement = await statements.prepare(index);
     try {
       const names = Array.from({ length: statement.parameterCount }, (_, i) => statement.parameterName(i + 1));
       statement.bind(Object.fromEntries(names.flatMap((name) => (name in params ? [[name, params[name]!]] : []))));
@@ -407,8 +409,8 @@ async function execute(connection: DuckDBConnection, text: string, params?: Para
 async function query<T>(connection: DuckDBConnection, text: string, params?: Params): Promise<T[]> {
   return withStatementInError(text, async () => {
     const rows: T[] = [];
-    for await (const some of (await runAll(connection, text, params)).yieldRowObjectJs())
-      for (const row of some) rows.push(row as T);
+    for await (const batchRows of (await runAll(connection, text, params)).yieldRowObjectJs())
+      for (const row of batchRows) rows.push(row as T);
     return rows;
   });
 }

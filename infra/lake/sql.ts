@@ -14,10 +14,10 @@ function readQueries(file: string): ReadonlyMap<string, string> {
   } catch (error) {
     throw new Error(`sql: no file ${file}.sql in ${SQL_FOLDER}`, { cause: error });
   }
-  const [whole, ...named] = text.split(QUERY_NAME_LINE);
-  if (named.length === 0) return new Map([["", whole!]]);
+  const [unnamedText, ...namedParts] = text.split(QUERY_NAME_LINE);
+  if (namedParts.length === 0) return new Map([["", unnamedText!]]);
   // Splitting by a pattern with one group gives a name, its text, the next name, and so on.
-  return new Map(named.flatMap((name, i) => (i % 2 === 0 ? [[name, named[i + 1]!.trim()] as const] : [])));
+  return new Map(namedParts.flatMap((name, i) => (i % 2 === 0 ? [[name, namedParts[i + 1]!.trim()] as const] : [])));
 }
 
 /**

@@ -2,7 +2,7 @@ import { existsSync } from "node:fs";
 import { type Clock, systemClock } from "../clock.ts";
 import { makeFolder, nodeFs } from "../store/fs.ts";
 import {
-  type Appended,
+  type AppendedRecord,
   BadRecord,
   checkBatch,
   checkOffset,
@@ -12,8 +12,8 @@ import {
   LogBusy,
   LogClosed,
   type LogRecord,
-  MAX_BATCH,
   MAX_BATCH_BYTES,
+  MAX_BATCH_RECORDS,
   type NewRecord,
   NONE_KNOWN,
   type ReadOptions,
@@ -27,7 +27,7 @@ import { type Bounds, LogRows } from "./log-rows.ts";
 const TRUNCATE_ROWS = 2_000;
 
 /** Interval at which a waiting reader looks for new records of any process, ms. */
-const POLL_MS = 40;
+const POLL_INTERVAL_MS = 40;
 
 export interface EmbeddedLogOptions {
   /** Topics of the log. A topic that an existing file lacks is added to it. */
@@ -46,7 +46,7 @@ export interface EmbeddedLogOptions {
    * LogBusy.
    */
   busyMs?: number;
-  /** What other files tell about the log. By default nothing, and a log is created when there is none. */
+  /** Facts about the log from other files. By default none, and a log is created when there is none. */
   known?: KnownLog;
   /** See {@link LogFileOptions}. */
   syncFile?: LogFileOptions["syncFile"];
@@ -73,9 +73,9 @@ class EmbeddedLog implements Log {
   readonly partitions: number;
   readonly #file: LogFile;
   readonly #rows: LogRows;
-  readonly #group: GroupCommit;
+  readonly #groupCommit: GroupCommit;
   /** Version of the file up to which it was synced. */
-  #synced = "";
+  #syncedVersion = "";
   #closed = false;
 
   constructor(file: LogFile, { topics, partitions }: EmbeddedLogOptions, clock: Clock) {
@@ -85,17 +85,17 @@ class EmbeddedLog implements Log {
     this.#file = file;
     const rows = new LogRows(file);
     this.#rows = rows;
-    this.#group = new GroupCommit(async (batches) => {
+    this.#groupCommit = new GroupCommit(async (batches) => {
       const appended = rows.append(batches, clock.now().getTime());
       await this.#makeDurable();
       return appended;
     });
   }
 
-  async append(records: readonly NewRecord[]): Promise<Appended[]> {
+  async append(records: readonly NewRecord[]): Promise<AppendedRecord[]> {
     if (this.#closed) throw new LogClosed();
     const bytes = checkBatch(this, records);
-    return records.length === 0 ? [] : this.#group.add(records, bytes);
+    return records.length === 0 ? [] : this.#groupCommit.add(records, bytes);
   }
 
   async read(topic: string, partition: number, from: number, options?: ReadOptions): Promise<LogRecord[]> {
@@ -106,19 +106,19 @@ class EmbeddedLog implements Log {
     for (;;) {
       if (this.#closed) throw new LogClosed();
       options?.signal?.throwIfAborted();
-      const found = this.#rows.range(topic, partition, from, limits);
-      if (found.length > 0) await this.#makeDurable();
-      const left = deadline - performance.now();
-      if (found.length > 0 || left <= 0) return found;
-      await systemClock.sleep(Math.min(POLL_MS, left), options?.signal);
+      const records = this.#rows.range(topic, partition, from, limits);
+      if (records.length > 0) await this.#makeDurable();
+      const leftMs = deadline - performance.now();
+      if (records.length > 0 || leftMs <= 0) return records;
+      await systemClock.sleep(Math.min(POLL_INTERVAL_MS, leftMs), options?.signal);
     }
   }
 
   async bounds(topic: string, partition: number): Promise<Bounds> {
     this.#check(topic, partition);
-    const found = this.#rows.bounds(topic, partition);
+    const partitionBounds = this.#rows.bounds(topic, partition);
     await this.#makeDurable();
-    return found;
+    return partitionBounds;
   }
 
   /**
@@ -140,16 +140,16 @@ class EmbeddedLog implements Log {
 
   async close(): Promise<void> {
     this.#closed = true;
-    await this.#group.whenIdle();
+    await this.#groupCommit.whenIdle();
     await this.#file.close();
   }
 
   /** Resolves when all that the file holds now is on the disk. */
   async #makeDurable(): Promise<void> {
     const version = this.#rows.version();
-    if (version === this.#synced) return;
+    if (version === this.#syncedVersion) return;
     await this.#file.sync();
-    this.#synced = version;
+    this.#syncedVersion = version;
   }
 
   #check(topic: string, partition: number): void {
@@ -161,13 +161,13 @@ class EmbeddedLog implements Log {
 /**
  * Limits on records and bytes that wait for their commit. More are refused, so that a burst does not use up the memory.
  */
-const MAX_QUEUED_RECORDS = 20 * MAX_BATCH;
+const MAX_QUEUED_RECORDS = 20 * MAX_BATCH_RECORDS;
 const MAX_QUEUED_BYTES = 4 * MAX_BATCH_BYTES;
 
 interface WaitingAppend {
   records: readonly NewRecord[];
   bytes: number;
-  resolve(appended: Appended[]): void;
+  resolve(appended: AppendedRecord[]): void;
   reject(error: unknown): void;
 }
 
@@ -177,45 +177,46 @@ interface WaitingAppend {
  */
 export class GroupCommit {
   #queue: WaitingAppend[] = [];
-  #records = 0;
-  #bytes = 0;
-  #scheduled = false;
-  #idle: (() => void)[] = [];
-  readonly #commit: (batches: (readonly NewRecord[])[]) => Promise<Appended[][]>;
+  #waitingRecords = 0;
+  #waitingBytes = 0;
+  #isScheduled = false;
+  #idleCallbacks: (() => void)[] = [];
+  readonly #commit: (batches: (readonly NewRecord[])[]) => Promise<AppendedRecord[][]>;
 
   /** @param commit stores all batches durably; when it rejects, it may have stored nothing or any prefix of them */
-  constructor(commit: (batches: (readonly NewRecord[])[]) => Promise<Appended[][]>) {
+  constructor(commit: (batches: (readonly NewRecord[])[]) => Promise<AppendedRecord[][]>) {
     this.#commit = commit;
   }
 
   /** Resolves after the commit. The records must not be changed until then. @throws LogBusy when too much waits. */
-  add(records: readonly NewRecord[], bytes: number): Promise<Appended[]> {
-    const isFull = this.#records + records.length > MAX_QUEUED_RECORDS || this.#bytes + bytes > MAX_QUEUED_BYTES;
-    if (isFull) return Promise.reject(new LogBusy(`${this.#records} records wait for their commit`));
+  add(records: readonly NewRecord[], bytes: number): Promise<AppendedRecord[]> {
+    const isFull =
+      this.#waitingRecords + records.length > MAX_QUEUED_RECORDS || this.#waitingBytes + bytes > MAX_QUEUED_BYTES;
+    if (isFull) return Promise.reject(new LogBusy(`${this.#waitingRecords} records wait for their commit`));
     return new Promise((resolve, reject) => {
       this.#queue.push({ records, bytes, resolve, reject });
-      this.#records += records.length;
-      this.#bytes += bytes;
+      this.#waitingRecords += records.length;
+      this.#waitingBytes += bytes;
       this.#schedule();
     });
   }
 
   /** Resolves when nothing waits and nothing is being committed. */
   whenIdle(): Promise<void> {
-    if (!this.#scheduled) return Promise.resolve();
+    if (!this.#isScheduled) return Promise.resolve();
     return new Promise((resolve) => {
-      this.#idle.push(resolve);
+      this.#idleCallbacks.push(resolve);
     });
   }
 
   #schedule(): void {
-    if (this.#scheduled) return;
-    this.#scheduled = true;
+    if (this.#isScheduled) return;
+    this.#isScheduled = true;
     setImmediate(async () => {
       await this.#flush();
-      this.#scheduled = false;
+      this.#isScheduled = false;
       if (this.#queue.length > 0) this.#schedule();
-      else for (const resolve of this.#idle.splice(0)) resolve();
+      else for (const resolve of this.#idleCallbacks.splice(0)) resolve();
     });
   }
 
@@ -237,13 +238,13 @@ export class GroupCommit {
     for (const waiting of this.#queue) {
       records += waiting.records.length;
       bytes += waiting.bytes;
-      if (count > 0 && (records > MAX_BATCH || bytes > MAX_BATCH_BYTES)) break;
+      if (count > 0 && (records > MAX_BATCH_RECORDS || bytes > MAX_BATCH_BYTES)) break;
       count++;
     }
     const group = this.#queue.splice(0, count);
     for (const waiting of group) {
-      this.#records -= waiting.records.length;
-      this.#bytes -= waiting.bytes;
+      this.#waitingRecords -= waiting.records.length;
+      this.#waitingBytes -= waiting.bytes;
     }
     return group;
   }

@@ -61,7 +61,7 @@ const STALE_DRAFT_MS = 3_600_000;
  * from its start.
  */
 export class FoldFile {
-  #values = 0;
+  #valueCount = 0;
 
   constructor(
     readonly path: string,
@@ -73,7 +73,7 @@ export class FoldFile {
    * Reports whether to write a new file: when a start would have to read again half as many records as the file holds.
    */
   isDue(applied: number): boolean {
-    return applied >= Math.max(MIN_RECORDS_TO_SAVE, this.#values / 2);
+    return applied >= Math.max(MIN_RECORDS_TO_SAVE, this.#valueCount / 2);
   }
 
   /**
@@ -82,16 +82,16 @@ export class FoldFile {
    * @throws the errors of the log's reads; the fold is then empty
    */
   async load(log: Pick<Log, "read" | "bounds" | "partitions">, topic: string): Promise<ReadPosition[]> {
-    const read = await this.#readHead(log, topic);
-    if (read === null) return [];
+    const positions = await this.#readHead(log, topic);
+    if (positions === null) return [];
     try {
-      this.#values = -1;
+      this.#valueCount = -1;
       for await (const line of readLines(this.path, (await disk.stat(this.path)).size - CHECKSUM_LINE_BYTES)) {
-        if (this.#values++ >= 0) this.fold.restore(JSON.parse(line));
+        if (this.#valueCount++ >= 0) this.fold.restore(JSON.parse(line));
       }
-      return read;
+      return positions;
     } catch (error) {
-      this.#values = 0;
+      this.#valueCount = 0;
       this.fold.clear();
       this.#ignoreFile("it could not be read", error);
       return [];
@@ -99,10 +99,10 @@ export class FoldFile {
   }
 
   /**
-   * Writes the state of the fold. No record may be applied to the fold before `taken` is called.
+   * Writes the state of the fold. No record may be applied to the fold before `onTaken` is called.
    * @throws errors of the disk; the old file then stays as it was
    */
-  async save(topic: string, partitions: number, read: readonly ReadPosition[], taken: () => void): Promise<void> {
+  async save(topic: string, partitions: number, read: readonly ReadPosition[], onTaken: () => void): Promise<void> {
     const { fold, folder, path } = this;
     await disk.mkdir(dirname(path), { recursive: true });
     await this.#clearDrafts();
@@ -110,25 +110,25 @@ export class FoldFile {
     await disk.rm(draft, { force: true });
     const file = await nodeFs.openNew(draft);
     try {
-      const sum = createHash("sha256");
+      const hash = createHash("sha256");
       let values = 0;
       let text = `${JSON.stringify({ form: fold.form, log: folder.logId(), topic, partitions, read })}\n`;
-      const put = async (): Promise<void> => {
+      const flush = async (): Promise<void> => {
         const bytes = Buffer.from(text);
         text = "";
-        sum.update(bytes);
+        hash.update(bytes);
         await file.write(bytes);
       };
       for (const value of fold.kept()) {
         values++;
         text += `${JSON.stringify(value)}\n`;
-        if (text.length >= WRITE_CHARS) await put();
+        if (text.length >= WRITE_CHARS) await flush();
       }
-      taken();
-      await put();
-      await file.write(Buffer.from(`${sum.digest("hex")}\n`));
+      onTaken();
+      await flush();
+      await file.write(Buffer.from(`${hash.digest("hex")}\n`));
       await file.sync();
-      this.#values = values;
+      this.#valueCount = values;
     } finally {
       await file.close();
     }
@@ -156,8 +156,8 @@ export class FoldFile {
       return this.#ignoreFile("it could not be read", error);
     }
     if (head.form !== form) return this.#ignoreFile(`it is of the form ${head.form}, not ${form}`);
-    const ours = head.log === this.folder.logId() && head.topic === topic && head.partitions === log.partitions;
-    if (!ours) return this.#ignoreFile("it is of another log");
+    const isOfThisLog = head.log === this.folder.logId() && head.topic === topic && head.partitions === log.partitions;
+    if (!isOfThisLog) return this.#ignoreFile("it is of another log");
     for (const read of head.read) {
       if (!(await isStillInLog(log, topic, read))) return this.#ignoreFile("the log does not hold what it has read");
     }
@@ -205,12 +205,12 @@ async function isStillInLog(
 async function isWhole(path: string): Promise<boolean> {
   const size = (await disk.stat(path)).size;
   if (size < CHECKSUM_LINE_BYTES) return false;
-  const sum = createHash("sha256");
+  const hash = createHash("sha256");
   if (size > CHECKSUM_LINE_BYTES)
-    for await (const bytes of createReadStream(path, { end: size - CHECKSUM_LINE_BYTES - 1 })) sum.update(bytes);
+    for await (const bytes of createReadStream(path, { end: size - CHECKSUM_LINE_BYTES - 1 })) hash.update(bytes);
   let expected = "";
   for await (const bytes of createReadStream(path, { start: size - CHECKSUM_LINE_BYTES })) expected += bytes;
-  return expected === `${sum.digest("hex")}\n`;
+  return expected === `${hash.digest("hex")}\n`;
 }
 
 async function readHead(path: string): Promise<Head> {
@@ -224,14 +224,14 @@ async function readHead(path: string): Promise<Head> {
  */
 async function* readLines(path: string, size: number): AsyncGenerator<string> {
   if (size <= 0) return;
-  let held: Buffer = Buffer.alloc(0);
+  let buffered: Buffer = Buffer.alloc(0);
   for await (const bytes of createReadStream(path, { end: size - 1 })) {
-    held = Buffer.concat([held, bytes as Buffer]);
-    let from = 0;
-    for (let end = held.indexOf(10); end >= 0; end = held.indexOf(10, from)) {
-      yield held.toString("utf8", from, end);
-      from = end + 1;
+    buffered = Buffer.concat([buffered, bytes as Buffer]);
+    let lineStart = 0;
+    for (let end = buffered.indexOf(10); end >= 0; end = buffered.indexOf(10, lineStart)) {
+      yield buffered.toString("utf8", lineStart, end);
+      lineStart = end + 1;
     }
-    held = held.subarray(from);
+    buffered = buffered.subarray(lineStart);
   }
 }

@@ -13,7 +13,7 @@ export const LOG_FORMAT = 2;
 /** Page size: of 4, 8 and 16 KiB the fastest for records of half a kilobyte. */
 const PAGE_BYTES = 16_384;
 const CHECKPOINT_PAGES = 2_000;
-const BUSY_MS = 5_000;
+const BUSY_TIMEOUT_MS = 5_000;
 /** Pause between two attempts when SQLite refuses at once and does not wait, ms. */
 const RETRY_PAUSE_MS = 5;
 const PARTITION_COUNTS = [1, 2, 4, 8, 16, 32, 64];
@@ -22,7 +22,7 @@ const PARTITION_COUNTS = [1, 2, 4, 8, 16, 32, 64];
  * Number of offsets that one partition can hold: 512 partitions of 2^44 offsets fill the 2^53 integers that a double
  * holds exactly.
  */
-export const OFFSETS = 2 ** 44;
+export const OFFSETS_PER_PARTITION = 2 ** 44;
 const MAX_PARTITIONS = 512;
 
 /** Returns the path of a log's file in its folder. */
@@ -30,7 +30,7 @@ export const logFileIn = (dir: string): string => join(dir, "log.sqlite");
 
 /**
  * An open log file. Each partition of each topic has a number. The record at `offset` of a partition has the position
- * number * OFFSETS + offset.
+ * number * OFFSETS_PER_PARTITION + offset.
  */
 export interface LogFile {
   db: Database.Database;
@@ -51,7 +51,7 @@ export interface LogFileOptions {
   partitions: number;
   maxBytes?: number;
   busyMs?: number;
-  /** What other files tell about the log that this file should hold. */
+  /** Facts from other files about the log that this file should hold. */
   known?: KnownLog;
   /** Syncs an open file (default: fdatasync). Tests delay it or let it fail. */
   syncFile?: (fd: number) => Promise<void>;
@@ -77,7 +77,7 @@ export function openLogFile(path: string, options: LogFileOptions): LogFile {
     topics,
     partitions,
     maxBytes,
-    busyMs = BUSY_MS,
+    busyMs = BUSY_TIMEOUT_MS,
     syncFile = promisify(fdatasync),
     known = NONE_KNOWN,
   } = options;
@@ -115,19 +115,19 @@ function createSync(
   // The descriptor stays valid while a connection is open: SQLite rewrites the file from its start, and deletes it with
   // the last connection.
   const fd = openSync(wal, "r+");
-  let last = Promise.resolve();
-  let next: Promise<void> | null = null;
+  let lastSync = Promise.resolve();
+  let nextSync: Promise<void> | null = null;
   const startSync = (): Promise<void> => {
-    next = null;
+    nextSync = null;
     return syncFile(fd);
   };
   return {
     sync() {
-      if (next === null) last = next = last.then(startSync);
-      return next;
+      if (nextSync === null) lastSync = nextSync = lastSync.then(startSync);
+      return nextSync;
     },
     async close() {
-      await last.catch(() => undefined);
+      await lastSync.catch(() => undefined);
       db.close();
       closeSync(fd);
     },
@@ -137,8 +137,8 @@ function createSync(
 /** @throws LogRefused when the SQLite library is older than {@link MIN_SQLITE}. */
 export function assertSqlite(version: string): void {
   const [a, b] = [version, MIN_SQLITE].map((v) => v.split(".").map(Number));
-  const differs = b!.findIndex((part, i) => part !== a![i]);
-  const isOlder = differs >= 0 && !(a![differs]! > b![differs]!);
+  const firstDifference = b!.findIndex((part, i) => part !== a![i]);
+  const isOlder = firstDifference >= 0 && !(a![firstDifference]! > b![firstDifference]!);
   if (isOlder)
     throw new LogRefused(`SQLite ${version} can lose acknowledged records, ${MIN_SQLITE} or newer is needed`);
 }
@@ -166,13 +166,13 @@ function setDurable(db: Database.Database, path: string, busyMs: number): void {
  */
 function setWriteAhead(db: Database.Database, busyMs: number): unknown {
   const sleeping = new Int32Array(new SharedArrayBuffer(4));
-  const until = performance.now() + busyMs;
+  const deadline = performance.now() + busyMs;
   for (;;) {
     try {
       return db.pragma("journal_mode = WAL", { simple: true });
     } catch (error) {
       // If SQLite did wait, the time is already up.
-      if (!isErrno(error, "SQLITE_BUSY") || performance.now() >= until) throw error;
+      if (!isErrno(error, "SQLITE_BUSY") || performance.now() >= deadline) throw error;
       Atomics.wait(sleeping, 0, 0, RETRY_PAUSE_MS);
     }
   }
@@ -198,16 +198,16 @@ function createOrCheck(
   if (format === 0) {
     refuseNewLog(path, known);
     db.exec(SCHEMA);
-    const set = db.prepare("INSERT INTO meta VALUES (?, ?)");
-    set.run("id", randomBytes(16).toString("hex"));
-    set.run("partitions", String(partitions));
+    const insertMeta = db.prepare("INSERT INTO meta VALUES (?, ?)");
+    insertMeta.run("id", randomBytes(16).toString("hex"));
+    insertMeta.run("partitions", String(partitions));
   }
-  const get = db.prepare<[string], string>("SELECT value FROM meta WHERE name = ?").pluck();
-  const kept = Number(get.get("partitions"));
-  if (kept !== partitions) {
-    throw new LogRefused(`log ${path}: has ${kept} partitions for good, it was opened with ${partitions}`);
+  const selectMeta = db.prepare<[string], string>("SELECT value FROM meta WHERE name = ?").pluck();
+  const filePartitions = Number(selectMeta.get("partitions"));
+  if (filePartitions !== partitions) {
+    throw new LogRefused(`log ${path}: has ${filePartitions} partitions for good, it was opened with ${partitions}`);
   }
-  const id = get.get("id")!;
+  const id = selectMeta.get("id")!;
   refuseOtherLog(path, id, known);
   addPartitions(db, topics, partitions);
   return id;
@@ -238,10 +238,10 @@ const MIGRATION_STEPS: Readonly<Record<number, string>> = {
  */
 export function migrateLogFile(path: string): number | null {
   if (!existsSync(path)) return null;
-  const db = new Database(path, { timeout: BUSY_MS });
+  const db = new Database(path, { timeout: BUSY_TIMEOUT_MS });
   try {
-    const found = readFormat(db, path);
-    if (found === 0 || found === LOG_FORMAT) return found || null;
+    const oldFormat = readFormat(db, path);
+    if (oldFormat === 0 || oldFormat === LOG_FORMAT) return oldFormat || null;
     db.pragma("synchronous = FULL");
     db.transaction(() => {
       for (let format = readFormat(db, path); format < LOG_FORMAT; format++) {
@@ -251,7 +251,7 @@ export function migrateLogFile(path: string): number | null {
         db.pragma(`user_version = ${format + 1}`);
       }
     }).exclusive();
-    return found;
+    return oldFormat;
   } finally {
     db.close();
   }

@@ -1,8 +1,8 @@
 import type Database from "better-sqlite3";
 import type { Statement } from "better-sqlite3";
 import { Failure } from "../errors.ts";
-import { type Appended, LogBusy, type LogRecord, type NewRecord, OffsetGone } from "./log.ts";
-import { type LogFile, OFFSETS } from "./log-file.ts";
+import { type AppendedRecord, LogBusy, type LogRecord, type NewRecord, OffsetGone } from "./log.ts";
+import { type LogFile, OFFSETS_PER_PARTITION } from "./log-file.ts";
 
 type Row = [position: number, eventId: string, key: string, value: Buffer, appendedMs: number];
 
@@ -59,12 +59,12 @@ export class LogRows {
   /**
    * Appends all batches in one transaction: assigns offsets, inserts the rows, and stores each partition's next offset.
    */
-  append(batches: (readonly NewRecord[])[], appendedMs: number): Appended[][] {
+  append(batches: (readonly NewRecord[])[], appendedMs: number): AppendedRecord[][] {
     return this.#withNamedErrors(() => {
       const write = this.#file.db.transaction(() => {
-        const nextOf = new Map<number, number>();
-        const appended = batches.map((batch) => batch.map((record) => this.#store(record, nextOf, appendedMs)));
-        for (const [number, next] of nextOf) this.#setNext.run(next, number);
+        const nextOffsets = new Map<number, number>();
+        const appended = batches.map((batch) => batch.map((record) => this.#store(record, nextOffsets, appendedMs)));
+        for (const [number, next] of nextOffsets) this.#setNext.run(next, number);
         return appended;
       });
       // `immediate` takes the write lock before the offsets are read, so that another process cannot assign the same
@@ -73,13 +73,13 @@ export class LogRows {
     });
   }
 
-  #store(record: NewRecord, nextOf: Map<number, number>, appendedMs: number): Appended {
+  #store(record: NewRecord, nextOffsets: Map<number, number>, appendedMs: number): AppendedRecord {
     const { topic, partition, eventId, key, value } = record;
     const number = this.#number(topic, partition);
-    const offset = nextOf.get(number) ?? this.#bounds.get(number)!.end;
-    nextOf.set(number, offset + 1);
+    const offset = nextOffsets.get(number) ?? this.#bounds.get(number)!.end;
+    nextOffsets.set(number, offset + 1);
     const bytes = Buffer.from(value.buffer, value.byteOffset, value.byteLength);
-    this.#insert.run(number * OFFSETS + offset, eventId, key, bytes, appendedMs);
+    this.#insert.run(number * OFFSETS_PER_PARTITION + offset, eventId, key, bytes, appendedMs);
     return { topic, partition, offset, eventId };
   }
 
@@ -88,25 +88,25 @@ export class LogRows {
    * between could make lost records look like an empty partition.
    */
   range(topic: string, partition: number, from: number, limits: { maxRecords: number; maxBytes: number }): LogRecord[] {
-    const base = this.#number(topic, partition) * OFFSETS;
+    const base = this.#number(topic, partition) * OFFSETS_PER_PARTITION;
     const readRows = this.#file.db.transaction(() => {
       const { start } = this.bounds(topic, partition);
       if (from < start) throw new OffsetGone(topic, partition, from, start);
-      const found: LogRecord[] = [];
+      const result: LogRecord[] = [];
       let bytes = 0;
-      for (let next = Math.min(from, OFFSETS); found.length < limits.maxRecords; ) {
-        const asked = Math.min(ROWS_AT_ONCE, limits.maxRecords - found.length);
-        const page = this.#readPage.get(base, base + next, base + OFFSETS, asked)!;
+      for (let next = Math.min(from, OFFSETS_PER_PARTITION); result.length < limits.maxRecords; ) {
+        const limit = Math.min(ROWS_AT_ONCE, limits.maxRecords - result.length);
+        const page = this.#readPage.get(base, base + next, base + OFFSETS_PER_PARTITION, limit)!;
         const records = toRecords(topic, partition, page);
         for (const record of records) {
           bytes += record.value.byteLength;
-          if (found.length > 0 && bytes > limits.maxBytes) return found;
-          found.push(record);
+          if (result.length > 0 && bytes > limits.maxBytes) return result;
+          result.push(record);
           next = record.offset + 1;
         }
-        if (records.length < asked) break;
+        if (records.length < limit) break;
       }
-      return found;
+      return result;
     });
     return readRows();
   }
@@ -118,7 +118,7 @@ export class LogRows {
 
   /** Deletes up to `limit` rows below the first kept offset. @returns the number of deleted rows */
   dropUnseen(topic: string, partition: number, limit: number): number {
-    const base = this.#number(topic, partition) * OFFSETS;
+    const base = this.#number(topic, partition) * OFFSETS_PER_PARTITION;
     return this.#withNamedErrors(
       () => this.#dropRows.run(base, base + this.bounds(topic, partition).start, limit).changes,
     );

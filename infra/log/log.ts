@@ -20,10 +20,10 @@ export interface Log {
   /** Number of partitions of every topic: 1, 2, 4 .. 64. Fixed at creation. */
   readonly partitions: number;
   /**
-   * Appends a batch of at most MAX_BATCH records. The embedded log appends it atomically; Kafka does so only within
-   * each partition.
+   * Appends a batch of at most MAX_BATCH_RECORDS records. The embedded log appends it atomically; Kafka does so only
+   * within each partition.
    */
-  append(records: readonly NewRecord[]): Promise<Appended[]>;
+  append(records: readonly NewRecord[]): Promise<AppendedRecord[]>;
   /**
    * Reads records of one partition from `from` on, in offset order. Empty when none arrives within `waitMs` (default
    * 0).
@@ -47,7 +47,7 @@ export interface NewRecord {
   value: Uint8Array;
 }
 
-export interface Appended {
+export interface AppendedRecord {
   topic: string;
   partition: number;
   offset: number;
@@ -70,7 +70,7 @@ export interface ReadOptions {
 }
 
 /** Largest number of records in one append. */
-export const MAX_BATCH = 10_000;
+export const MAX_BATCH_RECORDS = 10_000;
 /** Largest value, bytes. A larger one is refused before anything is stored. */
 export const MAX_VALUE_BYTES = 1024 * 1024;
 
@@ -82,22 +82,22 @@ export class OffsetGone extends Failure {
   constructor(
     readonly topic: string,
     readonly partition: number,
-    readonly asked: number,
+    readonly requestedOffset: number,
     readonly start: number,
   ) {
-    super("failed", `log ${topic}/${partition}: offset ${asked} is gone, the first kept one is ${start}`);
+    super("failed", `log ${topic}/${partition}: offset ${requestedOffset} is gone, the first kept one is ${start}`);
   }
 }
 
 /** Longest key or event id, in UTF-16 units. */
-const MAX_NAME = 1_024;
+const MAX_NAME_CHARS = 1_024;
 /** Largest total of value bytes in one append, which must fit into one transaction or one request. */
 export const MAX_BATCH_BYTES = 64 * 1024 * 1024;
 const MAX_WAIT_MS = 3_600_000;
-const MAX_READ = 10_000;
+const MAX_READ_RECORDS = 10_000;
 
 /** A lone surrogate or a NUL would be read back differently from how it was written. */
-const UNSAFE = /[\p{Surrogate}\0]/u;
+const UNSAFE_CHARACTER = /[\p{Surrogate}\0]/u;
 
 /** The topics of a log, and the number of partitions that each of them has. */
 interface LogShape {
@@ -115,7 +115,8 @@ export function checkPartition({ topics, partitions }: LogShape, topic: string, 
 
 /** Checks that the whole batch can be stored. @returns the sum of its value bytes @throws BadRecord otherwise */
 export function checkBatch(shape: LogShape, records: readonly NewRecord[]): number {
-  if (records.length > MAX_BATCH) throw new BadRecord(`${records.length} records in one append, at most ${MAX_BATCH}`);
+  if (records.length > MAX_BATCH_RECORDS)
+    throw new BadRecord(`${records.length} records in one append, at most ${MAX_BATCH_RECORDS}`);
   let bytes = 0;
   for (const record of records) {
     checkPartition(shape, record.topic, record.partition);
@@ -131,7 +132,7 @@ export function checkBatch(shape: LogShape, records: readonly NewRecord[]): numb
 }
 
 function checkName(what: string, name: string): void {
-  if (name.length === 0 || name.length > MAX_NAME || UNSAFE.test(name)) {
+  if (name.length === 0 || name.length > MAX_NAME_CHARS || UNSAFE_CHARACTER.test(name)) {
     throw new BadRecord(`${JSON.stringify(name.slice(0, 120))} is no ${what}`);
   }
 }
@@ -144,8 +145,8 @@ export function checkOffset(offset: number): void {
 /** Fills in the default options. @throws BadRecord when an option is out of range */
 export function readLimits(options: ReadOptions = {}): { maxRecords: number; maxBytes: number; waitMs: number } {
   const { maxRecords = 1_000, maxBytes = 8 * 1024 * 1024, waitMs = 0 } = options;
-  if (!Number.isInteger(maxRecords) || maxRecords < 1 || maxRecords > MAX_READ) {
-    throw new BadRecord(`cannot read ${maxRecords} records at once, only 1 to ${MAX_READ}`);
+  if (!Number.isInteger(maxRecords) || maxRecords < 1 || maxRecords > MAX_READ_RECORDS) {
+    throw new BadRecord(`cannot read ${maxRecords} records at once, only 1 to ${MAX_READ_RECORDS}`);
   }
   if (!(maxBytes >= 0)) throw new BadRecord(`cannot read ${maxBytes} bytes`);
   if (!(waitMs >= 0 && waitMs <= MAX_WAIT_MS)) throw new BadRecord(`cannot wait ${waitMs} ms, at most ${MAX_WAIT_MS}`);
@@ -186,7 +187,7 @@ export class LogRefused extends Failure {
   }
 }
 
-/** What other files tell about a log before it is opened, so that no new log is created in place of a lost one. */
+/** Facts about a log from other files, before it is opened, so that no new log is created in place of a lost one. */
 export interface KnownLog {
   /** Id of the log that data in the private store was made from; null when nothing names a log. */
   id: string | null;
@@ -196,26 +197,28 @@ export interface KnownLog {
   mayBegin: boolean;
 }
 
-/** Nothing is known of the log, nor whether data in a private store was made from another log. */
+/** The facts when no other file was read: whether data in a private store was made from another log is not known. */
 export const NONE_KNOWN: KnownLog = { id: null, mayMake: true, mayBegin: false };
 
 /**
- * @param where place of the log, for the message @throws LogRefused when there is no log although there was one before
+ * Checks that a new log may be created.
+ * @param where place of the log, for the message
+ * @throws LogRefused when data was already made from an earlier log
  */
 export function refuseNewLog(where: string, { id, mayMake }: KnownLog): void {
   if (mayMake) return;
-  const named = id === null ? "" : ` (its id is ${id})`;
+  const idText = id === null ? "" : ` (its id is ${id})`;
   throw new LogRefused(
-    `log ${where}: there is none, and what was made from one is here${named}: put the log back from its backup; ` +
+    `log ${where}: there is none, and what was made from one is here${idText}: put the log back from its backup; ` +
       "nothing was made or changed (docs/operate, backup and restore)",
   );
 }
 
-/** @throws LogRefused for another log than the known one */
-export function refuseOtherLog(where: string, found: string, { id }: KnownLog): void {
-  if (id === null || id === found) return;
+/** Checks that a log is the one that the private store was made from. @throws LogRefused for another log */
+export function refuseOtherLog(where: string, foundId: string, { id }: KnownLog): void {
+  if (id === null || id === foundId) return;
   throw new LogRefused(
-    `log ${where}: its id is ${found}, and the private store was made from log ${id}: put back the one that belongs to ` +
+    `log ${where}: its id is ${foundId}, and the private store was made from log ${id}: put back the one that belongs to ` +
       "the other; nothing was made or changed (docs/operate, backup and restore)",
   );
 }
@@ -224,8 +227,8 @@ export function refuseOtherLog(where: string, found: string, { id }: KnownLog): 
  * Thrown when the brokers failed every attempt. Of an append, nothing or any prefix may have been stored; append again.
  */
 export class LogDown extends Failure {
-  constructor(doing: string, cause?: unknown) {
-    super("storage", `log: ${doing} failed: ${(cause as Error | undefined)?.message ?? String(cause)}`, { cause });
+  constructor(action: string, cause?: unknown) {
+    super("storage", `log: ${action} failed: ${(cause as Error | undefined)?.message ?? String(cause)}`, { cause });
   }
 }
 
@@ -234,8 +237,8 @@ export class LogDown extends Failure {
  * has begun it.
  */
 export class LogNotBegun extends LogDown {
-  constructor(doing: string, cause?: unknown) {
-    super(doing, cause);
+  constructor(action: string, cause?: unknown) {
+    super(action, cause);
     this.name = "LogNotBegun";
   }
 }

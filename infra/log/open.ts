@@ -9,7 +9,7 @@ import { allPartitions, type Ownership, type OwnershipGroup } from "./ownership.
  * Opens the log that the settings name, with these topics: the embedded log in `dir`, or the cluster's. The Kafka
  * client is loaded only for a cluster. Records of the topics `kept` must never expire: the embedded log drops only what
  * it is told to, and a cluster that would expire them is refused.
- * @param known what other files tell about the log (default: nothing, and a cluster's log is not begun)
+ * @param known facts about the log from other files (default: none, and a cluster's log is not begun)
  * @throws LogRefused, also when the known log is missing or another log is found; LogBusy, LogDown, LogNotBegun
  */
 export async function openLog(

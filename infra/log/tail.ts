@@ -3,7 +3,7 @@ import type { FoldFile, ReadPosition } from "./fold-file.ts";
 import { type Log, type LogRecord, OffsetGone } from "./log.ts";
 
 /** Longest single wait for a first record, ms. Closing a tail takes no longer than this. */
-const WAIT_MS = 250;
+const MAX_WAIT_MS = 250;
 /** Records applied before the event loop runs again; they take a few milliseconds. */
 const RECORDS_AT_ONCE = 64;
 
@@ -13,12 +13,12 @@ const RECORDS_AT_ONCE = 64;
  * fails, the caller calls again, and reading continues where it stopped.
  */
 export class LogTail {
-  readonly #read = new Map<number, ReadPosition>();
-  readonly #reading = new Map<number, Promise<unknown>>();
+  readonly #positions = new Map<number, ReadPosition>();
+  readonly #pendingWork = new Map<number, Promise<unknown>>();
   #closed = false;
-  #loaded: Promise<void> | null = null;
+  #loading: Promise<void> | null = null;
   /** Records applied since the fold was last stored. */
-  #applied = 0;
+  #appliedCount = 0;
   #saving: Promise<void> | null = null;
 
   constructor(
@@ -31,7 +31,7 @@ export class LogTail {
 
   /** Reports whether all records up to and including this offset were applied. */
   has(partition: number, offset: number): boolean {
-    return (this.#read.get(partition)?.next ?? 0) > offset;
+    return (this.#positions.get(partition)?.next ?? 0) > offset;
   }
 
   /** Stops catching up after the running read. */
@@ -43,7 +43,7 @@ export class LogTail {
   async catchUp(partition?: number): Promise<void> {
     if (partition !== undefined) return this.#runInOrder(partition, () => this.#applyAll(partition));
     for (let one = 0; one < this.log.partitions; one++) await this.#runInOrder(one, () => this.#applyAll(one));
-    if (this.file?.isDue(this.#applied)) void this.keep();
+    if (this.file?.isDue(this.#appliedCount)) void this.keep();
   }
 
   /** Stores the fold's current state. Never rejects: when it cannot be stored, the next start reads more of the log. */
@@ -57,12 +57,12 @@ export class LogTail {
   async #save(): Promise<void> {
     if (!this.file) return;
     // Takes every partition's turn, so that no record is applied until the whole state was taken.
-    let taken = (): void => {};
+    let releaseTurns = (): void => {};
     const isTaken = new Promise<void>((resolve) => {
-      taken = resolve;
+      releaseTurns = resolve;
     });
     const { partitions } = this.log;
-    const held = Array.from({ length: partitions }, (_, one) => {
+    const turns = Array.from({ length: partitions }, (_, one) => {
       return new Promise<void>((resolve) => {
         void this.#runInOrder(one, () => {
           resolve();
@@ -71,30 +71,30 @@ export class LogTail {
       });
     });
     try {
-      await Promise.all(held);
+      await Promise.all(turns);
       await this.#loadOnce();
-      this.#applied = 0;
-      await this.file.save(this.topic, partitions, [...this.#read.values()], taken);
+      this.#appliedCount = 0;
+      await this.file.save(this.topic, partitions, [...this.#positions.values()], releaseTurns);
     } catch (error) {
       this.file.warnNotStored(error);
     } finally {
-      taken();
+      releaseTurns();
     }
   }
 
   /** Loads the fold's file, once, before any record is read. @throws the errors of the log's reads */
   #loadOnce(): Promise<void> {
     if (!this.file) return Promise.resolve();
-    this.#loaded ??= this.file.load(this.log, this.topic).then(
+    this.#loading ??= this.file.load(this.log, this.topic).then(
       (read) => {
-        for (const one of read) this.#read.set(one.partition, one);
+        for (const one of read) this.#positions.set(one.partition, one);
       },
       (error: unknown) => {
-        this.#loaded = null;
+        this.#loading = null;
         throw error;
       },
     );
-    return this.#loaded;
+    return this.#loading;
   }
 
   /**
@@ -109,7 +109,7 @@ export class LogTail {
     if (offset >= (await this.log.bounds(this.topic, partition)).end) return "none";
     const deadline = performance.now() + waitMs;
     do {
-      await this.#runInOrder(partition, () => this.#applyNext(partition, Math.min(WAIT_MS, waitMs)));
+      await this.#runInOrder(partition, () => this.#applyNext(partition, Math.min(MAX_WAIT_MS, waitMs)));
       if (this.has(partition, offset)) return "there";
     } while (performance.now() < deadline);
     return "late";
@@ -117,8 +117,8 @@ export class LogTail {
 
   /** Runs work of a partition one after the other, so that no record is applied twice. */
   #runInOrder<T>(partition: number, work: () => Promise<T>): Promise<T> {
-    const turn = (this.#reading.get(partition) ?? Promise.resolve()).then(work, work);
-    this.#reading.set(partition, turn);
+    const turn = (this.#pendingWork.get(partition) ?? Promise.resolve()).then(work, work);
+    this.#pendingWork.set(partition, turn);
     return turn;
   }
 
@@ -129,18 +129,18 @@ export class LogTail {
   /** Reads and applies the next records. @returns the number of records applied */
   async #applyNext(partition: number, waitMs: number): Promise<number> {
     await this.#loadOnce();
-    const from = this.#read.get(partition)?.next ?? (await this.log.bounds(this.topic, partition)).start;
+    const from = this.#positions.get(partition)?.next ?? (await this.log.bounds(this.topic, partition)).start;
     try {
       const records = await this.log.read(this.topic, partition, from, { waitMs });
       await forEachYielding(records, RECORDS_AT_ONCE, this.apply);
       const last = records.at(-1);
-      if (last) this.#read.set(partition, { partition, next: last.offset + 1, last: last.eventId });
-      else if (!this.#read.has(partition)) this.#read.set(partition, { partition, next: from, last: null });
-      this.#applied += records.length;
+      if (last) this.#positions.set(partition, { partition, next: last.offset + 1, last: last.eventId });
+      else if (!this.#positions.has(partition)) this.#positions.set(partition, { partition, next: from, last: null });
+      this.#appliedCount += records.length;
       return records.length;
     } catch (error) {
       if (!(error instanceof OffsetGone)) throw error;
-      this.#read.set(partition, { partition, next: error.start, last: null });
+      this.#positions.set(partition, { partition, next: error.start, last: null });
       return 1;
     }
   }

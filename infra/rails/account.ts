@@ -39,7 +39,11 @@ type Transaction = TransactionSerializableEIP1559 & { type: "eip1559" };
  */
 function createOutsideAccount(address: Address, signer: string): LocalAccount {
   const client = createClient({ transport: quietHttp(signer) });
-  const verified = async <T>(what: string, request: () => Promise<T>, isRequested: (answer: T) => Promise<boolean>) => {
+  const requestVerified = async <T>(
+    what: string,
+    request: () => Promise<T>,
+    isRequested: (answer: T) => Promise<boolean>,
+  ) => {
     let answer: T;
     try {
       answer = await request();
@@ -57,20 +61,20 @@ function createOutsideAccount(address: Address, signer: string): LocalAccount {
     address,
     signMessage: refuse,
     signTypedData: (data) =>
-      verified(
+      requestVerified(
         "signature",
         () => signTypedData(client, { ...data, account: address } as Parameters<typeof signTypedData>[1]),
         async (signature) => {
-          const by = await recoverTypedDataAddress({ ...data, signature } as never);
-          return isAddressEqual(by, address);
+          const signerAddress = await recoverTypedDataAddress({ ...data, signature } as never);
+          return isAddressEqual(signerAddress, address);
         },
       ),
     async signTransaction(transaction) {
-      const wanted = transaction as Transaction;
+      const requested = transaction as Transaction;
       const params = [
-        { ...formatTransactionRequest(wanted), chainId: `0x${wanted.chainId.toString(16)}`, from: address },
+        { ...formatTransactionRequest(requested), chainId: `0x${requested.chainId.toString(16)}`, from: address },
       ];
-      const raw = await verified(
+      const raw = await requestVerified(
         "transaction",
         async () => {
           // Some signers return the transaction as `{raw}`.
@@ -80,9 +84,11 @@ function createOutsideAccount(address: Address, signer: string): LocalAccount {
           return typeof answer === "string" ? answer : answer.raw;
         },
         async (signed) => {
-          const by = await recoverTransactionAddress({ serializedTransaction: signed as `0x02${string}` });
+          const signerAddress = await recoverTransactionAddress({ serializedTransaction: signed as `0x02${string}` });
           const { r: _r, s: _s, v: _v, yParity: _y, ...unsigned } = parseTransaction(signed as `0x02${string}`);
-          return isAddressEqual(by, address) && serializeTransaction(unsigned) === serializeTransaction(wanted);
+          return (
+            isAddressEqual(signerAddress, address) && serializeTransaction(unsigned) === serializeTransaction(requested)
+          );
         },
       );
       return raw as never;

@@ -23,7 +23,7 @@ const TOKEN_ABI = parseAbi([
 ]);
 
 /** EIP-712 types of EIP-3009. */
-const FIELDS = [
+const AUTHORIZATION_FIELDS = [
   { name: "from", type: "address" },
   { name: "to", type: "address" },
   { name: "value", type: "uint256" },
@@ -31,8 +31,8 @@ const FIELDS = [
   { name: "validBefore", type: "uint256" },
   { name: "nonce", type: "bytes32" },
 ] as const;
-export const TRANSFER_TYPES = { TransferWithAuthorization: FIELDS } as const;
-export const RECEIVE_TYPES = { ReceiveWithAuthorization: FIELDS } as const;
+export const TRANSFER_TYPES = { TransferWithAuthorization: AUTHORIZATION_FIELDS } as const;
+export const RECEIVE_TYPES = { ReceiveWithAuthorization: AUTHORIZATION_FIELDS } as const;
 const CANCEL_TYPES = {
   CancelAuthorization: [
     { name: "authorizer", type: "address" },
@@ -75,9 +75,9 @@ export interface Authorization {
  * @param payment the decoded payment header
  */
 export function authorizationOf(payment: unknown): Authorization | null {
-  const read = SignedPayload.safeParse((payment as { payload?: unknown } | null | undefined)?.payload);
-  if (!read.success) return null;
-  const { authorization, signature } = read.data;
+  const parsed = SignedPayload.safeParse((payment as { payload?: unknown } | null | undefined)?.payload);
+  if (!parsed.success) return null;
+  const { authorization, signature } = parsed.data;
   const { from, to, value, validAfter, validBefore, nonce } = authorization;
   return {
     from: from.toLowerCase(),
@@ -140,11 +140,11 @@ export interface Authorizations {
  */
 export function createAuthorizations(money: TokenOnChain, sender: Sender): Authorizations {
   const { network, asset } = money;
-  const known = money.domain ?? signingDomain(network, asset);
-  if (!known) throw new TypeError(`the signing domain of ${asset} on ${network} is not known`);
+  const tokenDomain = money.domain ?? signingDomain(network, asset);
+  if (!tokenDomain) throw new TypeError(`the signing domain of ${asset} on ${network} is not known`);
   const chainId = Number(network.slice("eip155:".length));
-  const domain = { ...known, chainId, verifyingContract: getAddress(asset) };
-  const call = (functionName: string, args: readonly unknown[]) =>
+  const domain = { ...tokenDomain, chainId, verifyingContract: getAddress(asset) };
+  const submitCall = (functionName: string, args: readonly unknown[]) =>
     transact(sender, { address: asset, abi: TOKEN_ABI, functionName, args });
 
   return {
@@ -167,7 +167,7 @@ export function createAuthorizations(money: TokenOnChain, sender: Sender): Autho
     },
     submitTransfer({ authorization: { from, to, value, validAfter, validBefore, nonce }, signature }) {
       const numbers = [value, validAfter, validBefore].map(BigInt);
-      return call("transferWithAuthorization", [from, to, ...numbers, nonce, ...splitSignature(signature)]);
+      return submitCall("transferWithAuthorization", [from, to, ...numbers, nonce, ...splitSignature(signature)]);
     },
     async signCancel(wallet, nonce) {
       const account = accountOf(wallet);
@@ -177,7 +177,7 @@ export function createAuthorizations(money: TokenOnChain, sender: Sender): Autho
       return { authorizer: account.address, nonce, signature };
     },
     submitCancel: ({ authorizer, nonce, signature }) =>
-      call("cancelAuthorization", [authorizer, nonce, ...splitSignature(signature)]),
+      submitCall("cancelAuthorization", [authorizer, nonce, ...splitSignature(signature)]),
     stateOf: (query) => stateOf(money, query),
   };
 }
@@ -197,8 +197,8 @@ const NONCE_STATE_EQUALITY: AnswerEquality<NonceState> = {
 
 /** See `Authorizations.stateOf`. */
 async function stateOf(money: TokenOnChain, query: SettlementQuery): Promise<AsOf<AuthorizationState>> {
-  const read = await quorum.read(money, (node, head) => nonceStateOf(node, query, head), NONCE_STATE_EQUALITY);
-  return mapAsOf(read, (fate, blocks) => {
+  const agreedState = await quorum.read(money, (node, head) => nonceStateOf(node, query, head), NONCE_STATE_EQUALITY);
+  return mapAsOf(agreedState, (fate, blocks) => {
     if (fate.state === "unused") return fate;
     if (fate.state === "used") return { state: "used", settlement: asSettlement(fate.moved, blocks) };
     const { tx, blockNumber } = fate;

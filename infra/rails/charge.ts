@@ -10,7 +10,7 @@ import { isUsed, type TokenAtNode } from "./settlement.ts";
 /** A challenge with less time left than this, in seconds, is not signed: it could expire before the seller settles it. */
 const MIN_VALIDITY_S = 10;
 /** Number of signed nonces that are remembered; the oldest is forgotten first. */
-const MAX_SIGNED = 10_000;
+const MAX_REMEMBERED_NONCES = 10_000;
 
 /** A token's EIP-712 name and version. EIP-3009 signatures cover them. */
 export interface SigningDomain {
@@ -28,8 +28,8 @@ export interface KnownToken extends SigningDomain {
  * USDC by chain, from the x402 package; its table includes every entry of mppx's. Needed because an mpp challenge does not
  * carry the token's signing domain, as x402 terms do, and a signature under a wrong domain is invalid.
  */
-const KNOWN_USDC: readonly KnownToken[] = Object.entries(DEFAULT_ASSETS).flatMap(([network, listed]) =>
-  listed.flatMap(({ asset, name, version, symbol, decimals, assetTransferMethod }) =>
+const KNOWN_USDC: readonly KnownToken[] = Object.entries(DEFAULT_ASSETS).flatMap(([network, assets]) =>
+  assets.flatMap(({ asset, name, version, symbol, decimals, assetTransferMethod }) =>
     symbol === "USDC" && decimals === 6 && assetTransferMethod === undefined
       ? [{ network, address: asset, name, version }]
       : [],
@@ -42,8 +42,10 @@ export const knownUsdc = (network: string): KnownToken | null =>
 
 /** Returns the signing domain of a token on a chain (CAIP-2), or null when the token is not in the table. */
 export function signingDomain(network: string, asset: string): SigningDomain | null {
-  const known = KNOWN_USDC.find((one) => one.network === network && one.address.toLowerCase() === asset.toLowerCase());
-  return known ? { name: known.name, version: known.version } : null;
+  const knownToken = KNOWN_USDC.find(
+    (one) => one.network === network && one.address.toLowerCase() === asset.toLowerCase(),
+  );
+  return knownToken ? { name: knownToken.name, version: knownToken.version } : null;
 }
 
 /** Returns the names that x402 v1 has for a chain. @param network the chain's CAIP-2 id, which v2 uses */
@@ -57,16 +59,16 @@ export const v1NamesOf = (network: string): string[] =>
  * @param isPaid asks the chain; when it throws, the nonce is forgotten and may be tried again
  */
 export function createNonceGuard(isPaid: (from: Address, nonce: Hex) => Promise<boolean>) {
-  const signed = new BoundedMap<string, true>(MAX_SIGNED);
+  const signedNonces = new BoundedMap<string, true>(MAX_REMEMBERED_NONCES);
   return async (from: Address, nonce: Hex): Promise<void> => {
     const key = `${from} ${nonce}`;
-    if (signed.has(key)) throw new CannotSign("the seller repeats a challenge that was signed before");
+    if (signedNonces.has(key)) throw new CannotSign("the seller repeats a challenge that was signed before");
     // Set before the chain is asked: otherwise two concurrent calls with one challenge would both find it unused.
-    signed.set(key, true);
+    signedNonces.set(key, true);
     try {
       if (!(await isPaid(from, nonce))) return;
     } catch (error) {
-      signed.delete(key);
+      signedNonces.delete(key);
       throw error;
     }
     throw new CannotSign("the seller repeats a challenge that was paid before");
@@ -84,12 +86,12 @@ export function methodDetails(challenge: PaymentChallenge): Record<string, unkno
   }
 }
 
-const inMemberOrder = (members: object): object =>
+const sortMembers = (members: object): object =>
   Object.fromEntries(Object.entries(members).sort(([a], [b]) => (a < b ? -1 : 1)));
 
 /** Returns the challenge with its members in the order in which the stock mpp client writes them. */
-export function inClientOrder({ opaque, request, ...others }: PaymentChallenge): object {
-  return { ...inMemberOrder(others), ...(opaque === undefined ? {} : { opaque }), request };
+export function orderAsStockClient({ opaque, request, ...others }: PaymentChallenge): object {
+  return { ...sortMembers(others), ...(opaque === undefined ? {} : { opaque }), request };
 }
 
 /** Headers that carry a credential: the protocol's default, and the one for servers that use Authorization otherwise. */
@@ -135,8 +137,8 @@ export function evmChargeObstacle(
   if (why !== null) return why;
   if (!domain) return "the token's signing domain is not known";
   const { credentialTypes } = methodDetails(entry.challenge!);
-  const isTaken = Array.isArray(credentialTypes) && credentialTypes.includes("authorization");
-  return isTaken ? null : "no authorization accepted";
+  const isAuthorizationAccepted = Array.isArray(credentialTypes) && credentialTypes.includes("authorization");
+  return isAuthorizationAccepted ? null : "no authorization accepted";
 }
 
 /**
@@ -149,14 +151,14 @@ export function evmChargeObstacle(
  * The authorization expires with the challenge, as in the stock client, or after the entry's `maxTimeoutSeconds` if that
  * is sooner. `expires` is compared with real time, not with the record's clock.
  */
-export function createChargeSigner({ reader, network, asset, domain: own }: TokenAtNode) {
+export function createChargeSigner({ reader, network, asset, domain: tokenDomain }: TokenAtNode) {
   const refuseUsed = createNonceGuard((from, nonce) => isUsed(reader, asset, from, nonce));
 
   return async (entry: PayableEntry, challenge: PaymentChallenge, wallet: Wallet): Promise<SignedPayment> => {
     const account = accountOf(wallet);
     const now = Math.floor(systemClock.now().getTime() / 1000);
-    const end = challenge.expires === undefined ? Infinity : Math.floor(Date.parse(challenge.expires) / 1000);
-    const validBefore = Math.min(end, now + entry.maxTimeoutSeconds);
+    const challengeEndS = challenge.expires === undefined ? Infinity : Math.floor(Date.parse(challenge.expires) / 1000);
+    const validBefore = Math.min(challengeEndS, now + entry.maxTimeoutSeconds);
     if (validBefore < now + MIN_VALIDITY_S) throw new CannotSign("the challenge has expired, or is about to");
     const nonce = keccak256(stringToBytes(`${challenge.id}${challenge.realm}`));
     await refuseUsed(account.address, nonce);
@@ -169,7 +171,7 @@ export function createChargeSigner({ reader, network, asset, domain: own }: Toke
       validBefore: BigInt(validBefore),
       nonce,
     };
-    const { name, version } = (own ?? signingDomain(network, asset))!;
+    const { name, version } = (tokenDomain ?? signingDomain(network, asset))!;
     const signature = await account.signTypedData({
       domain: { name, version, chainId, verifyingContract: getAddress(asset) },
       message: authorization,
@@ -185,7 +187,7 @@ export function createChargeSigner({ reader, network, asset, domain: own }: Toke
       signature,
     };
     const source = `did:pkh:eip155:${chainId}:${account.address}`;
-    const credential = { challenge: inClientOrder(challenge), payload: inMemberOrder(payload), source };
+    const credential = { challenge: orderAsStockClient(challenge), payload: sortMembers(payload), source };
     return {
       headerName: credentialHeaderOf(challenge)!,
       headerValue: `Payment ${Buffer.from(JSON.stringify(credential)).toString("base64url")}`,

@@ -68,7 +68,7 @@ export interface PaymentInfo {
   salt: bigint;
 }
 
-const PAYMENT_INFO = ESCROW_ABI.find((item) => item.type === "function" && item.name === "void")!.inputs[0];
+const PAYMENT_INFO_PARAMETER = ESCROW_ABI.find((item) => item.type === "function" && item.name === "void")!.inputs[0];
 const TYPEHASH = keccak256(
   toBytes(
     "PaymentInfo(address operator,address payer,address receiver,address token,uint120 maxAmount,uint48 preApprovalExpiry,uint48 authorizationExpiry,uint48 refundExpiry,uint16 minFeeBps,uint16 maxFeeBps,address feeReceiver,uint256 salt)",
@@ -77,7 +77,7 @@ const TYPEHASH = keccak256(
 
 /** Computes the hash that identifies a payment in the escrow (the contract's `getHash`). */
 function hashOf(chainId: number, info: PaymentInfo): Hex {
-  const infoHash = keccak256(encodeAbiParameters([{ type: "bytes32" }, PAYMENT_INFO], [TYPEHASH, info]));
+  const infoHash = keccak256(encodeAbiParameters([{ type: "bytes32" }, PAYMENT_INFO_PARAMETER], [TYPEHASH, info]));
   const types = [{ type: "uint256" }, { type: "address" }, { type: "bytes32" }] as const;
   return keccak256(encodeAbiParameters(types, [BigInt(chainId), ESCROW, infoHash]));
 }
@@ -113,11 +113,11 @@ const MIN_HOLD_LEFT_S = 600;
  * @throws TypeError when the token's signing domain is unknown; RangeError for another amount
  */
 export function escrowOffer(
-  { network, asset, payTo, operator, domain: named }: EscrowPlace,
+  { network, asset, payTo, operator, domain: configuredDomain }: EscrowPlace,
   totalAtomic: bigint,
   now: number,
 ): PaymentRequirements {
-  const domain = named ?? signingDomain(network, asset);
+  const domain = configuredDomain ?? signingDomain(network, asset);
   if (!domain) throw new TypeError(`the signing domain of ${asset} on ${network} is not known`);
   if (totalAtomic <= 0n || totalAtomic >= 1n << 120n) throw new RangeError("the amount must be a positive uint120");
   const receiver = getAddress(payTo);
@@ -161,7 +161,7 @@ const schemeReason = (what: string): string => `invalid_auth_capture_evm_${what}
 /** Matches signatures of undeployed wallets (ERC-6492): the collector would execute their deployment at our cost. */
 const ERC6492 = /6492649264926492649264926492649264926492649264926492649264926492$/;
 
-const wholeSeconds = (value: unknown): value is number => Number.isSafeInteger(value) && Number(value) < 2 ** 48;
+const isWholeSeconds = (value: unknown): value is number => Number.isSafeInteger(value) && Number(value) < 2 ** 48;
 
 /**
  * Returns the hold that a payload would place, or why the payload does not match our offer. Deadlines change with every
@@ -179,7 +179,7 @@ export function holdOf(payment: unknown, offer: PaymentRequirements): Hold | { r
   if (accepted.network !== offer.network) return { reason: schemeReason("network_mismatch") };
   const echo = (accepted.extra ?? {}) as Record<string, unknown>;
   const { captureDeadline, refundDeadline } = echo;
-  if (!wholeSeconds(captureDeadline) || !wholeSeconds(refundDeadline)) return { reason: schemeReason("extra") };
+  if (!isWholeSeconds(captureDeadline) || !isWholeSeconds(refundDeadline)) return { reason: schemeReason("extra") };
   const { from, to, valueAtomic, validAfter, validBefore, nonce, signature } = authorization;
   if (to !== COLLECTOR.toLowerCase()) return { reason: schemeReason("token_collector_mismatch") };
   if (valueAtomic !== BigInt(offer.amount)) return { reason: schemeReason("amount_mismatch") };
@@ -209,7 +209,7 @@ const MIN_SIGNED_S = 6;
 /** Returns the reason why a hold's deadlines are not accepted, or null. @param now unix seconds */
 export function holdTimeObstacle(hold: Hold, now: number): string | null {
   const { captureDeadline, validBefore, info } = hold;
-  // A deadline past the one that we offer: buyers are promised that they can reclaim after HOLD_S.
+  // A deadline past the one that we offer: buyers are promised that they can reclaim after that.
   if (captureDeadline > now + HOLD_DURATION_S + CLOCK_SKEW_S) return schemeReason("extra");
   if (info.refundExpiry !== captureDeadline) return schemeReason("extra");
   if (captureDeadline < now + MIN_HOLD_LEFT_S) return schemeReason("capture_deadline_expired");

@@ -26,7 +26,7 @@ export type HoldState =
   | { state: "held"; tx: string; final: boolean; amountAtomic: bigint }
   | { state: "captured" | "voided" | "reclaimed"; tx: string; final: boolean; amountAtomic: bigint };
 
-export type HoldChecked = { valid: true; payer: string; hold: Hold } | { valid: false; reason: string };
+export type HoldVerdict = { valid: true; payer: string; hold: Hold } | { valid: false; reason: string };
 
 /**
  * Holds buyers' money in the commerce-payments escrow (x402 `auth-capture`), with us as the operator. `authorize`,
@@ -45,7 +45,7 @@ export interface Escrow {
    * @param now unix seconds
    * @throws ChainDown
    */
-  check(payment: unknown, offer: PaymentRequirements, now: number): Promise<HoldChecked>;
+  check(payment: unknown, offer: PaymentRequirements, now: number): Promise<HoldVerdict>;
   /** Moves the whole amount into the escrow. The buyer's signature can be used only once, so there is no partial hold. */
   authorize(hold: Hold, sinceBlock: number): Promise<Outcome>;
   /** Captures the whole amount. The transaction has to be in a block before `captureDeadline`. */
@@ -82,45 +82,47 @@ const STATES_AFTER = {
 export function createEscrow({ money, sender, payTo }: EscrowOptions): Escrow {
   if (!isAddress(payTo, { strict: false })) throw new TypeError(`not an address: ${payTo}`);
   const { reader, network, asset, domain } = money;
-  const place: EscrowPlace = { network, asset, payTo, operator: sender.address, ...(domain && { domain }) };
-  const call = (functionName: string, args: readonly unknown[]) => ({
+  const escrowPlace: EscrowPlace = { network, asset, payTo, operator: sender.address, ...(domain && { domain }) };
+  const toCall = (functionName: string, args: readonly unknown[]) => ({
     ...{ address: ESCROW, abi: ESCROW_ABI, functionName, args, gas: AUTHORIZE_GAS },
   });
-  const authorizing = ({ info, amountAtomic, signature }: Hold) =>
-    call("authorize", [info, amountAtomic, COLLECTOR, signature]);
+  const authorizeCall = ({ info, amountAtomic, signature }: Hold) =>
+    toCall("authorize", [info, amountAtomic, COLLECTOR, signature]);
 
   /**
    * Performs an action unless the chain shows that it was done. After a refusal the chain is read once more, since another
    * process may have performed it in between.
    */
-  async function act(
-    what: keyof typeof STATES_AFTER,
+  async function performOnce(
+    action: keyof typeof STATES_AFTER,
     hold: Hold,
     since: number,
     args: readonly unknown[],
   ): Promise<Outcome> {
-    const done = async (): Promise<Outcome | null> => {
-      const { value: seen } = await stateOf(money, hold, since);
-      if (!(STATES_AFTER[what] as readonly string[]).includes(seen.state) || seen.state === "none") return null;
-      if (what !== "authorize" || seen.state === "held") return { outcome: "sent", tx: seen.tx };
-      const held = { hold, since, state: "held" } as const;
-      const { value: placed } = await quorum.read(
+    const findEarlierResult = async (): Promise<Outcome | null> => {
+      const { value: holdState } = await stateOf(money, hold, since);
+      if (!(STATES_AFTER[action] as readonly string[]).includes(holdState.state) || holdState.state === "none")
+        return null;
+      if (action !== "authorize" || holdState.state === "held") return { outcome: "sent", tx: holdState.tx };
+      const eventQuery = { hold, since, state: "held" } as const;
+      const { value: authorizeEvent } = await quorum.read(
         money,
-        (node, head) => findEvent(node, held, head),
-        nullableEquality(FOUND_EQUALITY),
+        (node, head) => findEvent(node, eventQuery, head),
+        nullableEquality(HOLD_EQUALITY),
       );
-      return placed && "tx" in placed ? { outcome: "sent", tx: placed.tx } : null;
+      return authorizeEvent && "tx" in authorizeEvent ? { outcome: "sent", tx: authorizeEvent.tx } : null;
     };
     try {
-      const before = await done();
-      if (before) return before;
-      const outcome = await transact(sender, call(what, args));
+      const earlierResult = await findEarlierResult();
+      if (earlierResult) return earlierResult;
+      const outcome = await transact(sender, toCall(action, args));
       if (outcome.outcome !== "refused") return outcome;
-      const now = await done();
+      const laterResult = await findEarlierResult();
       // The node that simulated the call has the hold already, and the quorum lags behind: the refusal is not final.
-      const isThere = outcome.reason === ALREADY_COLLECTED && !("tx" in outcome);
+      const isCollectedOnNode = outcome.reason === ALREADY_COLLECTED && !("tx" in outcome);
       return (
-        now ?? (isThere ? { outcome: "unknown", says: "one node has it already, and others do not yet" } : outcome)
+        laterResult ??
+        (isCollectedOnNode ? { outcome: "unknown", says: "one node has it already, and others do not yet" } : outcome)
       );
     } catch (error) {
       return { outcome: "unknown", says: errorText(error) };
@@ -129,29 +131,30 @@ export function createEscrow({ money, sender, payTo }: EscrowOptions): Escrow {
 
   return {
     operator: sender.address.toLowerCase(),
-    offer: (totalAtomic, now) => escrowOffer(place, totalAtomic, now),
+    offer: (totalAtomic, now) => escrowOffer(escrowPlace, totalAtomic, now),
     async check(payment, offer, now) {
       const hold = holdOf(payment, offer);
       if ("reason" in hold) return { valid: false, reason: hold.reason };
-      const late = holdTimeObstacle(hold, now);
-      if (late) return { valid: false, reason: late };
-      const unsigned = await whyNotSigned(money, hold, offer);
-      if (unsigned) return { valid: false, reason: unsigned };
-      const reverts = await whyItWouldRevert(reader, sender.address, authorizing(hold));
-      if (reverts) return { valid: false, reason: await schemeReasonOf(money, hold, reverts) };
+      const timeObstacle = holdTimeObstacle(hold, now);
+      if (timeObstacle) return { valid: false, reason: timeObstacle };
+      const signatureObstacle = await whyNotSigned(money, hold, offer);
+      if (signatureObstacle) return { valid: false, reason: signatureObstacle };
+      const revertReason = await whyItWouldRevert(reader, sender.address, authorizeCall(hold));
+      if (revertReason) return { valid: false, reason: await schemeReasonOf(money, hold, revertReason) };
       return { valid: true, payer: hold.payer, hold };
     },
-    authorize: (hold, since) => act("authorize", hold, since, authorizing(hold).args),
-    capture: (hold, since) => act("capture", hold, since, [hold.info, hold.amountAtomic, 0, hold.info.feeReceiver]),
-    void: (hold, since) => act("void", hold, since, [hold.info]),
+    authorize: (hold, since) => performOnce("authorize", hold, since, authorizeCall(hold).args),
+    capture: (hold, since) =>
+      performOnce("capture", hold, since, [hold.info, hold.amountAtomic, 0, hold.info.feeReceiver]),
+    void: (hold, since) => performOnce("void", hold, since, [hold.info]),
     state: (hold, since) => stateOf(money, hold, since),
   };
 }
 
 /** Reports whether the escrow's contracts are deployed on this chain. @throws ChainDown */
 export async function hasEscrow(reader: Reader): Promise<boolean> {
-  const code = (address: `0x${string}`) => chainRead("a contract", () => reader.getCode({ address }));
-  const codes = await Promise.all([code(ESCROW), code(COLLECTOR)]);
+  const readCode = (address: `0x${string}`) => chainRead("a contract", () => reader.getCode({ address }));
+  const codes = await Promise.all([readCode(ESCROW), readCode(COLLECTOR)]);
   return codes.every((one) => one !== undefined && one !== "0x");
 }
 
@@ -186,7 +189,7 @@ async function whyNotSigned(
 const ALREADY_COLLECTED = "PaymentAlreadyCollected";
 
 /** The scheme's reasons by the escrow's errors. */
-const REASONS: Readonly<Record<string, string>> = {
+const REASON_OF_ERROR: Readonly<Record<string, string>> = {
   AfterPreApprovalExpiry: "authorization_expired",
   InvalidExpiries: "deadline_ordering",
   InvalidSender: "operator_mismatch",
@@ -198,7 +201,7 @@ const REASONS: Readonly<Record<string, string>> = {
  * Returns the scheme's reason for a revert. Errors of the token differ from token to token, so for them the payer's nonce
  * and balance are read instead. @throws ChainDown
  */
-async function schemeReasonOf({ reader, asset }: TokenAtNode, hold: Hold, reverts: string): Promise<string> {
+async function schemeReasonOf({ reader, asset }: TokenAtNode, hold: Hold, revertReason: string): Promise<string> {
   const { payer } = hold.info;
   const [used, balance] = await chainRead("a payer", () =>
     Promise.all([
@@ -206,8 +209,8 @@ async function schemeReasonOf({ reader, asset }: TokenAtNode, hold: Hold, revert
       reader.readContract({ address: asset, abi: erc20Abi, functionName: "balanceOf", args: [payer] }),
     ]),
   );
-  const known = REASONS[reverts];
-  if (known) return `invalid_auth_capture_evm_${known}`;
+  const knownReason = REASON_OF_ERROR[revertReason];
+  if (knownReason) return `invalid_auth_capture_evm_${knownReason}`;
   if (used) return "invalid_auth_capture_evm_payment_already_collected";
   if (balance < hold.amountAtomic) return "invalid_auth_capture_evm_insufficient_balance";
   return "invalid_auth_capture_evm_simulation_failed";
@@ -218,7 +221,7 @@ type HoldOnNode =
   | { state: "none" }
   | { state: keyof typeof EVENT_OF_STATE; tx: string; blockNumber: number; amountAtomic: bigint };
 
-const FOUND_EQUALITY: AnswerEquality<HoldOnNode> = {
+const HOLD_EQUALITY: AnswerEquality<HoldOnNode> = {
   textOf: (one) =>
     one.state === "none" ? one.state : [one.state, one.tx, one.blockNumber, one.amountAtomic].join(" "),
 };
@@ -252,18 +255,18 @@ async function findHold(money: TokenAtNode, hold: Hold, since: number, head: Blo
     }),
   );
   if (!collected) return { state: "none" };
-  const over = refundable > 0n ? (["captured"] as const) : (["voided", "reclaimed", "captured"] as const);
-  for (const state of capturable > 0n ? (["held"] as const) : over) {
-    const seen = await findEvent(money, { hold, since, state }, head);
-    if (seen) return seen;
+  const endStates = refundable > 0n ? (["captured"] as const) : (["voided", "reclaimed", "captured"] as const);
+  for (const state of capturable > 0n ? (["held"] as const) : endStates) {
+    const foundState = await findEvent(money, { hold, since, state }, head);
+    if (foundState) return foundState;
   }
   throw new ChainDown(`the escrow has hold ${hold.hash}, and no log since ${since} says how`);
 }
 
 /** See `Escrow.state`. */
 async function stateOf(money: TokenOnChain, hold: Hold, since: number): Promise<AsOf<HoldState>> {
-  const read = await quorum.read(money, (node, head) => findHold(node, hold, since, head), FOUND_EQUALITY);
-  return mapAsOf(read, (found, { final }) => {
+  const agreedHold = await quorum.read(money, (node, head) => findHold(node, hold, since, head), HOLD_EQUALITY);
+  return mapAsOf(agreedHold, (found, { final }) => {
     if (found.state === "none") return found;
     const { blockNumber, ...seen } = found;
     return { ...seen, final: blockNumber <= final.number };

@@ -51,14 +51,16 @@ export interface EvmRailOptions {
 type Token = Pick<EvmRailOptions, "network" | "asset" | "decimals" | "domain">;
 
 /** Returns a function that tells why a rail of this token cannot pay an entry, or null. It does not ask the chain. */
-function obstacleOn({ network, asset, decimals = 6, domain = null }: Token) {
+function createObstacleCheck({ network, asset, decimals = 6, domain = null }: Token) {
   const token = asset.toLowerCase();
-  const signedAs = domain ?? signingDomain(network, token);
+  const tokenDomain = domain ?? signingDomain(network, token);
   return (entry: PayableEntry): string | null => {
     // The record holds micro-units, so an amount with a finer fraction cannot be recorded exactly.
     const unit = 10n ** BigInt(Math.max(0, decimals - 6));
     if (entry.amountAtomic % unit !== 0n) return "the amount is no whole number of micro-units";
-    return entry.challenge ? evmChargeObstacle(entry, network, token, signedAs) : whyNotPayable(entry, network, token);
+    return entry.challenge
+      ? evmChargeObstacle(entry, network, token, tokenDomain)
+      : whyNotPayable(entry, network, token);
   };
 }
 
@@ -71,8 +73,8 @@ const toSettlements = (read: AsOf<BlockTransfer[]>): AsOf<Settlement[]> =>
 export interface PaymentMethod {
   /** Returns why an entry cannot be paid, or null. */
   obstacleTo: (entry: PayableEntry) => string | null;
-  /** @param any reads from the first node that answers */
-  signer: (any: TokenAtNode) => Rail["sign"];
+  /** @param token reads from the first node that answers */
+  signer: (token: TokenAtNode) => Rail["sign"];
   find: (node: TokenAtNode, query: SettlementQuery, head: Block) => Promise<BlockTransfer | null>;
 }
 
@@ -88,8 +90,8 @@ export function createTokenRail(options: EvmRailOptions, method: PaymentMethod):
   if (!isAddress(asset, { strict: false })) throw new TypeError(`not a token address: ${asset}`);
   if (typeof confirmations === "number" && !(Number.isSafeInteger(confirmations) && confirmations >= 1))
     throw new RangeError("confirmations start at 1");
-  const place = { rpcUrl, agree, network, asset, confirmations, decimals };
-  const money = tokenOnChain({ ...place, ...(domain ? { domain } : {}) });
+  const railOptions = { rpcUrl, agree, network, asset, confirmations, decimals };
+  const money = tokenOnChain({ ...railOptions, ...(domain ? { domain } : {}) });
   const sign = method.signer(money);
   return {
     network,
@@ -102,12 +104,12 @@ export function createTokenRail(options: EvmRailOptions, method: PaymentMethod):
       return sign(entry, wallet, context);
     },
     settlementOf: async (query) => {
-      const read = await quorum.read(
+      const agreedTransfer = await quorum.read(
         money,
         (node, head) => method.find(node, query, head),
         nullableEquality(TRANSFER_EQUALITY),
       );
-      return mapAsOf(read, (moved, blocks) => moved && asSettlement(moved, blocks));
+      return mapAsOf(agreedTransfer, (moved, blocks) => moved && asSettlement(moved, blocks));
     },
     transfers: async (query) =>
       toSettlements(await quorum.read(money, (node, at) => findTransfers(node, query, at), TRANSFER_LIST_EQUALITY)),
@@ -125,9 +127,9 @@ export function createTokenRail(options: EvmRailOptions, method: PaymentMethod):
  */
 export const createEvmRail = (options: EvmRailOptions): Rail =>
   createTokenRail(options, {
-    obstacleTo: obstacleOn(options),
-    signer(any) {
-      const signCharge = createChargeSigner(any);
+    obstacleTo: createObstacleCheck(options),
+    signer(token) {
+      const signCharge = createChargeSigner(token);
       return (entry, wallet, context) =>
         entry.challenge ? signCharge(entry, entry.challenge, wallet) : signExact(entry, wallet, context);
     },
@@ -141,20 +143,21 @@ const MAX_VALIDITY_SECONDS = 86_400;
 /** Returns why an entry cannot be signed as x402 `exact` with EIP-3009, or null. Pure; never throws on untrusted input. */
 function whyNotPayable(entry: PayableEntry, network: string, asset: string): string | null {
   const { extra } = entry;
-  const transfer = extra?.assetTransferMethod ?? "eip3009";
-  const filled = (value: unknown) => typeof value === "string" && value.length > 0;
+  const transferMethod = extra?.assetTransferMethod ?? "eip3009";
+  const isNonEmptyText = (value: unknown) => typeof value === "string" && value.length > 0;
   const seconds = entry.maxTimeoutSeconds;
   if (entry.x402Version === null) return "it is no x402 entry";
   if (entry.scheme !== "exact") return `scheme ${entry.scheme}`;
   if (entry.network !== network) return `network ${entry.network}`;
   if (entry.asset?.toLowerCase() !== asset) return `asset ${entry.asset}`;
-  if (transfer !== "eip3009") return `asset transfer method ${String(transfer)}`;
+  if (transferMethod !== "eip3009") return `asset transfer method ${String(transferMethod)}`;
   if (!isAddress(entry.payTo ?? "", { strict: false })) return "payTo is not an address";
   if (entry.payTo.toLowerCase() === zeroAddress) return "payTo is the zero address";
   if (entry.amountAtomic <= 0n || entry.amountAtomic >= UINT256_END) return "amount is not a positive uint256";
   if (!Number.isSafeInteger(seconds) || seconds <= 0 || seconds > MAX_VALIDITY_SECONDS) return "maxTimeoutSeconds";
   // The signature covers the token's EIP-712 domain, which stock clients take from the seller's terms alone.
-  if (!filled(extra?.name) || !filled(extra?.version)) return "extra.name and extra.version are missing";
+  if (!isNonEmptyText(extra?.name) || !isNonEmptyText(extra?.version))
+    return "extra.name and extra.version are missing";
   return null;
 }
 
@@ -209,12 +212,12 @@ async function signVersion1(entry: PayableEntry, signer: Signer) {
     extra: entry.extra,
   };
   // The package's type of v1 requirements has v2's fields, but its code reads v1's.
-  const signed = await new ExactEvmSchemeV1(signer).createPaymentPayload(
+  const signedPayload = await new ExactEvmSchemeV1(signer).createPaymentPayload(
     1,
     requirements as unknown as PaymentRequirements,
   );
-  const theirs = (entry.raw as { network?: unknown } | null)?.network;
-  const payload = { ...signed, network: typeof theirs === "string" ? theirs : name };
+  const sellerNetworkName = (entry.raw as { network?: unknown } | null)?.network;
+  const payload = { ...signedPayload, network: typeof sellerNetworkName === "string" ? sellerNetworkName : name };
   return { payload, header: "X-PAYMENT" as const };
 }
 

@@ -46,35 +46,35 @@ interface CallRecord {
  * The protocol's reason for each text with which tokens revert: OpenZeppelin's error names, and USDC's sentences
  * (FiatTokenV2).
  */
-const REASONS: readonly [RegExp, string][] = [
+const REASON_OF_REVERT: readonly [RegExp, string][] = [
   [/InsufficientBalance|exceeds balance/i, "invalid_exact_evm_insufficient_balance"],
   [/UsedAuthorization|authorization is used/i, "invalid_exact_evm_nonce_already_used"],
   [/AuthorizationTime|authorization is expired/i, "invalid_exact_evm_payload_authorization_valid_before"],
   [/InvalidSignature|invalid signature/i, "invalid_exact_evm_signature"],
 ];
-const reasonOf = (reverts: string): string =>
-  REASONS.find(([words]) => words.test(reverts))?.[1] ?? "invalid_exact_evm_transaction_simulation_failed";
+const reasonOf = (revertText: string): string =>
+  REASON_OF_REVERT.find(([words]) => words.test(revertText))?.[1] ?? "invalid_exact_evm_transaction_simulation_failed";
 
-const ERRORS = parseAbi(TOKEN_ERRORS);
+const TOKEN_ERRORS_ABI = parseAbi(TOKEN_ERRORS);
 
 type Signer = ConstructorParameters<typeof ExactEvmScheme>[0];
 
 /** Number of verified signatures that are remembered. */
-const MAX_SIGNED = 1_000;
+const MAX_REMEMBERED_SIGNATURES = 1_000;
 
 /**
  * Verifies signatures and remembers valid ones. The package checks each signature twice, when it verifies a payment and
  * when it settles it, and a check takes 3 ms of a core.
  */
 function createSignatureCheck(): Signer["verifyTypedData"] {
-  const good = new BoundedMap<string, true>(MAX_SIGNED);
+  const validSignatures = new BoundedMap<string, true>(MAX_REMEMBERED_SIGNATURES);
   return async ({ address, signature, ...message }) => {
     const hash = hashTypedData(message as Parameters<typeof hashTypedData>[0]);
     const key = `${address} ${hash} ${signature}`;
-    if (good.has(key)) return true;
-    const isGood = isAddressEqual(await recoverAddress({ hash, signature }), address as Address);
-    if (isGood) good.set(key, true);
-    return isGood;
+    if (validSignatures.has(key)) return true;
+    const isValid = isAddressEqual(await recoverAddress({ hash, signature }), address as Address);
+    if (isValid) validSignatures.set(key, true);
+    return isValid;
   };
 }
 
@@ -84,29 +84,32 @@ interface SignerDeps {
   isSigned: Signer["verifyTypedData"];
 }
 
-/** Returns the package's access to the chain for one `verify` or `settle`; it notes failures in `course`. */
-function createSigner(course: CallRecord, { reader, sender, isSigned }: SignerDeps): Signer {
-  const noted = async <T>(work: () => Promise<T>, isTrouble: (error: unknown) => boolean): Promise<T> => {
+/** Returns the package's access to the chain for one `verify` or `settle`; it notes failures in `callRecord`. */
+function createSigner(callRecord: CallRecord, { reader, sender, isSigned }: SignerDeps): Signer {
+  const recordingFailures = async <T>(
+    work: () => Promise<T>,
+    isChainFailure: (error: unknown) => boolean,
+  ): Promise<T> => {
     try {
       return await work();
     } catch (error) {
-      if (isTrouble(error)) course.chainFailure ??= error;
+      if (isChainFailure(error)) callRecord.chainFailure ??= error;
       throw error;
     }
   };
-  const read = <T>(work: () => Promise<T>) => noted(work, isTransportError);
+  const readRecorded = <T>(work: () => Promise<T>) => recordingFailures(work, isTransportError);
   const codes = new Map<Hex, Promise<Hex | undefined>>();
   return {
     getAddresses: () => [sender.address],
-    readContract: (call) => read(() => reader.readContract(call as Parameters<typeof reader.readContract>[0])),
+    readContract: (call) => readRecorded(() => reader.readContract(call as Parameters<typeof reader.readContract>[0])),
     verifyTypedData: isSigned,
     async writeContract(call) {
       try {
-        course.tx = await sender.write({ ...call, abi: [...call.abi, ...ERRORS] });
-        return course.tx;
+        callRecord.tx = await sender.write({ ...call, abi: [...call.abi, ...TOKEN_ERRORS_ABI] });
+        return callRecord.tx;
       } catch (error) {
-        if (error instanceof WouldRevert) course.refused = error.reason;
-        else course.chainFailure ??= error;
+        if (error instanceof WouldRevert) callRecord.refused = error.reason;
+        else callRecord.chainFailure ??= error;
         throw error;
       }
     },
@@ -114,13 +117,13 @@ function createSigner(course: CallRecord, { reader, sender, isSigned }: SignerDe
       throw new Error("this facilitator deploys no wallets");
     },
     waitForTransactionReceipt: ({ hash }) =>
-      noted(
+      recordingFailures(
         () => sender.receipt(hash),
         () => true,
       ),
     // The package asks for the code of one payer twice.
     getCode({ address }) {
-      const code = codes.get(address) ?? read(() => reader.getCode({ address }));
+      const code = codes.get(address) ?? readRecorded(() => reader.getCode({ address }));
       codes.set(address, code);
       return code;
     },
@@ -144,21 +147,21 @@ export function createFacilitator(options: FacilitatorOptions): Facilitator {
   const reader = createReader(rpcUrl);
   const sender = typeof options.sender === "string" ? createSender(reader, chainId, options.sender) : options.sender;
   const parts = { reader, sender, isSigned: createSignatureCheck() };
-  const known = { pendingSettlementStore: new InMemoryPendingSettlementStore() };
+  const schemeOptions = { pendingSettlementStore: new InMemoryPendingSettlementStore() };
   /** Creates the package's facilitator for one call. Its signer notes failures, so it cannot be shared between calls. */
-  const facilitatorIn = (course: CallRecord) => {
-    const signer = createSigner(course, parts);
+  const createCallFacilitator = (callRecord: CallRecord) => {
+    const signer = createSigner(callRecord, parts);
     return new x402Facilitator()
-      .register(network as Network, new ExactEvmScheme(signer, known))
+      .register(network as Network, new ExactEvmScheme(signer, schemeOptions))
       .registerV1(v1NamesOf(network) as Network[], new ExactEvmSchemeV1(signer));
   };
-  const run = async <T>(ask: (facilitator: x402Facilitator) => Promise<T>) => {
-    const course: CallRecord = {};
+  const runRecorded = async <T>(ask: (facilitator: x402Facilitator) => Promise<T>) => {
+    const callRecord: CallRecord = {};
     try {
-      const answer = await ask(facilitatorIn(course));
-      return { ...course, answer };
+      const answer = await ask(createCallFacilitator(callRecord));
+      return { ...callRecord, answer };
     } catch (error) {
-      return { ...course, error };
+      return { ...callRecord, error };
     }
   };
   const inFlight = new InFlightSettlements();
@@ -166,40 +169,41 @@ export function createFacilitator(options: FacilitatorOptions): Facilitator {
    * Settles when earlier settlements of the same payer leave enough money; null when they take too long. A payload without
    * an EIP-3009 authorization is settled at once.
    */
-  const inTurn = <T>(payload: unknown, asset: string, settling: () => Promise<T>): Promise<T | null> => {
-    const signed = authorizationOf(payload);
-    if (!signed) return settling();
-    const { from, valueAtomic } = signed;
+  const runInTurn = <T>(payload: unknown, asset: string, settleNow: () => Promise<T>): Promise<T | null> => {
+    const authorization = authorizationOf(payload);
+    if (!authorization) return settleNow();
+    const { from, valueAtomic } = authorization;
     const readBalance = () => balanceOf({ reader, asset: asset as Address }, from);
-    return inFlight.run(`${asset} ${from}`.toLowerCase(), valueAtomic, readBalance, settling);
+    return inFlight.run(`${asset} ${from}`.toLowerCase(), valueAtomic, readBalance, settleNow);
   };
   return {
     address: sender.address.toLowerCase(),
     async verify(payload, requirements) {
-      const course = await run((facilitator) => facilitator.verify(payload, requirements));
-      if ("answer" in course && (course.answer.isValid || !course.chainFailure)) return course.answer;
-      if (!course.chainFailure) throw (course as { error: unknown }).error;
-      throw new ChainDown(`a payment was not verified: ${errorText(course.chainFailure)}`, {
-        cause: course.chainFailure,
+      const callRecord = await runRecorded((facilitator) => facilitator.verify(payload, requirements));
+      if ("answer" in callRecord && (callRecord.answer.isValid || !callRecord.chainFailure)) return callRecord.answer;
+      if (!callRecord.chainFailure) throw (callRecord as { error: unknown }).error;
+      throw new ChainDown(`a payment was not verified: ${errorText(callRecord.chainFailure)}`, {
+        cause: callRecord.chainFailure,
       });
     },
     async settle(payload, requirements) {
       const { network } = requirements;
-      const not = (errorReason: string, errorMessage: string, transaction = "") => ({
+      const failureAnswer = (errorReason: string, errorMessage: string, transaction = "") => ({
         ...{ success: false, errorReason, errorMessage, transaction, network },
       });
-      const settling = () => run((facilitator) => facilitator.settle(payload, requirements));
-      const course = await inTurn(payload, requirements.asset, settling).catch((chainFailure: unknown) => ({
+      const settleNow = () => runRecorded((facilitator) => facilitator.settle(payload, requirements));
+      const callRecord = await runInTurn(payload, requirements.asset, settleNow).catch((chainFailure: unknown) => ({
         chainFailure,
       }));
-      if (!course) return not("payer_has_others_under_way", "settlements of this payer before it take too long");
-      const { refused, chainFailure, tx }: CallRecord = course;
-      if (refused !== undefined) return not(reasonOf(refused), refused);
-      if ("answer" in course && (course.answer.success || !chainFailure)) return course.answer;
-      if (!chainFailure) throw (course as { error: unknown }).error;
-      return not("settlement_pending", errorText(chainFailure), tx);
+      if (!callRecord)
+        return failureAnswer("payer_has_others_under_way", "settlements of this payer before it take too long");
+      const { refused, chainFailure, tx }: CallRecord = callRecord;
+      if (refused !== undefined) return failureAnswer(reasonOf(refused), refused);
+      if ("answer" in callRecord && (callRecord.answer.success || !chainFailure)) return callRecord.answer;
+      if (!chainFailure) throw (callRecord as { error: unknown }).error;
+      return failureAnswer("settlement_pending", errorText(chainFailure), tx);
     },
     getSupported: async () =>
-      facilitatorIn({}).getSupported() as Awaited<ReturnType<FacilitatorClient["getSupported"]>>,
+      createCallFacilitator({}).getSupported() as Awaited<ReturnType<FacilitatorClient["getSupported"]>>,
   };
 }

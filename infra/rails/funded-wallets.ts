@@ -22,7 +22,7 @@ export interface FundedWalletsOptions {
 const OPEN_PAYMENT_MS = 360_000;
 /** Time for which a wallet that held too little is skipped, ms. */
 const POOR_WALLET_PAUSE_MS = 60_000;
-const READS_AT_ONCE = 8;
+const MAX_CONCURRENT_READS = 8;
 
 /** A signed payment that may still settle, and until when (unix ms). */
 interface OpenPayment {
@@ -35,57 +35,59 @@ interface OpenPayment {
 const assetKey = ({ network, asset }: Pick<PaymentNeed, "network" | "asset">): string =>
   `${network} ${asset.toLowerCase()}`;
 
-const shuffleWallets = (secret: Uint8Array, lot: string, wallets: readonly Wallet[]): Wallet[] =>
+const shuffleWallets = (secret: Uint8Array, drawLabel: string, wallets: readonly Wallet[]): Wallet[] =>
   wallets
     .map((wallet) => ({
       wallet,
-      rank: createHmac("sha256", secret).update(`draw|${lot}|${wallet.address}`).digest("hex"),
+      rank: createHmac("sha256", secret).update(`draw|${drawLabel}|${wallet.address}`).digest("hex"),
     }))
     .sort((a, b) => (a.rank < b.rank ? -1 : 1))
     .map(({ wallet }) => wallet);
 
 /** Tracks the balances of wallets minus the payments that were signed and may still settle. */
 function createBalances(rail: Pick<Rail, "balance">, now: () => number) {
-  const promised: OpenPayment[] = [];
-  const poor = new Map<string, number>();
+  const openPayments: OpenPayment[] = [];
+  const poorUntil = new Map<string, number>();
 
   /** Returns the atomic units of a wallet that no open payment needs. @throws ChainDown */
   async function freeBalance(address: string, need: PaymentNeed): Promise<bigint> {
     const place = assetKey(need);
-    const { value: held } = await rail.balance(address, need);
+    const { value: balance } = await rail.balance(address, need);
     // A payment that settled within the last minutes is subtracted twice, so the result may be too low but never too
     // high.
-    const open = promised.filter((one) => one.until > now() && one.address === address && one.place === place);
-    return open.reduce((left, { amountAtomic }) => left - amountAtomic, held);
+    const paymentsOfWallet = openPayments.filter(
+      (one) => one.until > now() && one.address === address && one.place === place,
+    );
+    return paymentsOfWallet.reduce((left, { amountAtomic }) => left - amountAtomic, balance);
   }
 
-  function promise(wallet: Wallet, need: PaymentNeed): Wallet {
-    const gone = promised.filter(({ until }) => until <= now());
-    for (const one of gone) promised.splice(promised.indexOf(one), 1);
+  function reserve(wallet: Wallet, need: PaymentNeed): Wallet {
+    const expiredPayments = openPayments.filter(({ until }) => until <= now());
+    for (const one of expiredPayments) openPayments.splice(openPayments.indexOf(one), 1);
     const { amountAtomic } = need;
-    promised.push({ address: wallet.address, place: assetKey(need), amountAtomic, until: now() + OPEN_PAYMENT_MS });
+    openPayments.push({ address: wallet.address, place: assetKey(need), amountAtomic, until: now() + OPEN_PAYMENT_MS });
     return wallet;
   }
 
   /** Returns the first of these wallets that can pay, or null. Wallets that held too little within a minute are skipped. */
   async function findFundedWallet(wallets: readonly Wallet[], need: PaymentNeed): Promise<Wallet | null> {
     const key = (wallet: Wallet) => `${wallet.address} ${assetKey(need)}`;
-    const asked = wallets.filter((wallet) => (poor.get(key(wallet)) ?? 0) <= now());
-    for (let from = 0; from < asked.length; from += READS_AT_ONCE) {
-      const some = asked.slice(from, from + READS_AT_ONCE);
-      const has = new Map<Wallet, boolean>();
-      await forEachConcurrent(some, READS_AT_ONCE, async (wallet) => {
-        const enough = (await freeBalance(wallet.address, need)) >= need.amountAtomic;
-        has.set(wallet, enough);
-        if (!enough && need.amountAtomic > 0n) poor.set(key(wallet), now() + POOR_WALLET_PAUSE_MS);
+    const candidates = wallets.filter((wallet) => (poorUntil.get(key(wallet)) ?? 0) <= now());
+    for (let from = 0; from < candidates.length; from += MAX_CONCURRENT_READS) {
+      const batch = candidates.slice(from, from + MAX_CONCURRENT_READS);
+      const hasEnough = new Map<Wallet, boolean>();
+      await forEachConcurrent(batch, MAX_CONCURRENT_READS, async (wallet) => {
+        const isEnough = (await freeBalance(wallet.address, need)) >= need.amountAtomic;
+        hasEnough.set(wallet, isEnough);
+        if (!isEnough && need.amountAtomic > 0n) poorUntil.set(key(wallet), now() + POOR_WALLET_PAUSE_MS);
       });
-      const rich = some.find((wallet) => has.get(wallet));
-      if (rich) return rich;
+      const fundedWallet = batch.find((wallet) => hasEnough.get(wallet));
+      if (fundedWallet) return fundedWallet;
     }
     return null;
   }
 
-  return { free: freeBalance, promise, firstRich: findFundedWallet };
+  return { free: freeBalance, promise: reserve, firstRich: findFundedWallet };
 }
 
 /**
@@ -102,66 +104,74 @@ function createBalances(rail: Pick<Rail, "balance">, now: () => number) {
 export function createFundedWallets(options: FundedWalletsOptions): Wallets {
   const { folder, rail, secret, logger, metrics, clock = systemClock } = options;
   if (secret.length < 16) throw new RangeError("the secret of the draw must have at least 16 bytes");
-  const { free, promise, firstRich } = createBalances(rail, () => clock.now().getTime());
-  const inWords = (atomic: bigint, need: PaymentNeed): string =>
+  const {
+    free: readFreeBalance,
+    promise: reserve,
+    firstRich: findFunded,
+  } = createBalances(rail, () => clock.now().getTime());
+  const formatAmount = (atomic: bigint, need: PaymentNeed): string =>
     `${formatUnits(atomic, rail.decimalsOf?.(need) ?? 6)} on ${need.network}`;
 
-  async function draw(cap: string, day: string, need: PaymentNeed): Promise<Wallet> {
+  async function drawBlindWallet(cap: string, day: string, need: PaymentNeed): Promise<Wallet> {
     const { blind, uses } = folder.read();
     const usesOf = new Map<string, WalletUse[]>();
     for (const use of uses) usesOf.set(use.address, [...(usesOf.get(use.address) ?? []), use]);
-    const usedBy = (wallet: Wallet): WalletUse[] => usesOf.get(wallet.address) ?? [];
-    const today = blind.filter((one) => usedBy(one).length > 0 && usedBy(one).every((use) => use.day === day));
-    const own = await firstRich(
-      today.filter((one) => usedBy(one).some((use) => use.cap === cap)),
+    const usesOfWallet = (wallet: Wallet): WalletUse[] => usesOf.get(wallet.address) ?? [];
+    const walletsOfDay = blind.filter(
+      (one) => usesOfWallet(one).length > 0 && usesOfWallet(one).every((use) => use.day === day),
+    );
+    const ownWallet = await findFunded(
+      walletsOfDay.filter((one) => usesOfWallet(one).some((use) => use.cap === cap)),
       need,
     );
-    if (own) return own;
-    const shuffled = (wallets: Wallet[]) => shuffleWallets(secret, `${day}|${cap}`, wallets);
-    const unused = blind.filter((one) => usedBy(one).length === 0);
-    const fresh = await firstRich(shuffled(unused), need);
-    const shared = fresh
+    if (ownWallet) return ownWallet;
+    const shuffle = (wallets: Wallet[]) => shuffleWallets(secret, `${day}|${cap}`, wallets);
+    const unused = blind.filter((one) => usesOfWallet(one).length === 0);
+    const unusedWallet = await findFunded(shuffle(unused), need);
+    const sharedWallet = unusedWallet
       ? null
-      : await firstRich(shuffled(today.filter((one) => !usedBy(one).some((u) => u.cap === cap))), need);
-    const taken = fresh ?? shared;
-    if (!taken) {
+      : await findFunded(shuffle(walletsOfDay.filter((one) => !usesOfWallet(one).some((u) => u.cap === cap))), need);
+    const drawnWallet = unusedWallet ?? sharedWallet;
+    if (!drawnWallet) {
       metrics.count("touchstone_blind_wallets_missing_total", { network: need.network });
       throw new NoWallet(
-        `no blind wallet has ${inWords(need.amountAtomic, need)}: ${unused.length} of ${blind.length} were never used`,
+        `no blind wallet has ${formatAmount(need.amountAtomic, need)}: ${unused.length} of ${blind.length} were never used`,
       );
     }
-    if (shared) {
+    if (sharedWallet) {
       metrics.count("touchstone_blind_wallets_shared_total", { network: need.network });
       logger.warn({ day, network: need.network }, "a blind wallet is shared by two endpoints: too few have money");
     }
-    folder.use({ address: taken.address, day, cap, network: need.network });
-    return taken;
+    folder.use({ address: drawnWallet.address, day, cap, network: need.network });
+    return drawnWallet;
   }
 
   // Draws run one at a time: two at once could draw one wallet twice, or reserve its money twice.
-  let line: Promise<unknown> = Promise.resolve();
-  const inLine = <T>(work: () => Promise<T>): Promise<T> => {
-    const done = line.then(work);
-    line = done.catch(() => {});
-    return done;
+  let lastDraw: Promise<unknown> = Promise.resolve();
+  const runInOrder = <T>(work: () => Promise<T>): Promise<T> => {
+    const result = lastDraw.then(work);
+    lastDraw = result.catch(() => {});
+    return result;
   };
   return {
     known: (need) =>
-      inLine(async () => {
+      runInOrder(async () => {
         const { known } = folder.read();
         if (!known) throw new NoWallet(`there is no known wallet in ${folder.dir}: touchstone wallets new`);
         if (!need) return known;
-        const left = await free(known.address, need);
-        if (left >= need.amountAtomic) return promise(known, need);
+        const freeAmount = await readFreeBalance(known.address, need);
+        if (freeAmount >= need.amountAtomic) return reserve(known, need);
         metrics.count("touchstone_known_wallet_short_total", { network: need.network });
-        const cost = `the call costs ${inWords(need.amountAtomic, need)}`;
-        throw new NoWallet(`the known wallet has ${inWords(left < 0n ? 0n : left, need)} left, and ${cost}`);
+        const cost = `the call costs ${formatAmount(need.amountAtomic, need)}`;
+        throw new NoWallet(
+          `the known wallet has ${formatAmount(freeAmount < 0n ? 0n : freeAmount, need)} left, and ${cost}`,
+        );
       }),
     blind: (cap, day, atLeastAtomic, need) =>
-      inLine(async () => {
+      runInOrder(async () => {
         if (!need) throw new TypeError("a funded wallet is drawn for a network and an asset");
-        const wanted = { ...need, amountAtomic: atLeastAtomic };
-        return promise(await draw(cap, day, wanted), wanted);
+        const blindNeed = { ...need, amountAtomic: atLeastAtomic };
+        return reserve(await drawBlindWallet(cap, day, blindNeed), blindNeed);
       }),
   };
 }

@@ -3,7 +3,7 @@ import { systemClock } from "../clock.ts";
 /** Most settlements of one wallet at once. */
 const MAX_PER_WALLET = 64;
 /** Longest wait of a settlement for earlier ones of its wallet, real ms. */
-const WAIT_MS = 20_000;
+const MAX_WAIT_MS = 20_000;
 
 /** One settlement that is running. */
 interface RunningSettlement {
@@ -24,57 +24,57 @@ export class InFlightSettlements {
   /**
    * Runs a settlement, at once when none of this wallet is running.
    * @param amountAtomic what the settlement takes from the wallet
-   * @param held reads the wallet's balance, atomic units; called only while other settlements of the wallet run
-   * @param act the settlement
-   * @returns what `act` returns, or null when it was not run: 64 settlements are running, or the earlier ones took more
+   * @param readBalance reads the wallet's balance, atomic units; called only while other settlements of the wallet run
+   * @param settle runs the settlement
+   * @returns what `settle` returns, or null when it was not run: 64 settlements are running, or the earlier ones took more
    * than 20 s
-   * @throws what `held` and `act` throw
+   * @throws what `readBalance` and `settle` throw
    */
   async run<T>(
     wallet: string,
     amountAtomic: bigint,
-    held: () => Promise<bigint>,
-    act: () => Promise<T>,
+    readBalance: () => Promise<bigint>,
+    settle: () => Promise<T>,
   ): Promise<T | null> {
-    const before = this.#runningByWallet.get(wallet) ?? [];
-    if (before.length >= MAX_PER_WALLET) return null;
-    let end = () => {};
+    const earlier = this.#runningByWallet.get(wallet) ?? [];
+    if (earlier.length >= MAX_PER_WALLET) return null;
+    let resolveOver = () => {};
     const over = new Promise<void>((resolve) => {
-      end = resolve;
+      resolveOver = resolve;
     });
-    const one: RunningSettlement = { amountAtomic, isOver: false, over };
-    this.#runningByWallet.set(wallet, [...before, one]);
+    const settlement: RunningSettlement = { amountAtomic, isOver: false, over };
+    this.#runningByWallet.set(wallet, [...earlier, settlement]);
     try {
-      return (await this.#waitTurn(before, amountAtomic, held)) ? await act() : null;
+      return (await this.#waitTurn(earlier, amountAtomic, readBalance)) ? await settle() : null;
     } finally {
-      one.isOver = true;
-      const left = this.#runningByWallet.get(wallet)!.filter((other) => other !== one);
-      if (left.length > 0) this.#runningByWallet.set(wallet, left);
+      settlement.isOver = true;
+      const remaining = this.#runningByWallet.get(wallet)!.filter((other) => other !== settlement);
+      if (remaining.length > 0) this.#runningByWallet.set(wallet, remaining);
       else this.#runningByWallet.delete(wallet);
-      end();
+      resolveOver();
     }
   }
 
   /** Waits for earlier settlements only, so that no two wait for each other. @returns false after 20 s */
   async #waitTurn(
-    before: readonly RunningSettlement[],
+    earlier: readonly RunningSettlement[],
     amountAtomic: bigint,
-    held: () => Promise<bigint>,
+    readBalance: () => Promise<bigint>,
   ): Promise<boolean> {
-    const deadline = systemClock.monotonic() + WAIT_MS;
+    const deadline = systemClock.monotonic() + MAX_WAIT_MS;
     for (;;) {
-      const left = before.filter(({ isOver }) => !isOver);
-      if (left.length === 0) return true;
-      const has = await held();
-      const all = left.reduce((sum, one) => sum + one.amountAtomic, amountAtomic);
+      const running = earlier.filter(({ isOver }) => !isOver);
+      if (running.length === 0) return true;
+      const balance = await readBalance();
+      const neededAtomic = running.reduce((sum, one) => sum + one.amountAtomic, amountAtomic);
       // When the wallet holds less than this settlement's amount it need not wait, since its simulation refuses it.
-      if (has >= all || has < amountAtomic) return true;
+      if (balance >= neededAtomic || balance < amountAtomic) return true;
       const waitMs = deadline - systemClock.monotonic();
       if (waitMs <= 0) return false;
-      const enough = new AbortController();
-      const late = systemClock.sleep(waitMs, enough.signal).catch(() => {});
-      await Promise.race([late, ...left.map((one) => one.over)]);
-      enough.abort();
+      const timerController = new AbortController();
+      const timeout = systemClock.sleep(waitMs, timerController.signal).catch(() => {});
+      await Promise.race([timeout, ...running.map((one) => one.over)]);
+      timerController.abort();
     }
   }
 }

@@ -4,11 +4,11 @@ import { broken, type Finding, ok, warn } from "../finding.ts";
 import { redact } from "../secrets.ts";
 import type { Network, Token } from "./networks.ts";
 import { nodeFault } from "./node-fault.ts";
-import { ChainDown, createReader, type Reader, revertIn, SHORT_PATIENCE } from "./rpc.ts";
+import { ChainDown, createReader, type Reader, revertIn, SHORT_RETRIES } from "./rpc.ts";
 import { errorText } from "./sender.ts";
 import { isTempo } from "./tempo.ts";
 
-const TOKEN = parseAbi([
+const TOKEN_ABI = parseAbi([
   "function decimals() view returns (uint8)",
   "function DOMAIN_SEPARATOR() view returns (bytes32)",
   "function eip712Domain() view returns (bytes1, string, string, uint256, address, bytes32, uint256[])",
@@ -17,7 +17,7 @@ const TOKEN = parseAbi([
 ]);
 
 /** A warning for a node or token that could not be asked; one that contradicts the settings is `broken` instead. */
-function unreachable(name: string, error: unknown): Finding {
+function unreachableFinding(name: string, error: unknown): Finding {
   const { says, todo } = nodeFault(error);
   return warn(name, says, todo);
 }
@@ -30,7 +30,7 @@ async function checkNode(reader: Reader, name: string, id: string): Promise<Find
     const says = `the settings say ${id}, and the node says ${actual}`;
     return broken(name, says, "name a node of this network, or the network of this node");
   } catch (error) {
-    return unreachable(name, error);
+    return unreachableFinding(name, error);
   }
 }
 
@@ -43,12 +43,12 @@ async function checkBlockGap(readers: readonly Reader[], id: string): Promise<Fi
   const name = `network ${id} nodes in step`;
   try {
     const times = await Promise.all(readers.map(async (reader) => Number((await reader.getBlock()).timestamp)));
-    const apart = Math.max(...times) - Math.min(...times);
-    const says = `their newest blocks are ${apart} s apart`;
-    if (apart <= MAX_BLOCK_GAP_S) return [ok(name, says)];
+    const gapS = Math.max(...times) - Math.min(...times);
+    const says = `their newest blocks are ${gapS} s apart`;
+    if (gapS <= MAX_BLOCK_GAP_S) return [ok(name, says)];
     return [warn(name, says, "name nodes that keep up")];
   } catch (error) {
-    return [unreachable(name, error)];
+    return [unreachableFinding(name, error)];
   }
 }
 
@@ -70,11 +70,11 @@ type TokenView = "DOMAIN_SEPARATOR" | "eip712Domain" | "name" | "version" | "dec
 /** Calls a view function of a token; undefined when the token has no such function. */
 async function callView(reader: Reader, address: Address, functionName: TokenView): Promise<unknown> {
   try {
-    return await reader.readContract({ address, abi: TOKEN, functionName });
+    return await reader.readContract({ address, abi: TOKEN_ABI, functionName });
   } catch (error) {
     // A missing function reverts or returns no data.
-    const none = revertIn(error) !== null || /returned no data|zero data|revert/i.test(String(error));
-    if (none) return undefined;
+    const isMissingFunction = revertIn(error) !== null || /returned no data|zero data|revert/i.test(String(error));
+    if (isMissingFunction) return undefined;
     throw error;
   }
 }
@@ -98,35 +98,39 @@ async function readDomainSeparator(reader: Reader, address: Address, chainId: nu
 async function checkToken(reader: Reader, network: string, token: Token): Promise<Finding[]> {
   const { symbol, decimals, name, version } = token;
   const address = token.address as Address;
-  const what = `token ${symbol} ${address} on ${network}`;
+  const tokenName = `token ${symbol} ${address} on ${network}`;
   const todo = "copy the token's own words into the settings, or drop it from them";
   try {
     const code = await reader.getCode({ address });
     if (!code || code === "0x")
-      return [broken(what, `the settings name a token at ${address}, and the chain has no contract there`, todo)];
-    const found: Finding[] = [];
+      return [broken(tokenName, `the settings name a token at ${address}, and the chain has no contract there`, todo)];
+    const findings: Finding[] = [];
     const actual = await callView(reader, address, "decimals");
-    found.push(
+    findings.push(
       Number(actual) === decimals
-        ? ok(`${what}: decimals`, `${decimals}`)
-        : broken(`${what}: decimals`, `the settings say ${decimals}, and the token says ${actual}`, todo),
+        ? ok(`${tokenName}: decimals`, `${decimals}`)
+        : broken(`${tokenName}: decimals`, `the settings say ${decimals}, and the token says ${actual}`, todo),
     );
     // A payment on Tempo is a signed transaction, so no signature covers a token's domain.
-    if (isTempo(network)) return found;
+    if (isTempo(network)) return findings;
     const chainId = Number(network.slice("eip155:".length));
-    const ours = domainSeparator({ domain: { name, version, chainId, verifyingContract: address } });
-    const theirs = await readDomainSeparator(reader, address, chainId);
+    const expectedSeparator = domainSeparator({ domain: { name, version, chainId, verifyingContract: address } });
+    const actualSeparator = await readDomainSeparator(reader, address, chainId);
     const [itsName, itsVersion] = [await callView(reader, address, "name"), await callView(reader, address, "version")];
-    const inSettings = `the settings say name ${JSON.stringify(name)}, version ${JSON.stringify(version)} (${ours})`;
-    const tokenDescription = `name ${JSON.stringify(itsName)}, version ${JSON.stringify(itsVersion)} (${theirs})`;
-    found.push(
-      theirs?.toLowerCase() === ours
-        ? ok(`${what}: signing domain`, `name ${JSON.stringify(name)}, version ${JSON.stringify(version)}`)
-        : broken(`${what}: signing domain`, `${inSettings}, and the token says ${tokenDescription}`, todo),
+    const settingsDescription = `the settings say name ${JSON.stringify(name)}, version ${JSON.stringify(version)} (${expectedSeparator})`;
+    const tokenDescription = `name ${JSON.stringify(itsName)}, version ${JSON.stringify(itsVersion)} (${actualSeparator})`;
+    findings.push(
+      actualSeparator?.toLowerCase() === expectedSeparator
+        ? ok(`${tokenName}: signing domain`, `name ${JSON.stringify(name)}, version ${JSON.stringify(version)}`)
+        : broken(
+            `${tokenName}: signing domain`,
+            `${settingsDescription}, and the token says ${tokenDescription}`,
+            todo,
+          ),
     );
-    return found;
+    return findings;
   } catch (error) {
-    return [unreachable(what, error)];
+    return [unreachableFinding(tokenName, error)];
   }
 }
 
@@ -135,22 +139,22 @@ async function checkToken(reader: Reader, network: string, token: Token): Promis
  * the block tag for finality. Never throws for what a chain does.
  */
 export async function checkNetwork(network: Network): Promise<Finding[]> {
-  const readers = network.rpcUrls.map((url) => createReader(url, SHORT_PATIENCE));
+  const readers = network.rpcUrls.map((url) => createReader(url, SHORT_RETRIES));
   const nodes = await Promise.all(
     readers.map((reader, n) => checkNode(reader, `network ${network.id} node ${n + 1}`, network.id)),
   );
-  const all = readers.filter((_, n) => nodes[n]!.standing === "ok");
-  const [good] = all;
-  if (!good) return nodes;
-  const rest = await Promise.all([
-    checkBlockGap(all, network.id),
-    checkFinalityTag(good, network),
-    ...network.assets.map((token) => checkToken(good, network.id, token)),
+  const goodReaders = readers.filter((_, n) => nodes[n]!.standing === "ok");
+  const [firstGoodReader] = goodReaders;
+  if (!firstGoodReader) return nodes;
+  const otherFindings = await Promise.all([
+    checkBlockGap(goodReaders, network.id),
+    checkFinalityTag(firstGoodReader, network),
+    ...network.assets.map((token) => checkToken(firstGoodReader, network.id, token)),
   ]);
-  return [...nodes, ...rest.flat()];
+  return [...nodes, ...otherFindings.flat()];
 }
 
-const NODE = / node \d+$/;
+const NODE_FINDING = / node \d+$/;
 
 const formatFindings = (findings: readonly Finding[]): string =>
   findings.map(({ name, says, todo }) => redact(`${name}: ${says}; ${todo}`)).join("\n  ");
@@ -162,9 +166,9 @@ const formatFindings = (findings: readonly Finding[]): string =>
  */
 export async function requireNetworks(networks: readonly Network[]): Promise<Finding[]> {
   const findings = (await Promise.all(networks.map(checkNetwork))).flat();
-  const wrong = findings.filter(({ standing }) => standing === "broken");
-  if (wrong.length > 0)
-    throw new Failure("network", `a chain is not what the settings say:\n  ${formatFindings(wrong)}`);
+  const brokenFindings = findings.filter(({ standing }) => standing === "broken");
+  if (brokenFindings.length > 0)
+    throw new Failure("network", `a chain is not what the settings say:\n  ${formatFindings(brokenFindings)}`);
   return findings.filter(({ standing }) => standing !== "ok");
 }
 
@@ -179,10 +183,11 @@ export function createNetworkGuard(networks: readonly Network[]): (id: string) =
     if (confirmed.has(id)) return;
     const network = networks.find((one) => one.id === id);
     if (!network) throw new TypeError(`no network ${id}`);
-    const left = await requireNetworks([network]);
-    const answered = network.rpcUrls.length - left.filter(({ name }) => NODE.test(name)).length;
-    const token = left.find(({ name }) => name.startsWith("token "));
-    if (answered < network.agree || token) throw new ChainDown(`not looked at yet: ${formatFindings(left)}`);
+    const warnings = await requireNetworks([network]);
+    const answeringNodes = network.rpcUrls.length - warnings.filter(({ name }) => NODE_FINDING.test(name)).length;
+    const tokenWarning = warnings.find(({ name }) => name.startsWith("token "));
+    if (answeringNodes < network.agree || tokenWarning)
+      throw new ChainDown(`not looked at yet: ${formatFindings(warnings)}`);
     confirmed.add(id);
   };
 }

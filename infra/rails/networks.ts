@@ -42,9 +42,9 @@ const defaultConfirmations = (id: string): Confirmations => (TEST_NETWORKS.has(i
 function usdcOf(id: string, setting: string): Token {
   const dollar = tempoDollar(id);
   if (dollar) return { ...dollar, decimals: 6, name: "", version: "" };
-  const known = knownUsdc(id);
-  if (!known) throw new ConfigError([`${setting}.assets: USDC of ${id} is not known here; name address and domain`]);
-  const { address, name, version } = known;
+  const usdc = knownUsdc(id);
+  if (!usdc) throw new ConfigError([`${setting}.assets: USDC of ${id} is not known here; name address and domain`]);
+  const { address, name, version } = usdc;
   return { symbol: "USDC", address: address.toLowerCase(), decimals: 6, name, version };
 }
 
@@ -56,28 +56,28 @@ const weiOf = (gwei: number): bigint => BigInt(Math.round(gwei * 1e9));
  */
 function requireDifferentHosts(rpcUrls: readonly string[], setting: string): void {
   const hosts = rpcUrls.map((url) => new URL(url).host);
-  const second = hosts.findIndex((host, n) => hosts.indexOf(host) !== n);
-  if (second < 0) return;
-  const at = `${setting}.rpc_urls: ${hosts.indexOf(hosts[second]!)} and ${second} are of one host, ${hosts[second]}`;
-  throw new ConfigError([`${at}: nodes that have to agree are of different operators (or set agree to 1)`]);
+  const duplicateIndex = hosts.findIndex((host, n) => hosts.indexOf(host) !== n);
+  if (duplicateIndex < 0) return;
+  const problem = `${setting}.rpc_urls: ${hosts.indexOf(hosts[duplicateIndex]!)} and ${duplicateIndex} are of one host, ${hosts[duplicateIndex]}`;
+  throw new ConfigError([`${problem}: nodes that have to agree are of different operators (or set agree to 1)`]);
 }
 
 /** Builds a network from an entry of the setting `networks`. @throws ConfigError */
-function networkFromEntry(one: Config["networks"][number], setting: string): Network {
-  const { id, rpc_urls, agree } = one;
+function networkFromEntry(entry: Config["networks"][number], setting: string): Network {
+  const { id, rpc_urls, agree } = entry;
   if (agree > rpc_urls.length)
     throw new ConfigError([`${setting}.agree: ${agree} nodes are to agree, and rpc_urls names ${rpc_urls.length}`]);
   if (agree > 1) requireDifferentHosts(rpc_urls, setting);
-  const assets = one.assets.map((asset, n) => {
+  const assets = entry.assets.map((asset, n) => {
     const address = asset.address.toLowerCase();
     if (isTempo(id) || (asset.name && asset.version)) return { ...asset, address };
-    const known = signingDomain(id, address);
-    if (!known) throw new ConfigError([`${setting}.assets.${n}: name and version of its signing domain are missing`]);
-    return { ...asset, ...known, address };
+    const domain = signingDomain(id, address);
+    if (!domain) throw new ConfigError([`${setting}.assets.${n}: name and version of its signing domain are missing`]);
+    return { ...asset, ...domain, address };
   });
   return {
-    ...{ id, rpcUrls: rpc_urls, agree, confirmations: one.confirmations ?? defaultConfirmations(id) },
-    gasCeiling: weiOf(one.gas_ceiling_gwei),
+    ...{ id, rpcUrls: rpc_urls, agree, confirmations: entry.confirmations ?? defaultConfirmations(id) },
+    gasCeiling: weiOf(entry.gas_ceiling_gwei),
     assets: assets.length > 0 ? assets : [usdcOf(id, setting)],
   };
 }
@@ -111,8 +111,8 @@ function networkFromChain({ network: id, rpc_url, asset, confirmations }: Config
 export function configuredNetworks({ networks, chain }: Pick<Config, "networks" | "chain">): Network[] {
   if (networks.length === 0) return [networkFromChain(chain)];
   const ids = networks.map(({ id }) => id);
-  const twice = ids.find((id, n) => ids.indexOf(id) !== n);
-  if (twice) throw new ConfigError([`networks: ${twice} is named twice`]);
+  const duplicateId = ids.find((id, n) => ids.indexOf(id) !== n);
+  if (duplicateId) throw new ConfigError([`networks: ${duplicateId} is named twice`]);
   return networks.map((one, n) => networkFromEntry(one, `networks.${n}`));
 }
 
@@ -177,33 +177,35 @@ export const railOn = (networks: readonly Network[], confirm?: (network: string)
 export function createRails(rails: readonly Rail[], confirm?: (network: string) => Promise<void>): Rail {
   const [first] = rails;
   if (!first) throw new TypeError("no rails given");
-  const railAt = ({ network, asset }: AssetRef): Rail => {
-    const found = rails.filter(
+  const railOf = ({ network, asset }: AssetRef): Rail => {
+    const matchingRails = rails.filter(
       (rail) =>
         (network === undefined || rail.network === network) &&
         (asset === undefined || rail.asset === asset.toLowerCase()),
     );
     // Blocks belong to the chain, so any of its rails can answer a read that names no asset.
-    const isChain = found.length > 1 && network !== undefined && asset === undefined;
-    if (found.length === 1 || isChain) return found[0]!;
-    throw new TypeError(`${found.length} rails pay ${asset ?? "any asset"} on ${network ?? "a network"}; name one`);
+    const areRailsOfChain = matchingRails.length > 1 && network !== undefined && asset === undefined;
+    if (matchingRails.length === 1 || areRailsOfChain) return matchingRails[0]!;
+    throw new TypeError(
+      `${matchingRails.length} rails pay ${asset ?? "any asset"} on ${network ?? "a network"}; name one`,
+    );
   };
   return {
     network: first.network,
     networks: [...new Set(rails.map(({ network }) => network))],
     asset: first.asset,
-    decimalsOf: (entry) => decimalsOf(railAt(entry), entry),
+    decimalsOf: (entry) => decimalsOf(railOf(entry), entry),
     canPay: (entry) => rails.some((rail) => rail.canPay(entry)),
     async sign(entry, wallet, context) {
-      const rail = railAt(entry);
+      const rail = railOf(entry);
       await confirm?.(rail.network);
       return rail.sign(entry, wallet, context);
     },
-    settlementOf: async (query) => railAt(query).settlementOf(query),
-    transfers: async (query) => railAt(query).transfers(query),
-    transfersIn: async (tx, place = {}) => railAt(place).transfersIn(tx),
-    payersOf: async (query) => railAt(query).payersOf(query),
-    head: async (place = {}) => railAt(place).head(),
-    balance: async (address, place = {}) => railAt(place).balance(address),
+    settlementOf: async (query) => railOf(query).settlementOf(query),
+    transfers: async (query) => railOf(query).transfers(query),
+    transfersIn: async (tx, place = {}) => railOf(place).transfersIn(tx),
+    payersOf: async (query) => railOf(query).payersOf(query),
+    head: async (place = {}) => railOf(place).head(),
+    balance: async (address, place = {}) => railOf(place).balance(address),
   };
 }

@@ -26,14 +26,14 @@ const MAX_CAUSES = 10;
 
 /** Returns an error and the chain of its causes; of an AggregateError (a host with several addresses) the first error. */
 function causesOf(error: unknown): { name?: string; code?: unknown; message?: string }[] {
-  const found: { name?: string; code?: unknown; message?: string }[] = [];
-  let one = error;
-  while (found.length < MAX_CAUSES && typeof one === "object" && one !== null) {
-    found.push(one);
-    const { cause, errors } = one as { cause?: unknown; errors?: unknown[] };
-    one = cause ?? errors?.[0];
+  const causes: { name?: string; code?: unknown; message?: string }[] = [];
+  let current = error;
+  while (causes.length < MAX_CAUSES && typeof current === "object" && current !== null) {
+    causes.push(current);
+    const { cause, errors } = current as { cause?: unknown; errors?: unknown[] };
+    current = cause ?? errors?.[0];
   }
-  return found;
+  return causes;
 }
 
 function statusFault(status: number): NodeFault {
@@ -87,11 +87,11 @@ export function nodeFault(error: unknown): NodeFault {
   }
   // A JSON-RPC error has a code. An answer that is not JSON fails to parse, and other JSON has no result.
   const hasCode = causes.some((one) => one instanceof RpcRequestError && typeof one.code === "number");
-  const isOther = causes.some(({ name }) => name === "SyntaxError") || !(error instanceof BaseError);
-  if (!hasCode && isOther)
+  const isNotRpc = causes.some(({ name }) => name === "SyntaxError") || !(error instanceof BaseError);
+  if (!hasCode && isNotRpc)
     return { says: "its answer is not JSON-RPC", todo: "check its address: a page or another service is there" };
-  const words = errorText(error);
-  const last = errorText(causes.at(-1) instanceof Error ? causes.at(-1) : words);
-  const says = last === words ? words : `${words} (${last})`;
+  const message = errorText(error);
+  const rootMessage = errorText(causes.at(-1) instanceof Error ? causes.at(-1) : message);
+  const says = rootMessage === message ? message : `${message} (${rootMessage})`;
   return { says, todo: "check whether this node works, or name another one" };
 }

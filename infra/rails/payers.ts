@@ -2,7 +2,7 @@ import { type Address, encodeEventTopics, numberToHex, zeroAddress } from "viem"
 import { quorum } from "./quorum.ts";
 import type { Payers, PayersQuery } from "./rails.ts";
 import { ChainDown, chainRead, RangeRefused, readLogRange } from "./rpc.ts";
-import { BLOCKS_PER_QUESTION, type TokenAtNode, TRANSFER_EVENT } from "./settlement.ts";
+import { MAX_BLOCKS_PER_REQUEST, type TokenAtNode, TRANSFER_EVENT } from "./settlement.ts";
 
 /** Most requests for one address. A week of a chain with a block every two seconds takes 34 when none is refused. */
 const MAX_REQUESTS = 200;
@@ -23,36 +23,36 @@ type Tally = Map<string, { transfers: number; amountAtomic: bigint }>;
  * older logs, the result is complete from its first block to its last.
  */
 export function createPayersReader(nodes: readonly TokenAtNode[], agree: number) {
-  const moments = new Map<number, number>();
+  const blockBeforeTime = new Map<number, number>();
   const newestBefore = async (time: number): Promise<number> => {
-    const known = moments.get(time);
-    if (known !== undefined) return known;
+    const cachedBlock = blockBeforeTime.get(time);
+    if (cachedBlock !== undefined) return cachedBlock;
     const number = await quorum.same(nodes, agree, (money) => blockBefore(money, time), String);
-    if (moments.size >= MAX_CACHED_TIMES) moments.clear();
-    moments.set(time, number);
+    if (blockBeforeTime.size >= MAX_CACHED_TIMES) blockBeforeTime.clear();
+    blockBeforeTime.set(time, number);
     return number;
   };
   return async ({ to, since, until, signal }: PayersQuery): Promise<Payers | null> => {
-    const [first, toBlock] = [(await newestBefore(since)) + 1, await newestBefore(until)];
-    if (toBlock < first) return null;
+    const [firstBlock, toBlock] = [(await newestBefore(since)) + 1, await newestBefore(until)];
+    if (toBlock < firstBlock) return null;
     const payers: Tally = new Map();
-    let from = toBlock + 1;
-    let step = BLOCKS_PER_QUESTION;
-    for (let asked = 0; from > first && asked < MAX_REQUESTS && payers.size < MAX_PAYERS; asked++) {
+    let oldestRead = toBlock + 1;
+    let maxRangeBlocks = MAX_BLOCKS_PER_REQUEST;
+    for (let requests = 0; oldestRead > firstBlock && requests < MAX_REQUESTS && payers.size < MAX_PAYERS; requests++) {
       signal?.throwIfAborted();
-      const range = { from: Math.max(first, from - step), to: from - 1 };
+      const range = { from: Math.max(firstBlock, oldestRead - maxRangeBlocks), to: oldestRead - 1 };
       try {
-        const part = await quorum.same(nodes, agree, (money) => sumTransfers(money, to, range), textOf);
-        for (const [payer, { transfers, amountAtomic }] of part) add(payers, payer, transfers, amountAtomic);
-        from = range.from;
+        const rangeTally = await quorum.same(nodes, agree, (money) => sumTransfers(money, to, range), textOf);
+        for (const [payer, { transfers, amountAtomic }] of rangeTally) add(payers, payer, transfers, amountAtomic);
+        oldestRead = range.from;
       } catch (error) {
         if (!(error instanceof RangeRefused)) throw error;
         if (range.from === range.to) break;
-        step = Math.ceil((range.to - range.from + 1) / 2);
+        maxRangeBlocks = Math.ceil((range.to - range.from + 1) / 2);
       }
     }
-    if (from > toBlock) throw new ChainDown("no node gives the logs of a single block");
-    return { payers, fromBlock: from, toBlock, whole: from === first };
+    if (oldestRead > toBlock) throw new ChainDown("no node gives the logs of a single block");
+    return { payers, fromBlock: oldestRead, toBlock, whole: oldestRead === firstBlock };
   };
 }
 
@@ -95,8 +95,8 @@ async function sumTransfers(
 }
 
 function add(tally: Tally, payer: string, transfers: number, amountAtomic: bigint): void {
-  const had = tally.get(payer) ?? { transfers: 0, amountAtomic: 0n };
-  tally.set(payer, { transfers: had.transfers + transfers, amountAtomic: had.amountAtomic + amountAtomic });
+  const earlier = tally.get(payer) ?? { transfers: 0, amountAtomic: 0n };
+  tally.set(payer, { transfers: earlier.transfers + transfers, amountAtomic: earlier.amountAtomic + amountAtomic });
 }
 
 const textOf = (tally: Tally): string =>

@@ -13,32 +13,32 @@ const isDown = (error: unknown): error is ChainDown => error instanceof ChainDow
 /**
  * Asks nodes the same question and returns their answers. Each node answers the whole question, since parts from two
  * nodes may belong to different blocks. A node that does not answer is skipped.
- * @param wanted number of answers after which to stop, asking one node at a time; null asks all nodes at once
- * @throws ChainDown when fewer than `least` answered
+ * @param maxAnswers number of answers after which to stop, asking one node at a time; null asks all nodes at once
+ * @throws ChainDown when fewer than `minAnswers` nodes answered
  */
 async function askNodes<T>(
   nodes: readonly TokenAtNode[],
-  least: number,
-  wanted: number | null,
+  minAnswers: number,
+  maxAnswers: number | null,
   ask: NodeRead<T>,
 ): Promise<T[]> {
   const answers: T[] = [];
   const failed: ChainDown[] = [];
-  const one = async (node: TokenAtNode) => {
+  const askNode = async (node: TokenAtNode) => {
     try {
       answers.push(await ask(node));
     } catch (error) {
       if (!isDown(error)) throw error;
-      nodeCooldowns.failed(node);
+      nodeCooldowns.markFailed(node);
       failed.push(error);
     }
   };
-  if (wanted === null) await Promise.all(nodes.map(one));
-  else for (const node of nodeCooldowns.ordered(nodes)) if (answers.length < wanted) await one(node);
-  if (answers.length >= least) return answers;
+  if (maxAnswers === null) await Promise.all(nodes.map(askNode));
+  else for (const node of nodeCooldowns.inOrder(nodes)) if (answers.length < maxAnswers) await askNode(node);
+  if (answers.length >= minAnswers) return answers;
   const why = failed[0]?.message ?? "no node was asked";
-  if (least === 1) throw failed[0] ?? new ChainDown(why);
-  throw new ChainDown(`${answers.length} of ${nodes.length} nodes answered, and ${least} have to agree: ${why}`);
+  if (minAnswers === 1) throw failed[0] ?? new ChainDown(why);
+  throw new ChainDown(`${answers.length} of ${nodes.length} nodes answered, and ${minAnswers} have to agree: ${why}`);
 }
 
 /** How the answers of several nodes are compared. */
@@ -49,12 +49,12 @@ export interface AnswerEquality<T> {
   merged?(alike: readonly T[]): T;
 }
 
-const movedText = ({ tx, from, to, amountAtomic, blockNumber }: BlockTransfer): string =>
+const transferText = ({ tx, from, to, amountAtomic, blockNumber }: BlockTransfer): string =>
   [tx, from, to, amountAtomic, blockNumber].join(" ");
 
 /** Compares transfers. The sender of the transaction is kept only where every node names the same one. */
 export const TRANSFER_EQUALITY: AnswerEquality<BlockTransfer> = {
-  textOf: movedText,
+  textOf: transferText,
   merged(alike) {
     const { sender, ...first } = alike[0]!;
     const isSame = sender !== undefined && alike.every((one) => one.sender === sender);
@@ -63,7 +63,7 @@ export const TRANSFER_EQUALITY: AnswerEquality<BlockTransfer> = {
 };
 
 export const TRANSFER_LIST_EQUALITY: AnswerEquality<BlockTransfer[]> = {
-  textOf: (list) => list.map(movedText).join("\n"),
+  textOf: (list) => list.map(transferText).join("\n"),
 };
 
 /** Extends a comparison to answers that may be null. */
@@ -80,7 +80,7 @@ const valueReachedBy = (agree: number, numbers: readonly number[]): number =>
   [...numbers].sort((a, b) => b - a)[agree - 1]!;
 
 /** Returns the newest height and time that `agree` blocks reach, so that a single lying node can make neither later. */
-const blockOf = (agree: number, blocks: readonly Block[]): Block => ({
+const blockReachedBy = (agree: number, blocks: readonly Block[]): Block => ({
   number: valueReachedBy(
     agree,
     blocks.map(({ number }) => number),
@@ -112,18 +112,18 @@ function findCommonValue<T>(
 ): AsOf<T> | null {
   const groups = new Map<string, AsOf<T>[]>();
   for (const one of answers) groups.set(textOf(one.value), [...(groups.get(textOf(one.value)) ?? []), one]);
-  const found = [...groups.values()].filter((group) => group.length >= agree);
+  const groupsInQuorum = [...groups.values()].filter((group) => group.length >= agree);
   // Two different values that reach the quorum at one block contradict each other.
-  if (found.length !== 1) return null;
-  const [group] = found as [AsOf<T>[]];
+  if (groupsInQuorum.length !== 1) return null;
+  const [group] = groupsInQuorum as [AsOf<T>[]];
   const values = group.map(({ value }) => value);
   return {
     value: merged ? merged(values) : values[0]!,
-    head: blockOf(
+    head: blockReachedBy(
       agree,
       group.map(({ head }) => head),
     ),
-    final: blockOf(
+    final: blockReachedBy(
       agree,
       group.map(({ final }) => final),
     ),
@@ -141,7 +141,7 @@ async function readAtOneBlock<T>(
   nodes: readonly TokenAtNode[],
   agree: number,
   ask: (node: TokenAtNode, head: Block) => Promise<T>,
-  alike: AnswerEquality<T>,
+  equality: AnswerEquality<T>,
 ): Promise<AsOf<T> | { failed: unknown; isAtOdds: boolean }> {
   const heads = new Map<TokenAtNode, Block>();
   await askNodes(nodes, agree, null, async (node) => heads.set(node, await blockAt(node, "latest")));
@@ -149,15 +149,15 @@ async function readAtOneBlock<T>(
   let failed: unknown = null;
   let isAtOdds = false;
   for (const height of new Set(heights.slice(agree - 1))) {
-    const having = [...heads].flatMap(([node, { number }]) => (number >= height ? [node] : []));
-    const at = async (node: TokenAtNode): Promise<AsOf<T>> => {
+    const nodesWithBlock = [...heads].flatMap(([node, { number }]) => (number >= height ? [node] : []));
+    const readAtHeight = async (node: TokenAtNode): Promise<AsOf<T>> => {
       const newest = heads.get(node)!;
       return readWithFinal(node, newest.number === height ? newest : await blockAt(node, height), ask);
     };
     try {
-      const answers = await askNodes(having, agree, null, at);
-      const found = findCommonValue(answers, agree, alike);
-      if (found) return found;
+      const answers = await askNodes(nodesWithBlock, agree, null, readAtHeight);
+      const agreed = findCommonValue(answers, agree, equality);
+      if (agreed) return agreed;
       isAtOdds = true;
       failed = new ChainDown(`no ${agree} of ${answers.length} nodes that answered agree on block ${height}`);
     } catch (error) {
@@ -183,21 +183,21 @@ export const quorum = {
   async read<T>(
     { nodes, agree }: Pick<TokenOnChain, "nodes" | "agree">,
     ask: (node: TokenAtNode, head: Block) => Promise<T>,
-    alike: AnswerEquality<T>,
+    equality: AnswerEquality<T>,
   ): Promise<AsOf<T>> {
     if (agree === 1) {
       const first = async (node: TokenAtNode) => readWithFinal(node, await blockAt(node, "latest"), ask);
       return (await askNodes(nodes, 1, 1, first))[0]!;
     }
-    let failed: unknown = null;
+    let lastError: unknown = null;
     for (const pause of RETRY_PAUSES_MS) {
       if (pause > 0) await systemClock.sleep(pause);
-      const found = await readAtOneBlock(nodes, agree, ask, alike);
-      if ("value" in found) return found;
-      failed = found.failed;
-      if (!found.isAtOdds) break;
+      const result = await readAtOneBlock(nodes, agree, ask, equality);
+      if ("value" in result) return result;
+      lastError = result.failed;
+      if (!result.isAtOdds) break;
     }
-    throw failed;
+    throw lastError;
   },
   /** Returns the answer that at least `agree` nodes give. @param textOf equal for equal answers @throws ChainDown */
   async same<T>(
@@ -208,13 +208,13 @@ export const quorum = {
   ): Promise<T> {
     if (agree === 1) return (await askNodes(nodes, 1, 1, ask))[0]!;
     const answers = (await askNodes(nodes, agree, null, ask)).map((answer) => ({ answer, text: textOf(answer) }));
-    const found = answers.find(({ text }) => answers.filter((one) => one.text === text).length >= agree);
-    if (!found) throw new ChainDown(`no ${agree} of ${answers.length} nodes that answered agree`);
-    return found.answer;
+    const agreed = answers.find(({ text }) => answers.filter((one) => one.text === text).length >= agree);
+    if (!agreed) throw new ChainDown(`no ${agree} of ${answers.length} nodes that answered agree`);
+    return agreed.answer;
   },
   /** Returns the newest block that `agree` nodes have. @throws ChainDown */
   async head({ nodes, agree }: Pick<TokenOnChain, "nodes" | "agree">): Promise<Block> {
     const heads = await askNodes(nodes, agree, agree === 1 ? 1 : null, (node) => blockAt(node, "latest"));
-    return blockOf(agree, heads);
+    return blockReachedBy(agree, heads);
   },
 };

@@ -71,15 +71,15 @@ export interface AsOf<T> extends Blocks {
 }
 
 /** Applies a function to the value of a read and keeps its blocks. */
-export const mapAsOf = <T, U>({ value, head, final }: AsOf<T>, put: (value: T, blocks: Blocks) => U): AsOf<U> => ({
-  value: put(value, { head, final }),
+export const mapAsOf = <T, U>({ value, head, final }: AsOf<T>, convert: (value: T, blocks: Blocks) => U): AsOf<U> => ({
+  value: convert(value, { head, final }),
   ...{ head, final },
 });
 
 /**
  * Reports whether an event that a read did not find can no longer happen: the final block of that same read is past the
  * event's deadline.
- * @param validBefore unix seconds of chain time from which on the event cannot happen
+ * @param validBefore unix seconds of chain time; at this time and later the event cannot happen
  * @param marginS chain seconds after the deadline in which an event of an older block may still become visible
  */
 export const isFinallyExpired = ({ final }: Blocks, validBefore: number, marginS: number): boolean =>

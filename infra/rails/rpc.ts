@@ -27,31 +27,31 @@ interface RetryLimits {
 }
 const DEFAULT_RETRIES: RetryLimits = { retries: 3, timeoutMs: 10_000 };
 /** For checks by an operator: a node that does not answer is reported within ten seconds. */
-export const SHORT_PATIENCE: RetryLimits = { retries: 1, timeoutMs: 4_500 };
+export const SHORT_RETRIES: RetryLimits = { retries: 1, timeoutMs: 4_500 };
 const RETRY_DELAY_MS = 100;
 
 /**
  * Wraps a transport and removes secrets from its errors. A node's address may contain an API key, viem puts the address
  * into every error, and an error's message may end in the record.
  */
-function withoutSecrets(transport: HttpTransport): HttpTransport {
+function withRedactedErrors(transport: HttpTransport): HttpTransport {
   return (options) => {
-    const made = transport(options);
-    const request: typeof made.request = async (...asked) => {
+    const transportInstance = transport(options);
+    const request: typeof transportInstance.request = async (...args) => {
       try {
-        return (await made.request(...asked)) as never;
+        return (await transportInstance.request(...args)) as never;
       } catch (error) {
         throw redactError(error);
       }
     };
-    return { ...made, request };
+    return { ...transportInstance, request };
   };
 }
 
 /** Returns an HTTP transport with retries, whose errors do not contain the address. */
 export const quietHttp = (rpcUrl: string, { retries, timeoutMs } = DEFAULT_RETRIES) => {
   addAddressSecrets(rpcUrl, true);
-  return withoutSecrets(http(rpcUrl, { retryCount: retries, retryDelay: RETRY_DELAY_MS, timeout: timeoutMs }));
+  return withRedactedErrors(http(rpcUrl, { retryCount: retries, retryDelay: RETRY_DELAY_MS, timeout: timeoutMs }));
 };
 
 /**
@@ -59,8 +59,8 @@ export const quietHttp = (rpcUrl: string, { retries, timeoutMs } = DEFAULT_RETRI
  * @param rpcUrl one node, or several in the order in which they are asked until one answers; with none every request
  * throws ChainDown
  */
-export function createReader(rpcUrl: string | readonly string[], patience = DEFAULT_RETRIES) {
-  const transports = [rpcUrl].flat().map((url) => quietHttp(url, patience));
+export function createReader(rpcUrl: string | readonly string[], retryLimits = DEFAULT_RETRIES) {
+  const transports = [rpcUrl].flat().map((url) => quietHttp(url, retryLimits));
   return createPublicClient({ transport: transports.length === 1 ? transports[0]! : createFallback(transports) });
 }
 
@@ -72,47 +72,47 @@ const COOLDOWN_MS = 60_000;
  * down costs seconds.
  */
 export class Cooldowns<K extends object> {
-  readonly #until = new WeakMap<K, number>();
+  readonly #coolsUntil = new WeakMap<K, number>();
 
   constructor(
-    private readonly ms = COOLDOWN_MS,
+    private readonly cooldownMs = COOLDOWN_MS,
     private readonly now = () => performance.now(),
   ) {}
 
-  failed(one: K): void {
-    this.#until.set(one, this.now() + this.ms);
+  markFailed(one: K): void {
+    this.#coolsUntil.set(one, this.now() + this.cooldownMs);
   }
 
-  succeeded(one: K): void {
-    this.#until.delete(one);
+  markSucceeded(one: K): void {
+    this.#coolsUntil.delete(one);
   }
 
-  /** Returns all of them in their order, those that failed within `ms` last. */
-  ordered(all: readonly K[]): K[] {
-    const rests = (one: K): boolean => (this.#until.get(one) ?? 0) > this.now();
-    return [...all.filter((one) => !rests(one)), ...all.filter(rests)];
+  /** Returns all of them in their order, those that failed within `cooldownMs` last. */
+  inOrder(all: readonly K[]): K[] {
+    const isCooling = (one: K): boolean => (this.#coolsUntil.get(one) ?? 0) > this.now();
+    return [...all.filter((one) => !isCooling(one)), ...all.filter(isCooling)];
   }
 }
 
 /** Asks one node after another until one answers. An error that is about the request itself counts as an answer. */
 function createFallback(transports: readonly HttpTransport[]): HttpTransport {
   return (options) => {
-    const made = transports.map((transport) => transport(options));
-    const resting = new Cooldowns<(typeof made)[number]>();
-    const request: (typeof made)[number]["request"] = async (...asked) => {
-      let failed: unknown = new ChainDown("no node is named");
-      for (const node of resting.ordered(made)) {
+    const nodes = transports.map((transport) => transport(options));
+    const cooldowns = new Cooldowns<(typeof nodes)[number]>();
+    const request: (typeof nodes)[number]["request"] = async (...args) => {
+      let lastError: unknown = new ChainDown("no node is named");
+      for (const node of cooldowns.inOrder(nodes)) {
         try {
-          return (await node.request(...asked)) as never;
+          return (await node.request(...args)) as never;
         } catch (error) {
           if (!isTransportError(error)) throw error;
-          resting.failed(node);
-          failed = error;
+          cooldowns.markFailed(node);
+          lastError = error;
         }
       }
-      throw failed;
+      throw lastError;
     };
-    return { ...made[0]!, request };
+    return { ...nodes[0]!, request };
   };
 }
 
@@ -133,10 +133,10 @@ const EXECUTION_REVERTED = 3;
  */
 export function revertIn(error: unknown): ContractFunctionRevertedError | null {
   if (!(error instanceof BaseError)) return null;
-  const reverted = findCause(error, ContractFunctionRevertedError);
+  const revertError = findCause(error, ContractFunctionRevertedError);
   const answer = findCause(error, RpcRequestError);
-  const isRevert = reverted?.raw || answer?.code === EXECUTION_REVERTED || /revert/i.test(answer?.details ?? "");
-  return isRevert ? reverted : null;
+  const isRevert = revertError?.raw || answer?.code === EXECUTION_REVERTED || /revert/i.test(answer?.details ?? "");
+  return isRevert ? revertError : null;
 }
 
 /** Reports whether an error is about the transport to the chain and not about the request. */

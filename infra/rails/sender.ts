@@ -95,11 +95,11 @@ function createFeeEstimator(reader: Reader, ceiling: bigint | null) {
     const { maxFeePerGas, maxPriorityFeePerGas } = await reader.estimateFeesPerGas();
     if (ceiling !== null && maxFeePerGas > ceiling)
       throw new Error(`gas costs ${formatGwei(maxFeePerGas)} gwei, and gas_ceiling_gwei is ${formatGwei(ceiling)}`);
-    const [most, tip] = [
+    const [maxFee, tip] = [
       roundUpToPower(4n, maxFeePerGas * BASE_FEE_FACTOR),
       roundUpToPower(2n, maxPriorityFeePerGas),
     ].map((wei) => (ceiling !== null && wei > ceiling ? ceiling : wei)) as [bigint, bigint];
-    fees = { maxFeePerGas: most, maxPriorityFeePerGas: tip, at: performance.now() };
+    fees = { maxFeePerGas: maxFee, maxPriorityFeePerGas: tip, at: performance.now() };
     return fees;
   }
   const forget = () => {
@@ -126,15 +126,15 @@ function createCostReader(reader: Reader, address: Address) {
     }
   }
 
-  async function costNow(tx: string): Promise<bigint | null> {
-    const enough = new AbortController();
-    const late = systemClock.sleep(COST_TIMEOUT_MS, enough.signal).then(() => null);
-    const asked = reader.getTransactionReceipt({ hash: tx as Hex }).then(costOf);
-    const cost = await Promise.race([asked, late]).catch(() => null);
-    enough.abort();
+  async function readCost(tx: string): Promise<bigint | null> {
+    const timerController = new AbortController();
+    const timeout = systemClock.sleep(COST_TIMEOUT_MS, timerController.signal).then(() => null);
+    const costRequest = reader.getTransactionReceipt({ hash: tx as Hex }).then(costOf);
+    const cost = await Promise.race([costRequest, timeout]).catch(() => null);
+    timerController.abort();
     return cost;
   }
-  const spent = async (tx: string) => costs.get(tx.toLowerCase()) ?? costNow(tx);
+  const spent = async (tx: string) => costs.get(tx.toLowerCase()) ?? readCost(tx);
   return { costOf, spent };
 }
 
@@ -154,7 +154,7 @@ export function createSender(
   const fees = createFeeEstimator(reader, ceiling);
   const { costOf, spent } = createCostReader(reader, account.address);
   let nonce: number | null = null;
-  let line: Promise<unknown> = Promise.resolve();
+  let lastSend: Promise<unknown> = Promise.resolve();
 
   async function sendNext(to: Address, data: Hex, gas = DEFAULT_GAS): Promise<Hex> {
     for (let attempt = 1; ; attempt++) {
@@ -162,11 +162,11 @@ export function createSender(
       try {
         nonce ??= await reader.getTransactionCount({ address: account.address, blockTag: "pending" });
         const { maxFeePerGas, maxPriorityFeePerGas } = await fees.now();
-        const offered = { maxFeePerGas, maxPriorityFeePerGas };
-        const transaction = { type: "eip1559", chainId, nonce, to, data, gas, ...offered } as const;
-        const signed = await account.signTransaction(transaction);
-        hash = keccak256(signed);
-        await reader.request({ method: "eth_sendRawTransaction", params: [signed] });
+        const feeFields = { maxFeePerGas, maxPriorityFeePerGas };
+        const transaction = { type: "eip1559", chainId, nonce, to, data, gas, ...feeFields } as const;
+        const signedTransaction = await account.signTransaction(transaction);
+        hash = keccak256(signedTransaction);
+        await reader.request({ method: "eth_sendRawTransaction", params: [signedTransaction] });
         nonce += 1;
         return hash;
       } catch (error) {
@@ -186,12 +186,12 @@ export function createSender(
     address: account.address,
     spent,
     async write(call) {
-      const reverts = await whyItWouldRevert(reader, account.address, call);
-      if (reverts !== null) throw new WouldRevert(reverts);
+      const revertReason = await whyItWouldRevert(reader, account.address, call);
+      if (revertReason !== null) throw new WouldRevert(revertReason);
       const data = encodeFunctionData({ abi: call.abi, functionName: call.functionName, args: call.args });
-      const sent = line.then(() => sendNext(call.address, data, call.gas));
-      line = sent.catch(() => {});
-      return sent;
+      const sending = lastSend.then(() => sendNext(call.address, data, call.gas));
+      lastSend = sending.catch(() => {});
+      return sending;
     },
     async receipt(hash) {
       try {
@@ -235,8 +235,9 @@ export async function whyItWouldRevert(reader: Reader, from: Address, call: Cont
     await reader.simulateContract({ ...call, account: from, gas: call.gas ?? DEFAULT_GAS });
     return null;
   } catch (error) {
-    const reverted = revertIn(error);
-    if (reverted) return errorText(reverted.data?.errorName ?? reverted.reason ?? reverted.signature ?? "reverted");
+    const revertError = revertIn(error);
+    if (revertError)
+      return errorText(revertError.data?.errorName ?? revertError.reason ?? revertError.signature ?? "reverted");
     if (isTransportError(error))
       throw new ChainDown(`the chain cannot be asked: ${error.shortMessage}`, { cause: error });
     throw error;

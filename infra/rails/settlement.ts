@@ -17,7 +17,7 @@ const CANCELED_EVENT = parseAbiItem("event AuthorizationCanceled(address indexed
 export const TRANSFER_EVENT = parseAbiItem("event Transfer(address indexed from, address indexed to, uint256 value)");
 
 /** Most blocks of one log request; public nodes refuse more than 10,000. */
-export const BLOCKS_PER_QUESTION = 9_000;
+export const MAX_BLOCKS_PER_REQUEST = 9_000;
 
 /**
  * When a block counts as final: at a number of confirmations (1 = the transaction is in a block), or by a block tag of the
@@ -64,17 +64,17 @@ export function tokenOnChain(
   const urls = [rpcUrl].flat();
   if (agree < 1 || (urls.length > 0 && agree > urls.length))
     throw new RangeError(`${agree} of ${urls.length} nodes cannot agree`);
-  const readBy = (reader: Reader): TokenAtNode => ({ ...money, reader, asset: asset.toLowerCase() as Address });
-  return { ...readBy(createReader(urls)), nodes: urls.map((url) => readBy(createReader(url))), agree };
+  const throughReader = (reader: Reader): TokenAtNode => ({ ...money, reader, asset: asset.toLowerCase() as Address });
+  return { ...throughReader(createReader(urls)), nodes: urls.map((url) => throughReader(createReader(url))), agree };
 }
 
 /** Reads a block of one node. @throws ChainDown */
 export async function blockAt(
   { reader }: TokenAtNode,
-  which: number | "latest" | "safe" | "finalized",
+  blockId: number | "latest" | "safe" | "finalized",
 ): Promise<Block> {
-  const asked = typeof which === "number" ? { blockNumber: BigInt(which) } : { blockTag: which };
-  const block = await chainRead(`block ${which}`, () => reader.getBlock(asked));
+  const blockQuery = typeof blockId === "number" ? { blockNumber: BigInt(blockId) } : { blockTag: blockId };
+  const block = await chainRead(`block ${blockId}`, () => reader.getBlock(blockQuery));
   return { number: Number(block.number), time: Number(block.timestamp) };
 }
 
@@ -82,8 +82,8 @@ export async function blockAt(
 export async function finalAt(money: TokenAtNode, head: Block): Promise<Block> {
   const { confirmations } = money;
   if (confirmations === 1) return head;
-  const deep = typeof confirmations === "number" ? Math.max(0, head.number - confirmations + 1) : confirmations;
-  const final = await blockAt(money, deep);
+  const finalBlockId = typeof confirmations === "number" ? Math.max(0, head.number - confirmations + 1) : confirmations;
+  const final = await blockAt(money, finalBlockId);
   // The block of a tag may be newer than `head` when the node has advanced since.
   if (final.number >= head.number) return head;
   if (final.time > head.time) throw new ChainDown(`block ${final.number} is said to be later than ${head.number}`);
@@ -135,18 +135,18 @@ export async function nonceStateOf(money: TokenAtNode, query: SettlementQuery, h
   const { reader, asset } = money;
   const args = { authorizer: query.from as Address, nonce: query.nonce as Hex };
   if (!(await isUsed(reader, asset, args.authorizer, args.nonce, BigInt(head.number)))) return { state: "unused" };
-  const [used] = await logsSince(query.sinceBlock, head, (range) =>
+  const [usedEvent] = await logsSince(query.sinceBlock, head, (range) =>
     reader.getLogs({ address: asset, event: USED_EVENT, args, ...range }),
   );
-  if (used) {
-    const moved = await findTransferOfNonce(money, query.from as Address, used);
+  if (usedEvent) {
+    const moved = await findTransferOfNonce(money, query.from as Address, usedEvent);
     if (moved) return { state: "used", moved };
   } else {
-    const [canceled] = await logsSince(query.sinceBlock, head, (range) =>
+    const [canceledEvent] = await logsSince(query.sinceBlock, head, (range) =>
       reader.getLogs({ address: asset, event: CANCELED_EVENT, args, ...range }),
     );
-    if (canceled)
-      return { state: "cancelled", tx: canceled.transactionHash, blockNumber: Number(canceled.blockNumber) };
+    if (canceledEvent)
+      return { state: "cancelled", tx: canceledEvent.transactionHash, blockNumber: Number(canceledEvent.blockNumber) };
   }
   throw new ChainDown(`nonce ${query.nonce} was used, and no log since block ${query.sinceBlock} says how`);
 }
@@ -170,8 +170,8 @@ async function findTransferOfNonce(
     }),
   );
   // A transaction may settle many authorizations: ours is the payer's first transfer after our nonce's own event.
-  const ours = (log: (typeof moved)[number]) => log.transactionHash === transactionHash && log.logIndex > logIndex;
-  const transfer = moved.find((log) => ours(log) && !log.removed);
+  const isOfNonce = (log: (typeof moved)[number]) => log.transactionHash === transactionHash && log.logIndex > logIndex;
+  const transfer = moved.find((log) => isOfNonce(log) && !log.removed);
   if (!transfer) return null;
   return { ...(await blockTransferOf(money, transfer)), ...(await senderOf(money, transactionHash)) };
 }
@@ -182,8 +182,8 @@ export async function findSettlement(
   query: SettlementQuery,
   head: Block,
 ): Promise<BlockTransfer | null> {
-  const fate = await nonceStateOf(money, query, head);
-  return fate.state === "used" ? fate.moved : null;
+  const nonceState = await nonceStateOf(money, query, head);
+  return nonceState.state === "used" ? nonceState.moved : null;
 }
 
 /** Reads the sender of a transaction; empty when the node does not answer, since the settlement is valid without it. */
@@ -221,8 +221,8 @@ export async function findTransfersIn(money: TokenAtNode, tx: string, head: Bloc
   );
   if (!receipt || receipt.blockNumber > BigInt(head.number)) return [];
   const logs = parseEventLogs({ abi: [TRANSFER_EVENT], logs: receipt.logs, strict: true });
-  const ours = logs.filter(({ address }) => address.toLowerCase() === asset.toLowerCase());
-  return Promise.all(ours.map((log) => blockTransferOf(money, log)));
+  const tokenLogs = logs.filter(({ address }) => address.toLowerCase() === asset.toLowerCase());
+  return Promise.all(tokenLogs.map((log) => blockTransferOf(money, log)));
 }
 
 /**
@@ -235,10 +235,10 @@ export async function logsSince<L extends { removed: boolean }>(
   ask: (range: { fromBlock: bigint; toBlock: bigint }) => Promise<L[]>,
 ): Promise<L[]> {
   const logs: L[] = [];
-  for (let from = sinceBlock; from <= head.number; from += BLOCKS_PER_QUESTION) {
-    const to = Math.min(from + BLOCKS_PER_QUESTION - 1, head.number);
-    const found = await chainRead("logs", () => ask({ fromBlock: BigInt(from), toBlock: BigInt(to) }));
-    logs.push(...found.filter((log) => !log.removed));
+  for (let from = sinceBlock; from <= head.number; from += MAX_BLOCKS_PER_REQUEST) {
+    const to = Math.min(from + MAX_BLOCKS_PER_REQUEST - 1, head.number);
+    const rangeLogs = await chainRead("logs", () => ask({ fromBlock: BigInt(from), toBlock: BigInt(to) }));
+    logs.push(...rangeLogs.filter((log) => !log.removed));
   }
   return logs;
 }

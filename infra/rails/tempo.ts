@@ -2,7 +2,13 @@ import { type Address, createClient, custom, decodeFunctionData, type Hex, parse
 import type { Transaction } from "viem/tempo";
 import { systemClock } from "../clock.ts";
 import { accountOf } from "./account.ts";
-import { challengeObstacle, createNonceGuard, credentialHeaderOf, inClientOrder, methodDetails } from "./charge.ts";
+import {
+  challengeObstacle,
+  createNonceGuard,
+  credentialHeaderOf,
+  methodDetails,
+  orderAsStockClient,
+} from "./charge.ts";
 import { createTokenRail, type EvmRailOptions } from "./evm.ts";
 import {
   type Block,
@@ -42,8 +48,8 @@ export const isTempo = (network: string): boolean => Object.hasOwn(DOLLARS, netw
 export const tempoDollar = (network: string): { symbol: string; address: string } | null =>
   isTempo(network) ? DOLLARS[network]! : null;
 
-const CALL = parseAbi(["function transferWithMemo(address to, uint256 amount, bytes32 memo)"]);
-const WITH_MEMO = parseAbiItem(
+const TRANSFER_ABI = parseAbi(["function transferWithMemo(address to, uint256 amount, bytes32 memo)"]);
+const TRANSFER_WITH_MEMO_EVENT = parseAbiItem(
   "event TransferWithMemo(address indexed from, address indexed to, uint256 amount, bytes32 indexed memo)",
 );
 /** A challenge with less time left than this, in seconds, is not signed. */
@@ -98,7 +104,7 @@ function verifyTransaction(
     validBefore,
     gas = 0n,
     maxFeePerGas = 0n,
-    ...others
+    ...otherFields
   } = deserialize(signed as Transaction.TransactionSerializedTempo) as {
     calls?: readonly { to?: string; data?: Hex; value?: bigint }[];
     validBefore?: number;
@@ -106,18 +112,18 @@ function verifyTransaction(
     gas?: bigint;
     maxFeePerGas?: bigint;
   };
-  const [call, ...more] = calls ?? [];
-  if (!call?.data || more.length > 0 || !validBefore)
+  const [call, ...otherCalls] = calls ?? [];
+  if (!call?.data || otherCalls.length > 0 || !validBefore)
     throw new Error("the signed transaction is not a single call with an expiry");
-  const { args } = decodeFunctionData({ abi: CALL, data: call.data });
+  const { args } = decodeFunctionData({ abi: TRANSFER_ABI, data: call.data });
   const [to, amount, memo] = args;
-  const isWanted =
+  const paysEntry =
     call.to?.toLowerCase() === entry.asset.toLowerCase() &&
     to.toLowerCase() === entry.payTo.toLowerCase() &&
     amount === entry.amountAtomic &&
     (call.value ?? 0n) === 0n &&
-    (others.from === undefined || others.from.toLowerCase() === from.toLowerCase());
-  if (!isWanted) throw new Error("the signed transaction does not pay what the entry asks for");
+    (otherFields.from === undefined || otherFields.from.toLowerCase() === from.toLowerCase());
+  if (!paysEntry) throw new Error("the signed transaction does not pay what the entry asks for");
   return { memo, validBefore, fee: (gas * maxFeePerGas + FEE_UNIT - 1n) / FEE_UNIT };
 }
 
@@ -131,7 +137,7 @@ function verifyTransaction(
 async function findByMemo(money: TokenAtNode, query: SettlementQuery, head: Block): Promise<BlockTransfer | null> {
   const args = { from: query.from as Address, memo: query.nonce as Hex };
   const [log] = await logsSince(query.sinceBlock, head, (range) =>
-    money.reader.getLogs({ address: money.asset, event: WITH_MEMO, args, strict: true, ...range }),
+    money.reader.getLogs({ address: money.asset, event: TRANSFER_WITH_MEMO_EVENT, args, strict: true, ...range }),
   );
   if (!log) {
     await requireLogsOf(money, head);
@@ -146,15 +152,15 @@ async function findByMemo(money: TokenAtNode, query: SettlementQuery, head: Bloc
  * transaction that is valid for 25 seconds and that the seller sends. Its memo is derived from the challenge and serves as
  * the payment's nonce. The payer pays the fee in the same token, unless the seller sponsors it, so a wallet needs no coin.
  */
-function createTempoSigner(any: TokenAtNode): (entry: PayableEntry, wallet: Wallet) => Promise<SignedPayment> {
-  const { reader, network } = any;
+function createTempoSigner(token: TokenAtNode): (entry: PayableEntry, wallet: Wallet) => Promise<SignedPayment> {
+  const { reader, network } = token;
   const chainId = Number(network.slice("eip155:".length));
   const request = reader.request as (asked: { method: string; params?: unknown }) => Promise<unknown>;
 
   const refuseUsed = createNonceGuard(async (from, nonce) => {
-    const head = await blockAt(any, "latest");
+    const head = await blockAt(token, "latest");
     const sinceBlock = Math.max(0, head.number - LOOK_BACK_BLOCKS);
-    return (await findByMemo(any, { from, nonce, sinceBlock }, head)) !== null;
+    return (await findByMemo(token, { from, nonce, sinceBlock }, head)) !== null;
   });
 
   return async (entry, wallet) => {
@@ -166,7 +172,7 @@ function createTempoSigner(any: TokenAtNode): (entry: PayableEntry, wallet: Wall
     if (challenge.expires !== undefined && Date.parse(challenge.expires) < now + MIN_VALIDITY_S * 1000)
       throw new CannotSign("the challenge has expired, or is about to");
     // Only the parsed fields are passed on, and are checked below. The seller's other fields do not reach the client.
-    const asked = {
+    const chargeRequest = {
       ...{ amount: entry.amountAtomic.toString(), currency: entry.asset, recipient: entry.payTo },
       methodDetails: { chainId, ...(methodDetails(challenge).feePayer === true ? { feePayer: true } : {}) },
     };
@@ -174,9 +180,16 @@ function createTempoSigner(any: TokenAtNode): (entry: PayableEntry, wallet: Wall
     const client = createClient({ chain: { ...chain, id: chainId }, transport: custom({ request }) });
     const method = charge({ account, getClient: () => client as never, mode: "pull" });
     const { id, realm, expires } = challenge;
-    const own = { id, realm, method: "tempo", intent: "charge", request: asked, ...(expires ? { expires } : {}) };
+    const ownChallenge = {
+      id,
+      realm,
+      method: "tempo",
+      intent: "charge",
+      request: chargeRequest,
+      ...(expires ? { expires } : {}),
+    };
     const credential = await chainRead("the fee of a payment", () =>
-      method.createCredential({ challenge: own as never, context: {} as never }),
+      method.createCredential({ challenge: ownChallenge as never, context: {} as never }),
     );
     const { payload, source } = JSON.parse(
       Buffer.from(credential.replace(/^Payment /, ""), "base64url").toString("utf8"),
@@ -184,14 +197,16 @@ function createTempoSigner(any: TokenAtNode): (entry: PayableEntry, wallet: Wall
     if (payload.type !== "transaction") throw new Error(`a credential of type ${payload.type}`);
     const from = account.address.toLowerCase() as Address;
     const { memo, validBefore, fee } = verifyTransaction(deserialize, payload.signature, entry, from);
-    const sponsored = asked.methodDetails.feePayer === true;
-    const held = await balanceOf(any, from);
+    const isSponsored = chargeRequest.methodDetails.feePayer === true;
+    const balance = await balanceOf(token, from);
     // The client signs even when the wallet cannot pay; the seller could not settle that, and would look like one that
     // does not deliver.
-    if (held < entry.amountAtomic + (sponsored ? 0n : fee))
-      throw new NoWallet(`the wallet holds ${held} units, too few for ${entry.amountAtomic} and a fee of up to ${fee}`);
+    if (balance < entry.amountAtomic + (isSponsored ? 0n : fee))
+      throw new NoWallet(
+        `the wallet holds ${balance} units, too few for ${entry.amountAtomic} and a fee of up to ${fee}`,
+      );
     await refuseUsed(from, memo);
-    const complete = { challenge: inClientOrder(challenge), payload, source };
+    const complete = { challenge: orderAsStockClient(challenge), payload, source };
     return {
       headerName: credentialHeaderOf(challenge)!,
       headerValue: `Payment ${Buffer.from(JSON.stringify(complete)).toString("base64url")}`,

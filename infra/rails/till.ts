@@ -41,11 +41,12 @@ export class TillDown extends Failure {
   }
 }
 
-const MAX_REASON = 300;
-const shortReason = (reason: string | undefined): string => redact(reason ?? "no reason given").slice(0, MAX_REASON);
+const MAX_REASON_CHARS = 300;
+const shortReason = (reason: string | undefined): string =>
+  redact(reason ?? "no reason given").slice(0, MAX_REASON_CHARS);
 
 /** Reasons that a facilitator gives after the receipt of a reverted transaction. Such a transaction is final. */
-const REVERTED = new Set(["invalid_exact_evm_transaction_failed", "invalid_transaction_state"]);
+const REVERT_REASONS = new Set(["invalid_exact_evm_transaction_failed", "invalid_transaction_state"]);
 /**
  * Reasons that leave the outcome open. The reference facilitator answers `..transaction_failed` without a transaction when
  * its node did not answer, and others have reasons of their own for it. The transaction may still settle.
@@ -53,7 +54,7 @@ const REVERTED = new Set(["invalid_exact_evm_transaction_failed", "invalid_trans
 const OPEN_REASONS =
   /pending|unexpected|time_?d?_?out|transaction_failed|unavailable|internal|unknown|network_error|rpc|node/;
 /** Matches reasons that are codes of the protocol; sentences are errors that a facilitator passed on. */
-const CODE = /^[a-z0-9_]{1,100}$/;
+const REASON_CODE = /^[a-z0-9_]{1,100}$/;
 /** Statuses that refuse the request and not the payment, so that a later request may succeed. */
 const RETRIABLE_STATUSES = new Set([401, 403, 404, 408, 409, 425, 429]);
 
@@ -73,19 +74,19 @@ function parsePayment(payment: unknown, requirements: PaymentRequirements): Pars
   if (!authorization) return null;
   const payload = payment as PaymentPayload & { scheme?: unknown; network?: unknown };
   const { x402Version: version, accepted } = payload as { x402Version: unknown; accepted?: Record<string, unknown> };
-  const named = version === 1 ? payload : accepted;
-  if (typeof named?.scheme !== "string" || typeof named.network !== "string") return null;
+  const schemeAndNetwork = version === 1 ? payload : accepted;
+  if (typeof schemeAndNetwork?.scheme !== "string" || typeof schemeAndNetwork.network !== "string") return null;
   const { from: payer } = authorization;
   if (version === 2) return { payload, requirements, payer };
   if (version !== 1) return null;
-  return { payload, requirements: asVersion1(requirements, named.network), payer };
+  return { payload, requirements: toVersion1(requirements, schemeAndNetwork.network), payer };
 }
 
 /**
  * Converts an offer to x402 v1, where the amount is called `maxAmountRequired` and the chain has a name.
  * @param spelling the buyer's name for the chain, used when it is one of the chain's names
  */
-export function asVersion1(requirements: PaymentRequirements, spelling?: string): PaymentRequirements {
+export function toVersion1(requirements: PaymentRequirements, spelling?: string): PaymentRequirements {
   const { amount, network, ...rest } = requirements;
   const names = v1NamesOf(network);
   const name = names.includes(spelling ?? "") ? spelling : names[0];
@@ -98,9 +99,9 @@ export function createTill(name: string, facilitator: FacilitatorClient): Till {
   return {
     name,
     async verify(payment, requirements) {
-      const asked = parsePayment(payment, requirements);
-      if (!asked) return { valid: false, reason: "invalid_payload" };
-      const answer = await facilitator.verify(asked.payload, asked.requirements).catch((error: unknown) => {
+      const parsed = parsePayment(payment, requirements);
+      if (!parsed) return { valid: false, reason: "invalid_payload" };
+      const answer = await facilitator.verify(parsed.payload, parsed.requirements).catch((error: unknown) => {
         // Some facilitators answer an invalid payment with a 400.
         if (error instanceof VerifyError && error.invalidReason && isVerdict(error.statusCode)) {
           return { isValid: false as const, invalidReason: error.invalidReason, payer: undefined };
@@ -110,16 +111,16 @@ export function createTill(name: string, facilitator: FacilitatorClient): Till {
         });
       });
       if (!answer.isValid) return { valid: false, reason: shortReason(answer.invalidReason) };
-      if (answer.payer && answer.payer.toLowerCase() !== asked.payer) {
+      if (answer.payer && answer.payer.toLowerCase() !== parsed.payer) {
         throw new TillDown(`${name} speaks of another payer: ${shortReason(answer.payer)}`);
       }
-      return { valid: true, payer: asked.payer };
+      return { valid: true, payer: parsed.payer };
     },
     async settle(payment, requirements) {
-      const asked = parsePayment(payment, requirements);
-      if (!asked) return { outcome: "refused", reason: "invalid_payload" };
+      const parsed = parsePayment(payment, requirements);
+      if (!parsed) return { outcome: "refused", reason: "invalid_payload" };
       try {
-        return toOutcome(await facilitator.settle(asked.payload, asked.requirements));
+        return toOutcome(await facilitator.settle(parsed.payload, parsed.requirements));
       } catch (error) {
         if (error instanceof SettleError && isVerdict(error.statusCode)) {
           const { errorReason, transaction } = error;
@@ -147,8 +148,8 @@ function toOutcome(answer: {
       ? { outcome: "sent", ...tx }
       : { outcome: "unknown", says: "the facilitator reports success without a transaction" };
   const reason = shortReason(answer.errorReason);
-  const isOver = tx ? REVERTED.has(reason) : CODE.test(reason) && !OPEN_REASONS.test(reason);
-  if (isOver) return { outcome: "refused", reason, ...tx };
+  const isFinal = tx ? REVERT_REASONS.has(reason) : REASON_CODE.test(reason) && !OPEN_REASONS.test(reason);
+  if (isFinal) return { outcome: "refused", reason, ...tx };
   return {
     outcome: "unknown",
     says: answer.errorMessage ? shortReason(`${reason}: ${answer.errorMessage}`) : reason,
@@ -166,21 +167,22 @@ export interface HttpTillOptions {
   headers?: Readonly<Record<string, string>>;
 }
 
-function clientOf({ name, url, timeout_ms = 20_000, headers }: HttpTillOptions): HTTPFacilitatorClient {
+function createFacilitatorClient({ name, url, timeout_ms = 20_000, headers }: HttpTillOptions): HTTPFacilitatorClient {
   const protocol = parseUrl(url)?.protocol;
   if (protocol !== "https:" && protocol !== "http:")
     throw new TypeError(`${name}: expected the http(s) address of a facilitator`);
   addAddressSecrets(url);
-  const all = { verify: headers ?? {}, settle: headers ?? {}, supported: headers ?? {} };
-  return new HTTPFacilitatorClient({ url, timeoutMs: timeout_ms, createAuthHeaders: async () => all });
+  const authHeaders = { verify: headers ?? {}, settle: headers ?? {}, supported: headers ?? {} };
+  return new HTTPFacilitatorClient({ url, timeoutMs: timeout_ms, createAuthHeaders: async () => authHeaders });
 }
 
 /** Creates a till over a facilitator's HTTP interface (`POST /verify`, `POST /settle`). @throws TypeError for a bad url */
-export const createHttpTill = (options: HttpTillOptions): Till => createTill(options.name, clientOf(options));
+export const createHttpTill = (options: HttpTillOptions): Till =>
+  createTill(options.name, createFacilitatorClient(options));
 
 /** Reports whether a facilitator lists `exact` on this network in `GET /supported`. @throws TillDown when it fails */
-export async function settlesOn(options: HttpTillOptions, network: string): Promise<boolean> {
-  const supported = await clientOf(options)
+export async function supportsExactOn(options: HttpTillOptions, network: string): Promise<boolean> {
+  const supported = await createFacilitatorClient(options)
     .getSupported()
     .catch((error: unknown) => {
       const why = `${options.name} does not say what it settles: ${errorText(error)}`;
@@ -195,30 +197,30 @@ export async function settlesOn(options: HttpTillOptions, network: string): Prom
  * `verify` asks the next till when one does not answer. `settle` asks one till only: after `unknown` the transaction may
  * still reach a block, so the caller reads the chain before it settles again. That second attempt goes to another till.
  */
-export function createTills(tills: readonly Till[], resting = new Cooldowns<Till>(30_000)): Till {
+export function createTills(tills: readonly Till[], cooldowns = new Cooldowns<Till>(30_000)): Till {
   if (tills.length === 0) throw new RangeError("no tills given");
   return {
     name: tills.map(({ name }) => name).join(", "),
     async verify(payment, requirements) {
       const errors: string[] = [];
-      for (const till of resting.ordered(tills)) {
+      for (const till of cooldowns.inOrder(tills)) {
         try {
           const answer = await till.verify(payment, requirements);
-          resting.succeeded(till);
+          cooldowns.markSucceeded(till);
           return answer;
         } catch (error) {
           if (!(error instanceof TillDown)) throw error;
-          resting.failed(till);
+          cooldowns.markFailed(till);
           errors.push(error.message);
         }
       }
       throw new TillDown(errors.join("; "));
     },
     async settle(payment, requirements) {
-      const till = resting.ordered(tills)[0]!;
+      const till = cooldowns.inOrder(tills)[0]!;
       const outcome = await till.settle(payment, requirements);
-      if (outcome.outcome === "unknown") resting.failed(till);
-      else resting.succeeded(till);
+      if (outcome.outcome === "unknown") cooldowns.markFailed(till);
+      else cooldowns.markSucceeded(till);
       return outcome;
     },
   };

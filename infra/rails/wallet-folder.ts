@@ -18,7 +18,7 @@ export interface WalletUse {
 }
 
 /** The wallets of a folder. */
-export interface WalletsHeld {
+export interface FolderWallets {
   /** The public wallet that pays known calls; null when there is none. */
   known: Wallet | null;
   /** Pays gas for sweeps and sales; holds no token. Null when there is none. */
@@ -31,14 +31,14 @@ export interface WalletsHeld {
   uses: readonly WalletUse[];
 }
 
-const SEED = "seed.key";
+const SEED_FILE = "seed.key";
 /** Roles with one wallet each. The wallet's key is in a separate key file, or derived from the seed. */
-const SINGLE = ["known", "gas", "till", "float"] as const;
-type SingleRole = (typeof SINGLE)[number];
-const FILES: readonly string[] = [SEED, ...SINGLE.map((role) => `${role}.key`)];
+const SINGLE_ROLES = ["known", "gas", "till", "float"] as const;
+type SingleRole = (typeof SINGLE_ROLES)[number];
+const RESERVED_FILES: readonly string[] = [SEED_FILE, ...SINGLE_ROLES.map((role) => `${role}.key`)];
 /** Append-only NDJSON: which wallets were derived from the seed, and which were used when. */
-const JOURNAL = "journal.ndjson";
-const MAX_BLIND = 10_000;
+const JOURNAL_FILE = "journal.ndjson";
+const MAX_BLIND_WALLETS = 10_000;
 
 type JournalLine = { made: SingleRole } | { made: "blind"; n: number } | ({ used: true } & WalletUse);
 
@@ -48,9 +48,9 @@ type JournalLine = { made: SingleRole } | { made: "blind"; n: number } | ({ used
  */
 export const readKeyFile = (path: string): Wallet => {
   const text = readPrivate(path).toString("utf8").trim();
-  const [signer, address = "", ...more] = text.split(/\s+/);
+  const [signer, address = "", ...otherWords] = text.split(/\s+/);
   if (/^https?:/.test(signer!)) {
-    if (parseUrl(signer!) && isAddress(address, { strict: false }) && more.length === 0)
+    if (parseUrl(signer!) && isAddress(address, { strict: false }) && otherWords.length === 0)
       return { address: address.toLowerCase(), signer: signer! };
     throw new Failure("keys", `${path} names no signer: its address and that of the wallet are expected`);
   }
@@ -70,36 +70,41 @@ export const readKeyFile = (path: string): Wallet => {
  * to which endpoint on which day; its lines are on disk before the wallet pays.
  */
 export class WalletFolder {
-  readonly #journal: string;
-  readonly #derived = new Map<string, Wallet>();
+  readonly #journalPath: string;
+  readonly #derivedWallets = new Map<string, Wallet>();
 
   /** @throws Failure `keys` when other users may write in the folder */
   constructor(readonly dir: string) {
-    this.#journal = join(dir, JOURNAL);
+    this.#journalPath = join(dir, JOURNAL_FILE);
     if (existsSync(dir)) refuseSharedFolder(dir);
   }
 
   /** Reads all wallets from disk, since another process may have added some. @throws Failure `keys` */
-  read(): WalletsHeld {
+  read(): FolderWallets {
     if (!existsSync(this.dir)) return { known: null, gas: null, till: null, float: null, blind: [], uses: [] };
     const files = readdirSync(this.dir).filter((name) => name.endsWith(".key"));
-    const seed = files.includes(SEED) ? this.#readSeed() : null;
+    const seed = files.includes(SEED_FILE) ? this.#readSeed() : null;
     const lines = this.#readJournal();
-    const made = (what: string): boolean => lines.some((line) => "made" in line && line.made === what);
-    const single = (role: SingleRole): Wallet | null => {
+    const isDerived = (what: string): boolean => lines.some((line) => "made" in line && line.made === what);
+    const walletOfRole = (role: SingleRole): Wallet | null => {
       const file = `${role}.key`;
       if (files.includes(file)) return readKeyFile(join(this.dir, file));
-      return seed && made(role) ? this.#walletOf(seed, role) : null;
+      return seed && isDerived(role) ? this.#walletOf(seed, role) : null;
     };
-    const own = files.filter((name) => !FILES.includes(name)).sort();
-    const derived = lines.flatMap((line) => ("made" in line && line.made === "blind" ? [line.n] : []));
-    if (derived.length > 0 && !seed)
-      throw new Failure("keys", `${join(this.dir, SEED)} is missing: wallets were derived from it`);
+    const blindKeyFiles = files.filter((name) => !RESERVED_FILES.includes(name)).sort();
+    const derivedNumbers = lines.flatMap((line) => ("made" in line && line.made === "blind" ? [line.n] : []));
+    if (derivedNumbers.length > 0 && !seed)
+      throw new Failure("keys", `${join(this.dir, SEED_FILE)} is missing: wallets were derived from it`);
     return {
-      ...{ known: single("known"), gas: single("gas"), till: single("till"), float: single("float") },
+      ...{
+        known: walletOfRole("known"),
+        gas: walletOfRole("gas"),
+        till: walletOfRole("till"),
+        float: walletOfRole("float"),
+      },
       blind: [
-        ...own.map((name) => readKeyFile(join(this.dir, name))),
-        ...[...new Set(derived)].map((n) => this.#walletOf(seed!, `blind|${n}`)),
+        ...blindKeyFiles.map((name) => readKeyFile(join(this.dir, name))),
+        ...[...new Set(derivedNumbers)].map((n) => this.#walletOf(seed!, `blind|${n}`)),
       ],
       uses: lines.flatMap((line) => ("used" in line ? [line] : [])),
     };
@@ -115,17 +120,19 @@ export class WalletFolder {
   make(blind: number, sells = false): Wallet[] {
     if (!Number.isSafeInteger(blind) || blind < 0) throw new RangeError(`not a number of wallets: ${blind}`);
     createPrivateFolder(this.dir);
-    if (!existsSync(join(this.dir, SEED))) createPrivate(join(this.dir, SEED), `${randomBytes(32).toString("hex")}\n`);
-    const held = this.read();
-    if (held.blind.length + blind > MAX_BLIND) throw new RangeError(`at most ${MAX_BLIND} blind wallets`);
+    if (!existsSync(join(this.dir, SEED_FILE)))
+      createPrivate(join(this.dir, SEED_FILE), `${randomBytes(32).toString("hex")}\n`);
+    const existing = this.read();
+    if (existing.blind.length + blind > MAX_BLIND_WALLETS)
+      throw new RangeError(`at most ${MAX_BLIND_WALLETS} blind wallets`);
     const numbers = this.#readJournal().flatMap((line) => ("made" in line && line.made === "blind" ? [line.n] : []));
-    const first = Math.max(0, ...numbers) + 1;
+    const firstNumber = Math.max(0, ...numbers) + 1;
     const lines: JournalLine[] = [];
-    for (const role of sells ? SINGLE : SINGLE.slice(0, 2)) if (!held[role]) lines.push({ made: role });
-    for (let n = first; n < first + blind; n++) lines.push({ made: "blind", n });
+    for (const role of sells ? SINGLE_ROLES : SINGLE_ROLES.slice(0, 2)) if (!existing[role]) lines.push({ made: role });
+    for (let n = firstNumber; n < firstNumber + blind; n++) lines.push({ made: "blind", n });
     this.#appendJournal(lines);
     const seed = this.#readSeed();
-    return Array.from({ length: blind }, (_, i) => this.#walletOf(seed, `blind|${first + i}`));
+    return Array.from({ length: blind }, (_, i) => this.#walletOf(seed, `blind|${firstNumber + i}`));
   }
 
   /** Records a use of a blind wallet; it is on disk when this returns. */
@@ -136,27 +143,27 @@ export class WalletFolder {
   /** Derives a wallet and remembers it: each address costs a curve multiplication, and a folder may hold thousands. */
   #walletOf(seed: Buffer, label: string): Wallet {
     const key = `${seed.toString("hex").slice(0, 8)} ${label}`;
-    const wallet = this.#derived.get(key) ?? walletOf(seed, label);
-    this.#derived.set(key, wallet);
+    const wallet = this.#derivedWallets.get(key) ?? walletOf(seed, label);
+    this.#derivedWallets.set(key, wallet);
     return wallet;
   }
 
   #readSeed(): Buffer {
-    const path = join(this.dir, SEED);
+    const path = join(this.dir, SEED_FILE);
     const text = readPrivate(path).toString("utf8").trim();
     if (!/^[0-9a-f]{64}$/i.test(text)) throw new Failure("keys", `${path} is no seed: 64 hex digits are expected`);
     return Buffer.from(text, "hex");
   }
 
   #readJournal(): JournalLine[] {
-    if (!existsSync(this.#journal)) return [];
-    const text = readPrivate(this.#journal).toString("utf8");
+    if (!existsSync(this.#journalPath)) return [];
+    const text = readPrivate(this.#journalPath).toString("utf8");
     // A line that a crash cut off was never acted on: a wallet pays only after its line is on disk.
-    const whole = text
+    const completeLines = text
       .slice(0, text.lastIndexOf("\n") + 1)
       .split("\n")
       .filter(Boolean);
-    return whole.flatMap((line) => {
+    return completeLines.flatMap((line) => {
       try {
         return [JSON.parse(line) as JournalLine];
       } catch {
@@ -168,13 +175,13 @@ export class WalletFolder {
   /** Appends with one write, so that lines of two processes do not mix. A line that a crash cut off is ended first. */
   #appendJournal(lines: readonly JournalLine[]): void {
     if (lines.length === 0) return;
-    if (!existsSync(this.#journal)) createPrivate(this.#journal, "");
-    const fd = openSync(this.#journal, "a+", 0o600);
+    if (!existsSync(this.#journalPath)) createPrivate(this.#journalPath, "");
+    const fd = openSync(this.#journalPath, "a+", 0o600);
     try {
       const { size } = fstatSync(fd);
-      const last = Buffer.alloc(1);
-      if (size > 0) readSync(fd, last, 0, 1, size - 1);
-      const ending = size > 0 && last[0] !== 0x0a ? "\n" : "";
+      const lastByte = Buffer.alloc(1);
+      if (size > 0) readSync(fd, lastByte, 0, 1, size - 1);
+      const ending = size > 0 && lastByte[0] !== 0x0a ? "\n" : "";
       writeSync(fd, ending + lines.map((line) => `${JSON.stringify(line)}\n`).join(""));
       fsyncSync(fd);
     } finally {

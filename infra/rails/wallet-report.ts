@@ -5,7 +5,7 @@ import { type Finding, ok, warn } from "../finding.ts";
 import type { Logger, Metrics } from "../telemetry.ts";
 import type { Network, Token } from "./networks.ts";
 import type { Rail } from "./rails.ts";
-import type { WalletFolder, WalletsHeld } from "./wallet-folder.ts";
+import type { FolderWallets, WalletFolder } from "./wallet-folder.ts";
 
 /** Levels below which an alarm is raised (settings `wallets.low_water` and `low_blind`). */
 export interface LowWater {
@@ -45,32 +45,32 @@ export interface WalletReport {
   pools: AssetFunds[];
 }
 
-const READS_AT_ONCE = 8;
+const MAX_CONCURRENT_READS = 8;
 
 /** Reads the balances of a folder's wallets on each network. A balance is null when its chain does not answer. */
 export async function walletReport(
-  held: WalletsHeld,
+  folderWallets: FolderWallets,
   rail: Pick<Rail, "balance">,
   networks: readonly Network[],
 ): Promise<WalletReport> {
-  const days = new Map(held.uses.map(({ address, day }) => [address, day]));
+  const days = new Map(folderWallets.uses.map(({ address, day }) => [address, day]));
   const capsOf = (address: string) => [
-    ...new Set(held.uses.flatMap((use) => (use.address === address ? use.cap : []))),
+    ...new Set(folderWallets.uses.flatMap((use) => (use.address === address ? use.cap : []))),
   ];
-  const shown = (role: WalletBalances["role"], address: string): WalletBalances => ({
+  const emptyBalances = (role: WalletBalances["role"], address: string): WalletBalances => ({
     ...{ role, address, day: days.get(address) ?? null, caps: capsOf(address), balances: {} },
   });
   const wallets = [
     ...(["known", "gas", "till", "float"] as const).flatMap((role) =>
-      held[role] ? shown(role, held[role].address) : [],
+      folderWallets[role] ? emptyBalances(role, folderWallets[role].address) : [],
     ),
-    ...held.blind.map(({ address }) => shown("blind", address)),
+    ...folderWallets.blind.map(({ address }) => emptyBalances("blind", address)),
   ];
-  const places = networks.flatMap(({ id, assets }) => assets.map((asset) => ({ network: id, asset })));
-  const paying = wallets.filter(({ role }) => role !== "gas");
-  for (const { network, asset } of places) {
+  const networkAssets = networks.flatMap(({ id, assets }) => assets.map((asset) => ({ network: id, asset })));
+  const tokenWallets = wallets.filter(({ role }) => role !== "gas");
+  for (const { network, asset } of networkAssets) {
     let isDown = false;
-    await forEachConcurrent(paying, READS_AT_ONCE, async (wallet) => {
+    await forEachConcurrent(tokenWallets, MAX_CONCURRENT_READS, async (wallet) => {
       const atomic = isDown
         ? null
         : await rail.balance(wallet.address, { network, asset: asset.address }).then(
@@ -81,23 +81,23 @@ export async function walletReport(
       wallet.balances[`${network} ${asset.symbol}`] = atomic === null ? null : formatUnits(atomic, asset.decimals);
     });
   }
-  return { wallets, pools: places.map(({ network, asset }) => poolOf(wallets, network, asset)) };
+  return { wallets, pools: networkAssets.map(({ network, asset }) => fundsOfAsset(wallets, network, asset)) };
 }
 
-function poolOf(wallets: readonly WalletBalances[], network: string, { symbol, decimals }: Token): AssetFunds {
+function fundsOfAsset(wallets: readonly WalletBalances[], network: string, { symbol, decimals }: Token): AssetFunds {
   const key = `${network} ${symbol}`;
-  const fresh = wallets
+  const unusedBalances = wallets
     .filter(({ role, day }) => role === "blind" && day === null)
     .map(({ balances }) => balances[key]);
-  const asked = fresh.every((one) => one !== null);
-  const rich = fresh.flatMap((one) => (one && one !== "0" ? [parseUnits(one, decimals)] : []));
+  const areAllKnown = unusedBalances.every((one) => one !== null);
+  const fundedAmounts = unusedBalances.flatMap((one) => (one && one !== "0" ? [parseUnits(one, decimals)] : []));
   return {
     ...{ network, symbol, known: wallets.find(({ role }) => role === "known")?.balances[key] ?? null },
-    fresh: asked ? rich.length : null,
-    unfunded: asked ? fresh.length - rich.length : null,
-    freshTotal: asked
+    fresh: areAllKnown ? fundedAmounts.length : null,
+    unfunded: areAllKnown ? unusedBalances.length - fundedAmounts.length : null,
+    freshTotal: areAllKnown
       ? formatUnits(
-          rich.reduce((all, one) => all + one, 0n),
+          fundedAmounts.reduce((all, one) => all + one, 0n),
           decimals,
         )
       : null,
@@ -117,10 +117,10 @@ export function walletFindings({ pools, wallets }: WalletReport, low: LowWater):
     const { network, symbol, known } = pool;
     const name = `wallets on ${network} (${symbol})`;
     if (known === null || pool.fresh === null) return [warn(name, "the chain could not be asked", "look at its node")];
-    const holds = `it holds ${known}`;
+    const description = `it holds ${known}`;
     const todo = `send ${symbol} to the known wallet, ${low.money} or more (touchstone wallets list)`;
     return [
-      Number(known) < Number(low.money) ? warn(`${name}: known`, holds, todo) : ok(`${name}: known`, holds),
+      Number(known) < Number(low.money) ? warn(`${name}: known`, description, todo) : ok(`${name}: known`, description),
       blindFinding(`${name}: blind`, pool, low),
     ];
   });
@@ -129,13 +129,13 @@ export function walletFindings({ pools, wallets }: WalletReport, low: LowWater):
 /** Checks whether enough unused blind wallets have money. The advice is to fund empty wallets before making more. */
 function blindFinding(name: string, { symbol, fresh, freshTotal, unfunded }: AssetFunds, low: LowWater): Finding {
   const [rich, empty] = [fresh ?? 0, unfunded ?? 0];
-  const says = `${rich + empty} were never used: ${rich} hold ${freshTotal} in all, ${empty} hold nothing`;
-  const lacking = Math.max(low.blind - rich, 0);
-  if (lacking === 0 && Number(freshTotal) >= Number(low.money)) return ok(name, says);
-  const leastToFund = Math.max(lacking, 1);
-  const fund = `fund ${leastToFund} or more, until all hold ${low.money} ${symbol} or more together: each from outside, never from the known one`;
-  const make = empty < leastToFund ? `touchstone wallets new --blind ${Math.max(low.blind, 20)}, then ` : "";
-  return warn(name, says, `${make}${fund} (touchstone wallets list)`);
+  const description = `${rich + empty} were never used: ${rich} hold ${freshTotal} in all, ${empty} hold nothing`;
+  const missingCount = Math.max(low.blind - rich, 0);
+  if (missingCount === 0 && Number(freshTotal) >= Number(low.money)) return ok(name, description);
+  const leastToFund = Math.max(missingCount, 1);
+  const fundAdvice = `fund ${leastToFund} or more, until all hold ${low.money} ${symbol} or more together: each from outside, never from the known one`;
+  const makeAdvice = empty < leastToFund ? `touchstone wallets new --blind ${Math.max(low.blind, 20)}, then ` : "";
+  return warn(name, description, `${makeAdvice}${fundAdvice} (touchstone wallets list)`);
 }
 
 export interface WalletWatchOptions {
@@ -153,9 +153,9 @@ const INTERVAL_MS = 600_000;
 
 /**
  * Reads all balances once: sets the gauges, warns in the log about what is low, and logs money that arrived since the last
- * read. @param before balances of the last read; updated
+ * read. @param lastBalances balances of the last read; this function updates them
  */
-async function readBalances(options: WalletWatchOptions, before: Map<string, string>): Promise<void> {
+async function readBalances(options: WalletWatchOptions, lastBalances: Map<string, string>): Promise<void> {
   const { folder, rail, networks, low, logger, metrics } = options;
   const report = await walletReport(folder.read(), rail, networks);
   for (const { network, symbol, known, fresh, freshTotal } of report.pools) {
@@ -164,26 +164,26 @@ async function readBalances(options: WalletWatchOptions, before: Map<string, str
     if (fresh !== null) metrics.gauge("touchstone_wallets_blind_fresh", fresh, labels);
     if (freshTotal !== null) metrics.gauge("touchstone_wallets_blind_units", Number(freshTotal), labels);
   }
-  const bad = walletFindings(report, low).filter(({ standing }) => standing !== "ok");
-  metrics.gauge("touchstone_wallets_low", bad.length);
-  for (const { name, says, todo } of bad) logger.warn({ wallets: name, todo }, `low water: ${says}`);
+  const lowFindings = walletFindings(report, low).filter(({ standing }) => standing !== "ok");
+  metrics.gauge("touchstone_wallets_low", lowFindings.length);
+  for (const { name, says, todo } of lowFindings) logger.warn({ wallets: name, todo }, `low water: ${says}`);
   for (const { address, balances } of report.wallets) {
     for (const [place, holds] of Object.entries(balances)) {
       const key = `${address} ${place}`;
-      const had = before.get(key);
+      const had = lastBalances.get(key);
       if (had !== undefined && holds !== null && Number(holds) > Number(had))
         logger.info({ address, place, had, holds }, "money arrived at a wallet");
-      if (holds !== null) before.set(key, holds);
+      if (holds !== null) lastBalances.set(key, holds);
     }
   }
 }
 
 /** Reads the wallets' balances now and every ten minutes until stopped. A failure is logged and the next read tried. */
 export function watchWallets(options: WalletWatchOptions): { stop(): Promise<void> } {
-  const before = new Map<string, string>();
-  const tried = () =>
-    readBalances(options, before).catch((error: unknown) =>
+  const lastBalances = new Map<string, string>();
+  const tryReadBalances = () =>
+    readBalances(options, lastBalances).catch((error: unknown) =>
       options.logger.warn({ err: error }, "the wallets could not be looked at"),
     );
-  return repeatWork(tried, options.every_ms ?? INTERVAL_MS, options.clock);
+  return repeatWork(tryReadBalances, options.every_ms ?? INTERVAL_MS, options.clock);
 }

@@ -12,19 +12,19 @@ interface LocalToken {
   asset: string;
 }
 
-const TOKEN = parseAbi([
+const TOKEN_ABI = parseAbi([
   "function topUp(address[] accounts, uint256[] floors)",
   "function balanceOf(address) view returns (uint256)",
   "function transfer(address to, uint256 amount) returns (bool)",
 ]);
 /** An account whose key the local chains' nodes hold. It only mints; on Tempo, where it has the money, it only sends. */
 export const LOCAL_MINTER: Address = "0xa0Ee7A142d267C1f36714E4a8F75612F20a79720";
-const ACCOUNTS_A_TRANSACTION = 64;
-const GAS_AN_ACCOUNT = 70_000;
+const ACCOUNTS_PER_TRANSACTION = 64;
+const GAS_PER_ACCOUNT = 70_000;
 const MINT_ATTEMPTS = 5;
 const MAX_WAITING = 2_000;
 /** Units that a blind wallet on Tempo holds beyond its payments: fees are paid in the same token, each far below it. */
-const TEMPO_FEES = 50_000n;
+const TEMPO_FEE_RESERVE = 50_000n;
 
 export interface LocalWalletsOptions extends LocalToken {
   /** Secret from which all keys are derived, at least 16 bytes. */
@@ -55,20 +55,20 @@ export interface LocalWallets extends Wallets {
 export function createLocalWallets(options: LocalWalletsOptions): LocalWallets {
   const { seed, tempo, knownFloorAtomic = 10_000_000_000n } = options;
   if (seed.length < 16) throw new RangeError("a wallet seed has at least 16 bytes");
-  const own = openMint(options, topUp);
-  const onTempo = tempo && openMint(tempo, sendUp);
+  const localMint = openMint(options, mintToFloors);
+  const tempoMint = tempo && openMint(tempo, sendMissing);
   const isTempo = (need?: PaymentNeed): boolean => need !== undefined && need.network === tempo?.network;
   const known = walletOf(seed, "known");
   return {
-    known: (need) => (isTempo(need) ? onTempo! : own).lifted(known, knownFloorAtomic),
+    known: (need) => (isTempo(need) ? tempoMint! : localMint).withFloor(known, knownFloorAtomic),
     async named(role, floorAtomic = knownFloorAtomic) {
       if (!/^[a-z][a-z-]{0,31}$/.test(role)) throw new TypeError(`no name for a wallet: ${role}`);
-      return own.lifted(walletOf(seed, `named|${role}`), floorAtomic);
+      return localMint.withFloor(walletOf(seed, `named|${role}`), floorAtomic);
     },
     async blind(cap, day, atLeastAtomic, need) {
       const wallet = walletOf(seed, `blind|${cap}|${day}`);
-      if (isTempo(need)) await onTempo!.fund(wallet.address, atLeastAtomic + TEMPO_FEES);
-      else await own.fund(wallet.address, atLeastAtomic);
+      if (isTempo(need)) await tempoMint!.fund(wallet.address, atLeastAtomic + TEMPO_FEE_RESERVE);
+      else await localMint.fund(wallet.address, atLeastAtomic);
       return wallet;
     },
   };
@@ -89,17 +89,17 @@ function openMint({ rpcUrl, asset }: LocalToken, topUp: TopUp) {
     /** Tops an account up to a floor, atomic units. */
     fund,
     /** Tops up an account to a floor as {@link fund} does, if the account holds less than half of the floor. */
-    async lifted(wallet: Wallet, floorAtomic: bigint): Promise<Wallet> {
-      if ((await heldBy(reader, token, wallet.address as Address)) * 2n < floorAtomic)
+    async withFloor(wallet: Wallet, floorAtomic: bigint): Promise<Wallet> {
+      if ((await balanceOfAccount(reader, token, wallet.address as Address)) * 2n < floorAtomic)
         await fund(wallet.address, floorAtomic);
       return wallet;
     },
   };
 }
 
-const heldBy = (reader: Reader, token: Address, account: Address): Promise<bigint> =>
+const balanceOfAccount = (reader: Reader, token: Address, account: Address): Promise<bigint> =>
   chainRead("a balance", () =>
-    reader.readContract({ address: token, abi: TOKEN, functionName: "balanceOf", args: [account] }),
+    reader.readContract({ address: token, abi: TOKEN_ABI, functionName: "balanceOf", args: [account] }),
   );
 
 /** Derives the wallet of a seed and a label; its key is HMAC-SHA256(seed, label). */
@@ -130,40 +130,40 @@ function createFunding(
   topUp: (batch: TopUpRequest[]) => Promise<void>,
 ): (address: string, floor: bigint) => Promise<void> {
   const waiting: TopUpRequest[] = [];
-  let running = false;
+  let isRunning = false;
   async function run(): Promise<void> {
-    running = true;
+    isRunning = true;
     while (waiting.length > 0) {
-      const batch = waiting.splice(0, ACCOUNTS_A_TRANSACTION);
+      const batch = waiting.splice(0, ACCOUNTS_PER_TRANSACTION);
       const failure = await topUp(batch).then(
         () => undefined,
         (error: unknown) => error,
       );
       for (const { done } of batch) done(failure);
     }
-    running = false;
+    isRunning = false;
   }
   return (address, floor) =>
     new Promise((resolve, reject) => {
       if (waiting.length >= MAX_WAITING) return reject(new Error("too many wallets wait for money"));
       waiting.push({ address: address as Address, floor, done: (error) => (error ? reject(error) : resolve()) });
-      if (!running) queueMicrotask(() => running || void run());
+      if (!isRunning) queueMicrotask(() => isRunning || void run());
     });
 }
 
 /** Mints for a batch of accounts. */
-async function topUp(reader: Reader, token: Address, batch: TopUpRequest[]): Promise<void> {
+async function mintToFloors(reader: Reader, token: Address, batch: TopUpRequest[]): Promise<void> {
   const args = [batch.map((one) => one.address), batch.map((one) => one.floor)] as const;
-  const data = encodeFunctionData({ abi: TOKEN, functionName: "topUp", args });
-  await sendLocally(reader, { to: token, data, gas: `0x${(GAS_AN_ACCOUNT * (batch.length + 1)).toString(16)}` });
+  const data = encodeFunctionData({ abi: TOKEN_ABI, functionName: "topUp", args });
+  await sendLocally(reader, { to: token, data, gas: `0x${(GAS_PER_ACCOUNT * (batch.length + 1)).toString(16)}` });
 }
 
 /** Sends what a batch of accounts lacks of a token that nobody can mint here. */
-async function sendUp(reader: Reader, token: Address, batch: TopUpRequest[]): Promise<void> {
+async function sendMissing(reader: Reader, token: Address, batch: TopUpRequest[]): Promise<void> {
   for (const { address, floor } of batch) {
-    const held = await heldBy(reader, token, address);
-    if (held >= floor) continue;
-    const data = encodeFunctionData({ abi: TOKEN, functionName: "transfer", args: [address, floor - held] });
+    const balance = await balanceOfAccount(reader, token, address);
+    if (balance >= floor) continue;
+    const data = encodeFunctionData({ abi: TOKEN_ABI, functionName: "transfer", args: [address, floor - balance] });
     await sendLocally(reader, { to: token, data });
   }
 }
@@ -184,8 +184,8 @@ export async function sendLocally(reader: Reader, call: { to: Address; data: Hex
       if (receipt.status !== "0x1") throw new Error("the token refused to give");
       return;
     } catch (error) {
-      const clash = /nonce|underpriced|already/i.test(String(error));
-      if (!clash) throw new ChainDown("wallets could not be funded", { cause: error });
+      const isNonceClash = /nonce|underpriced|already/i.test(String(error));
+      if (!isNonceClash) throw new ChainDown("wallets could not be funded", { cause: error });
       if (attempt === MINT_ATTEMPTS) throw error;
       await new Promise((resolve) => setTimeout(resolve, 5 * attempt));
     }
@@ -209,8 +209,8 @@ export async function requireLocalChain(rpcUrl: string): Promise<void> {
  */
 export async function giveLocalGas(rpcUrl: string, address: string): Promise<void> {
   const reader = createReader(rpcUrl);
-  const held = await chainRead("gas", () => reader.getBalance({ address: address as Address }));
-  if (held >= 10n ** 18n) return;
+  const balance = await chainRead("gas", () => reader.getBalance({ address: address as Address }));
+  if (balance >= 10n ** 18n) return;
   // A method of the node that the client's types do not know.
   await reader.request({ method: "anvil_setBalance", params: [address, toHex(10n ** 21n)] } as never);
 }

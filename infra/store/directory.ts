@@ -20,11 +20,11 @@ import {
 } from "./store.ts";
 
 /** Folder of the store's lock and temporary files. A key cannot contain `~`, so no key leads here and no list shows it. */
-const OWN_FOLDER = ".~store";
+const INTERNAL_FOLDER = ".~store";
 const DEFAULT_MAX_BYTES = 256 * 1024 * 1024;
 const DEFAULT_LIMIT = 1_000;
 /** Most bytes of a file name on common file systems; a longer segment of a key is refused. */
-const MAX_NAME = 255;
+const MAX_NAME_BYTES = 255;
 
 /**
  * Opens a folder as an object store. The object `a/b` is the file `a/b`, so any web server can serve it. Several
@@ -40,8 +40,8 @@ const MAX_NAME = 255;
 export async function openDirectoryStore(root: string, options: { fs?: FsSeam } = {}): Promise<Store> {
   const fs = options.fs ?? nodeFs;
   const path = await makeFolder(fs, root);
-  const temporary = await makeFolder(fs, `${path}/${OWN_FOLDER}/tmp`);
-  const lock = fs.openLock(`${path}/${OWN_FOLDER}/lock.sqlite`);
+  const temporary = await makeFolder(fs, `${path}/${INTERNAL_FOLDER}/tmp`);
+  const lock = fs.openLock(`${path}/${INTERNAL_FOLDER}/lock.sqlite`);
   const placing = new ObjectPlacer(fs, path, temporary);
   await placing.collectGarbage(lock);
   return new DirectoryStore(fs, path, placing, lock);
@@ -61,36 +61,36 @@ class DirectoryReader implements ReadableStore {
 
   async get(key: string, options: { maxBytes?: number } = {}): Promise<StoredObject | null> {
     const maxBytes = options.maxBytes ?? DEFAULT_MAX_BYTES;
-    const found = await this.read(key, (size) => {
+    const content = await this.read(key, (size) => {
       if (size > maxBytes) throw new ObjectTooLarge(key, size, maxBytes);
       return { start: 0, end: size };
     });
-    return found && { ...info(key, found.stat), bytes: found.bytes };
+    return content && { ...toObjectInfo(key, content.stat), bytes: content.bytes };
   }
 
   async getRange(key: string, start: number, end: number): Promise<Uint8Array | null> {
     if (!Number.isSafeInteger(start) || !Number.isSafeInteger(end) || start < 0 || end < start) {
       throw new RangeError(`store: [${start}, ${end}) is no range of ${key}`);
     }
-    const found = await this.read(key, (size) => ({ start: Math.min(start, size), end: Math.min(end, size) }));
-    return found?.bytes ?? null;
+    const content = await this.read(key, (size) => ({ start: Math.min(start, size), end: Math.min(end, size) }));
+    return content?.bytes ?? null;
   }
 
   async head(key: string): Promise<ObjectInfo | null> {
     const stat = await this.stat(this.path(key));
-    return stat && info(key, stat);
+    return stat && toObjectInfo(key, stat);
   }
 
   async list(prefix: string, options: { startAfter?: string; limit?: number } = {}): Promise<ObjectInfo[]> {
     const limit = options.limit ?? DEFAULT_LIMIT;
     if (!Number.isSafeInteger(limit) || limit < 1) throw new RangeError(`store: a listing of ${limit} keys`);
-    const found: ObjectInfo[] = [];
+    const objects: ObjectInfo[] = [];
     for await (const key of walkKeys(this.fs, this.root, prefix, options.startAfter ?? "")) {
       const stat = await this.stat(`${this.root}/${key}`);
-      if (stat) found.push(info(key, stat));
-      if (found.length === limit) break;
+      if (stat) objects.push(toObjectInfo(key, stat));
+      if (objects.length === limit) break;
     }
-    return found;
+    return objects;
   }
 
   async close(): Promise<void> {}
@@ -98,20 +98,20 @@ class DirectoryReader implements ReadableStore {
   /** @throws BadKey */
   path(key: string): string {
     const segments = checkKey(key).split("/");
-    if (segments.some((segment) => segment.length > MAX_NAME)) throw new BadKey(key);
+    if (segments.some((segment) => segment.length > MAX_NAME_BYTES)) throw new BadKey(key);
     return `${this.root}/${key}`;
   }
 
-  /** Stat of an object's file; null when there is none or the path is a folder. */
+  /** Returns the stat of an object's file; null when there is none or the path is a folder. */
   protected async stat(path: string): Promise<FileStat | null> {
-    const stat = await this.fs.stat(path).catch(unlessMissing);
+    const stat = await this.fs.stat(path).catch(undefinedIfMissing);
     return stat?.kind === "file" ? stat : null;
   }
 
   private async read(key: string, range: (size: number) => { start: number; end: number }) {
     const path = this.path(key);
     if (!(await this.stat(path))) return null;
-    return (await this.fs.read(path, (stat) => range(stat.size)).catch(unlessMissing)) ?? null;
+    return (await this.fs.read(path, (stat) => range(stat.size)).catch(undefinedIfMissing)) ?? null;
   }
 }
 
@@ -128,10 +128,10 @@ class DirectoryStore extends DirectoryReader implements Store {
   async create(key: string, bytes: Uint8Array): Promise<{ result: "created" | "exists" }> {
     const path = this.path(key);
     return withStoreErrors(key, async () => {
-      const taken = await this.stat(path);
-      if (!taken && (await this.placing.place(path, bytes, null))) return { result: "created" };
+      const existing = await this.stat(path);
+      if (!existing && (await this.placing.place(path, bytes, null))) return { result: "created" };
       await this.#refuseFolder(key, path);
-      await this.placing.adopt(path).catch(unlessMissing);
+      await this.placing.adopt(path).catch(undefinedIfMissing);
       return { result: "exists" };
     });
   }
@@ -141,10 +141,10 @@ class DirectoryStore extends DirectoryReader implements Store {
     const release = await this.lock.acquire();
     try {
       return await withStoreErrors(key, async () => {
-        const before = await this.stat(path);
-        if ((before ? etagOf(before) : null) !== expected) return { result: "lost" };
-        const after = await this.placing.place(path, bytes, before);
-        if (after) return { result: "swapped", etag: etagOf(after) };
+        const oldStat = await this.stat(path);
+        if ((oldStat ? etagOf(oldStat) : null) !== expected) return { result: "lost" };
+        const newStat = await this.placing.place(path, bytes, oldStat);
+        if (newStat) return { result: "swapped", etag: etagOf(newStat) };
         await this.#refuseFolder(key, path);
         return { result: "lost" };
       });
@@ -160,7 +160,7 @@ class DirectoryStore extends DirectoryReader implements Store {
       const stat = await this.stat(path);
       if (!stat) return;
       await this.placing.waitPast(stat);
-      await this.fs.unlink(path).catch(unlessMissing);
+      await this.fs.unlink(path).catch(undefinedIfMissing);
       await this.fs.sync(dirname(path));
     } finally {
       release();
@@ -177,14 +177,14 @@ class DirectoryStore extends DirectoryReader implements Store {
 
   /** Throws when the path is a folder. After `exists` or `lost` the caller would read the key, find nothing and try again. */
   async #refuseFolder(key: string, path: string): Promise<void> {
-    const stat = await this.fs.stat(path).catch(unlessMissing);
+    const stat = await this.fs.stat(path).catch(undefinedIfMissing);
     if (stat && stat.kind !== "file") throw kindConflict(key);
   }
 }
 
 const etagOf = (stat: FileStat): string => sha256hex(`${stat.inode} ${stat.size} ${stat.modifiedNs}`).slice(0, 16);
 
-const info = (key: string, stat: FileStat): ObjectInfo => ({
+const toObjectInfo = (key: string, stat: FileStat): ObjectInfo => ({
   key,
   size: stat.size,
   etag: etagOf(stat),
@@ -206,7 +206,7 @@ async function withStoreErrors<T>(key: string, work: () => Promise<T>): Promise<
   }
 }
 
-function unlessMissing(error: unknown): undefined {
+function undefinedIfMissing(error: unknown): undefined {
   if (isErrno(error, "ENOENT", "ENOTDIR")) return undefined;
   throw error;
 }
@@ -253,7 +253,7 @@ async function* walkFolder(
   }
 }
 
-/** Entries of a folder in bytewise order (keys are ASCII); a folder is sorted by its name with a trailing slash. */
+/** Returns the entries of a folder in bytewise order (keys are ASCII), folders by their name with a trailing slash. */
 async function sortedEntries(fs: FsSeam, root: string, folder: string): Promise<{ key: string; isFolder: boolean }[]> {
   try {
     return (await fs.readdir(folder === "" ? root : `${root}/${folder.slice(0, -1)}`))
@@ -288,10 +288,10 @@ class DirectoryBulk implements Bulk {
   ) {}
 
   async put(key: string, bytes: Uint8Array): Promise<void> {
-    const placed = await withStoreErrors(key, () => this.placing.placeUnsynced(this.store.path(key), bytes));
-    if (placed) this.#pendingKeys.set(key, true);
+    const wasPlaced = await withStoreErrors(key, () => this.placing.placeUnsynced(this.store.path(key), bytes));
+    if (wasPlaced) this.#pendingKeys.set(key, true);
     else if (Buffer.compare((await this.store.get(key))?.bytes ?? Buffer.alloc(0), bytes) === 0) this.adopt(key);
-    // `hold` makes the object durable before it resolves.
+    // `putDurably` makes the object durable before it resolves.
     else await putDurably(this.store, key, bytes);
   }
 
@@ -302,11 +302,11 @@ class DirectoryBulk implements Bulk {
 
   async flush(): Promise<void> {
     const { fs, root } = this;
-    const waiting = this.#pendingKeys;
+    const keysToSync = this.#pendingKeys;
     this.#pendingKeys = new Map();
     /** Folders to sync; the value is the key of an object inside, for error messages. */
     const folders = new Map<string, string>();
-    await this.#all(waiting, async ([key, isOurs]) => {
+    await this.#runAll(keysToSync, async ([key, isOurs]) => {
       const file = this.store.path(key);
       for (let folder = dirname(file); ; folder = dirname(folder)) {
         folders.set(folder, key);
@@ -320,12 +320,12 @@ class DirectoryBulk implements Bulk {
         throw error;
       }
     });
-    await this.#all(folders, ([folder, key]) => withStoreErrors(key, () => fs.sync(folder)));
+    await this.#runAll(folders, ([folder, key]) => withStoreErrors(key, () => fs.sync(folder)));
     if (this.#syncError) throw this.#syncError.error;
   }
 
   /** Runs `work` on all items, even when some fail, and keeps the first error. */
-  async #all<T>(items: Iterable<T>, work: (item: T) => Promise<void>): Promise<void> {
+  async #runAll<T>(items: Iterable<T>, work: (item: T) => Promise<void>): Promise<void> {
     for (const error of await forEachSettled(items, SYNCS_AT_ONCE, work)) this.#syncError ??= { error };
   }
 }

@@ -65,7 +65,7 @@ const toStat = (s: BigIntStats): FileStat => ({
 });
 
 /** Calls on plain descriptors. The file handles of node:fs/promises would double the cost of each call. */
-const fd = {
+const fdCalls = {
   open: promisify(open),
   write: promisify(write),
   stat: promisify(fstat) as (file: number, how: { bigint: true }) => Promise<BigIntStats>,
@@ -75,24 +75,25 @@ const fd = {
 };
 
 async function openNew(path: string): Promise<NewFile> {
-  const file = await fd.open(path, "wx", 0o644);
+  const file = await fdCalls.open(path, "wx", 0o644);
   return {
     write: async (bytes) => {
-      for (let at = 0; at < bytes.length; ) at += (await fd.write(file, bytes, at, bytes.length - at)).bytesWritten;
+      for (let offset = 0; offset < bytes.length; )
+        offset += (await fdCalls.write(file, bytes, offset, bytes.length - offset)).bytesWritten;
     },
-    stat: async () => toStat(await fd.stat(file, { bigint: true })),
-    setModified: (ms) => fd.setTimes(file, ms / 1000, ms / 1000),
-    sync: () => fd.sync(file),
-    close: () => fd.close(file),
+    stat: async () => toStat(await fdCalls.stat(file, { bigint: true })),
+    setModified: (ms) => fdCalls.setTimes(file, ms / 1000, ms / 1000),
+    sync: () => fdCalls.sync(file),
+    close: () => fdCalls.close(file),
   };
 }
 
 async function sync(path: string): Promise<void> {
-  const file = await fd.open(path, "r");
+  const file = await fdCalls.open(path, "r");
   try {
-    await fd.sync(file);
+    await fdCalls.sync(file);
   } finally {
-    await fd.close(file);
+    await fdCalls.close(file);
   }
 }
 
@@ -102,10 +103,10 @@ async function read(path: string, range: (stat: FileStat) => { start: number; en
     const stat = toStat(await handle.stat({ bigint: true }));
     const { start, end } = range(stat);
     const bytes = Buffer.allocUnsafeSlow(Math.max(0, end - start));
-    for (let at = 0; at < bytes.length; ) {
-      const { bytesRead } = await handle.read(bytes, at, bytes.length - at, start + at);
+    for (let offset = 0; offset < bytes.length; ) {
+      const { bytesRead } = await handle.read(bytes, offset, bytes.length - offset, start + offset);
       if (bytesRead === 0) throw new Error(`${path} shrank while it was read`);
-      at += bytesRead;
+      offset += bytesRead;
     }
     return { stat, bytes };
   } finally {
@@ -131,7 +132,7 @@ export const nodeFs: FsSeam = {
 };
 
 /** Most folders that are remembered as durable. When there are more, all are forgotten and synced again on their next use. */
-const MAX_REMEMBERED = 50_000;
+const MAX_REMEMBERED_FOLDERS = 50_000;
 
 /**
  * Makes folders and remembers which have a durable name. An fsync of a file does not make the file's name durable, and an
@@ -141,9 +142,9 @@ const MAX_REMEMBERED = 50_000;
 export class DurableFolders {
   readonly #fs: FsSeam;
   readonly #root: string;
-  readonly #known = new Set<string>();
+  readonly #durableFolders = new Set<string>();
   /** Folders that exist and may be lost by a power cut. */
-  readonly #made = new Set<string>();
+  readonly #createdFolders = new Set<string>();
 
   /** @param root an existing folder whose own name is already durable; see {@link makeFolder}. */
   constructor(fs: FsSeam, root: string) {
@@ -153,28 +154,28 @@ export class DurableFolders {
 
   /** Makes `folder` (below the root) and its parents; on return the names of all of them are durable. */
   async ensure(folder: string): Promise<void> {
-    if (folder === this.#root || this.#known.has(folder)) return;
+    if (folder === this.#root || this.#durableFolders.has(folder)) return;
     const parent = dirname(folder);
     await this.ensure(parent);
     await makeIfAbsent(this.#fs, folder);
     await this.#fs.sync(parent);
-    if (this.#known.size >= MAX_REMEMBERED) this.#known.clear();
-    this.#known.add(folder);
+    if (this.#durableFolders.size >= MAX_REMEMBERED_FOLDERS) this.#durableFolders.clear();
+    this.#durableFolders.add(folder);
   }
 
   /** Makes `folder` (below the root) and its parents without a sync. */
   async make(folder: string): Promise<void> {
-    if (folder === this.#root || this.#known.has(folder) || this.#made.has(folder)) return;
+    if (folder === this.#root || this.#durableFolders.has(folder) || this.#createdFolders.has(folder)) return;
     await this.make(dirname(folder));
     await makeIfAbsent(this.#fs, folder);
-    if (this.#made.size >= MAX_REMEMBERED) this.#made.clear();
-    this.#made.add(folder);
+    if (this.#createdFolders.size >= MAX_REMEMBERED_FOLDERS) this.#createdFolders.clear();
+    this.#createdFolders.add(folder);
   }
 
   /** Forgets all folders, after another process removed one. */
   forget(): void {
-    this.#known.clear();
-    this.#made.clear();
+    this.#durableFolders.clear();
+    this.#createdFolders.clear();
   }
 }
 

@@ -5,13 +5,13 @@ import { Failure } from "../errors.ts";
 import { isErrno } from "./store.ts";
 
 /** Longest wait of one caller for other processes, ms. */
-const WAIT_MS = 10_000;
+const MAX_WAIT_MS = 10_000;
 const RETRY_MS = 4;
 /** Most callers of this process that wait for the lock at once. */
 const MAX_WAITING = 10_000;
 
 /** Makes the error for a lock that could not be taken. Nothing was done, so the caller may try again. */
-const heldByOthers = (path: string, ms: number): Failure =>
+const lockTimeoutError = (path: string, ms: number): Failure =>
   new Failure("failed", `store: lock ${path} was held by others for ${Math.round(ms)} ms`, { retriable: true });
 
 /** The lock of one folder, as one process uses it. */
@@ -35,7 +35,7 @@ export function openFolderLock(path: string): FolderLock {
   makeFirstPage(db);
   const begin = db.prepare("BEGIN IMMEDIATE");
   const end = db.prepare("ROLLBACK");
-  let held: Promise<void> = Promise.resolve();
+  let lastRelease: Promise<void> = Promise.resolve();
   let waiting = 0;
 
   const tryBegin = (): boolean => {
@@ -50,20 +50,20 @@ export function openFolderLock(path: string): FolderLock {
 
   return {
     async acquire() {
-      if (waiting >= MAX_WAITING) throw heldByOthers(path, 0);
+      if (waiting >= MAX_WAITING) throw lockTimeoutError(path, 0);
       waiting++;
       // One connection holds at most one transaction, so callers of this lock object first wait for each other.
-      const before = held;
+      const earlierRelease = lastRelease;
       let releaseNext = () => {};
-      held = new Promise((resolve) => {
+      lastRelease = new Promise((resolve) => {
         releaseNext = resolve;
       });
-      await before;
-      const from = performance.now();
+      await earlierRelease;
+      const startedAt = performance.now();
       try {
         while (!tryBegin()) {
-          const waited = performance.now() - from;
-          if (waited > WAIT_MS) throw heldByOthers(path, waited);
+          const waitedMs = performance.now() - startedAt;
+          if (waitedMs > MAX_WAIT_MS) throw lockTimeoutError(path, waitedMs);
           await new Promise((resolve) => setTimeout(resolve, RETRY_MS * (0.5 + Math.random())));
         }
       } catch (error) {
@@ -78,7 +78,7 @@ export function openFolderLock(path: string): FolderLock {
       };
     },
     async close() {
-      await held;
+      await lastRelease;
       db.close();
     },
   };
@@ -98,32 +98,32 @@ function makeFirstPage(db: Database.Database): void {
  * Chooses one of the processes that share a folder to do work that only one may do. That process holds the RESERVED lock of
  * a SQLite file until it closes it. The kernel drops the lock with the process, so after kill -9 another can take it.
  */
-export interface Keeper {
+export interface ProcessLock {
   /** Returns true if this process is the keeper from now on. Never waits. */
-  tryToKeep(): boolean;
+  tryAcquire(): boolean;
   /** Releases the lock, so that another process can take it. */
   close(): void;
 }
 
 /** Opens a keeper. @param path file of the lock; it is created with its folder when absent */
-export function openKeeper(path: string): Keeper {
+export function openProcessLock(path: string): ProcessLock {
   mkdirSync(dirname(path), { recursive: true });
   const db = new Database(path, { timeout: 0 });
-  let held = false;
+  let isHeld = false;
   return {
-    tryToKeep() {
-      if (held) return true;
+    tryAcquire() {
+      if (isHeld) return true;
       try {
         db.exec("BEGIN IMMEDIATE");
-        held = true;
+        isHeld = true;
       } catch (error) {
         if (!isErrno(error, "SQLITE_BUSY")) throw error;
       }
-      return held;
+      return isHeld;
     },
     close() {
-      if (held) db.exec("ROLLBACK");
-      held = false;
+      if (isHeld) db.exec("ROLLBACK");
+      isHeld = false;
       db.close();
     },
   };

@@ -27,7 +27,7 @@ export async function openStore(
   const { openS3Store } = await import("./s3/s3.ts");
   const [bucket, ...path] = address.slice("s3://".length).split("/");
   const { region, endpoint } = stores;
-  const who = { accessKeyId: id ?? "", secretAccessKey: secret ?? "", anonymous };
-  const at = { bucket: bucket!, prefix: path.join("/"), region, endpoint, ...who };
-  return openS3Store(at, { probe: writes });
+  const credentials = { accessKeyId: id ?? "", secretAccessKey: secret ?? "", anonymous };
+  const bucketAddress = { bucket: bucket!, prefix: path.join("/"), region, endpoint, ...credentials };
+  return openS3Store(bucketAddress, { probe: writes });
 }

@@ -16,7 +16,7 @@ const MAX_ATTEMPTS = 3;
  */
 export class ObjectPlacer {
   readonly #fs: FsSeam;
-  readonly #temporary: string;
+  readonly #temporaryFolder: string;
   readonly #folders: DurableFolders;
   /** Random prefix of the names of this process's temporary files. */
   readonly #prefix = randomBytes(12).toString("hex");
@@ -25,7 +25,7 @@ export class ObjectPlacer {
   /** @param root and `temporary`: existing folders on one file system. */
   constructor(fs: FsSeam, root: string, temporary: string) {
     this.#fs = fs;
-    this.#temporary = temporary;
+    this.#temporaryFolder = temporary;
     this.#folders = new DurableFolders(fs, root);
   }
 
@@ -33,26 +33,26 @@ export class ObjectPlacer {
   async collectGarbage(lock: FolderLock): Promise<void> {
     const release = await lock.acquire();
     try {
-      const left = await this.#fs.readdir(this.#temporary);
-      for (const { name } of left) await this.#clear(`${this.#temporary}/${name}`);
+      const leftovers = await this.#fs.readdir(this.#temporaryFolder);
+      for (const { name } of leftovers) await this.#removeTemporary(`${this.#temporaryFolder}/${name}`);
     } finally {
       release();
     }
   }
 
   /**
-   * Writes an object durably. With `before` null it creates the object, and returns null when the name is taken. With
-   * `before` it replaces that object; the caller must hold the lock.
+   * Writes an object durably. With `oldStat` null it creates the object, and returns null when the name is taken. With
+   * `oldStat` it replaces that object; the caller must hold the lock.
    */
-  place(path: string, bytes: Uint8Array, before: FileStat | null): Promise<FileStat | null> {
-    return this.#attempt(async (temporary) => {
-      const stat = await this.#writeTemporary(temporary, bytes, before);
+  place(path: string, bytes: Uint8Array, oldStat: FileStat | null): Promise<FileStat | null> {
+    return this.#withTemporaryFile(async (temporary) => {
+      const stat = await this.#writeTemporary(temporary, bytes, oldStat);
       await this.#folders.ensure(dirname(path));
-      if (before) await this.#fs.rename(temporary, path);
+      if (oldStat) await this.#fs.rename(temporary, path);
       else await this.#fs.link(temporary, path);
       await this.#fs.sync(dirname(path));
       return stat;
-    }, before === null);
+    }, oldStat === null);
   }
 
   /**
@@ -60,21 +60,21 @@ export class ObjectPlacer {
    * @returns false when the name is taken
    */
   async placeUnsynced(path: string, bytes: Uint8Array): Promise<boolean> {
-    const placed = await this.#attempt(async (temporary) => {
+    const wasPlaced = await this.#withTemporaryFile(async (temporary) => {
       const file = await this.#fs.openNew(temporary);
       await file.write(bytes).finally(() => file.close());
       await this.#folders.make(dirname(path));
       await this.#fs.link(temporary, path);
       return true;
     }, true);
-    return placed ?? false;
+    return wasPlaced ?? false;
   }
 
   /**
-   * Runs `work` with a temporary file name, again when another process removed the file. @param free true: returns null
+   * Runs `work` with a temporary file name, again when another process removed the file. @param mustBeFree true: returns null
    * when the object's name is taken
    */
-  async #attempt<T>(work: (temporary: string) => Promise<T>, mustBeFree: boolean): Promise<T | null> {
+  async #withTemporaryFile<T>(work: (temporary: string) => Promise<T>, mustBeFree: boolean): Promise<T | null> {
     for (let attempt = 1; ; attempt++) {
       const temporary = this.#newName();
       try {
@@ -84,7 +84,7 @@ export class ObjectPlacer {
         if (!isErrno(error, "ENOENT") || attempt === MAX_ATTEMPTS) throw error;
         this.#folders.forget();
       } finally {
-        await this.#clear(temporary);
+        await this.#removeTemporary(temporary);
       }
     }
   }
@@ -109,26 +109,26 @@ export class ObjectPlacer {
   }
 
   async #diskTime(): Promise<bigint | null> {
-    const probe = this.#newName();
+    const probePath = this.#newName();
     try {
-      const file = await this.#fs.openNew(probe);
+      const file = await this.#fs.openNew(probePath);
       return (await file.stat().finally(() => file.close())).modifiedNs;
     } catch (error) {
       if (isErrno(error, "ENOSPC", "EDQUOT")) return null;
       throw error;
     } finally {
-      await this.#clear(probe);
+      await this.#removeTemporary(probePath);
     }
   }
 
-  async #writeTemporary(path: string, bytes: Uint8Array, before: FileStat | null): Promise<FileStat> {
+  async #writeTemporary(path: string, bytes: Uint8Array, oldStat: FileStat | null): Promise<FileStat> {
     const file = await this.#fs.openNew(path);
     try {
       await file.write(bytes);
       let stat = await file.stat();
       // The disk's clock advances every few milliseconds; two swaps within one tick must still get different times.
-      if (before && stat.modifiedNs <= before.modifiedNs) {
-        await file.setModified(Number(before.modifiedNs / 1_000_000n) + 2);
+      if (oldStat && stat.modifiedNs <= oldStat.modifiedNs) {
+        await file.setModified(Number(oldStat.modifiedNs / 1_000_000n) + 2);
         stat = await file.stat();
       }
       await file.sync();
@@ -139,11 +139,11 @@ export class ObjectPlacer {
   }
 
   #newName(): string {
-    return `${this.#temporary}/${this.#prefix}${this.#usedNames++}`;
+    return `${this.#temporaryFolder}/${this.#prefix}${this.#usedNames++}`;
   }
 
   /** Removes a temporary file. Errors are ignored, so as not to hide an earlier one; the next open removes what is left. */
-  async #clear(path: string): Promise<void> {
+  async #removeTemporary(path: string): Promise<void> {
     await this.#fs.unlink(path).catch(() => undefined);
   }
 }

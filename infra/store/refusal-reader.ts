@@ -60,9 +60,9 @@ export function withMissingAsNull(store: Store, known: string): Store {
     }
   };
   const refusals = new RefusalReader({ ask, known });
-  const nullIfMissing = async <T>(key: string, asked: Promise<T | null>): Promise<T | null> => {
+  const nullIfMissing = async <T>(key: string, request: Promise<T | null>): Promise<T | null> => {
     try {
-      return await asked;
+      return await request;
     } catch (error) {
       if (error instanceof StoreRefused && (await refusals.isMissing(key))) return null;
       throw error;

@@ -82,11 +82,11 @@ export class BadKey extends Failure {
   }
 }
 
-const KEY = /^(?!.*(?:^|\/)\.{1,2}(?:\/|$))[A-Za-z0-9._=-]+(?:\/[A-Za-z0-9._=-]+)*$/;
+const VALID_KEY = /^(?!.*(?:^|\/)\.{1,2}(?:\/|$))[A-Za-z0-9._=-]+(?:\/[A-Za-z0-9._=-]+)*$/;
 
 /** Returns `key` unchanged. @throws BadKey unless it is valid */
 export function checkKey(key: string): string {
-  if (key.length > 512 || !KEY.test(key)) throw new BadKey(key);
+  if (key.length > 512 || !VALID_KEY.test(key)) throw new BadKey(key);
   return key;
 }
 
@@ -101,9 +101,9 @@ export async function putDurably(store: Store, key: string, bytes: Uint8Array, m
   for (let tries = 0; tries < MAX_ATTEMPTS; tries++) {
     // If `create` answers `exists`, it has made the object of the other writer durable.
     if ((await store.create(key, bytes, meta)).result === "created") return;
-    const there = await store.get(key);
-    if (there && Buffer.compare(there.bytes, bytes) === 0) return;
-    if ((await store.swap(key, bytes, there?.etag ?? null, meta)).result === "swapped") return;
+    const existing = await store.get(key);
+    if (existing && Buffer.compare(existing.bytes, bytes) === 0) return;
+    if ((await store.swap(key, bytes, existing?.etag ?? null, meta)).result === "swapped") return;
   }
   throw new Error(`${key} changed while it was being replaced`);
 }
@@ -126,14 +126,14 @@ export const bulkOf = (store: Store): Bulk =>
     flush: async () => undefined,
   };
 
-/** The disk (or a quota) is full. Nothing of the object is visible; free space and try again. */
+/** Thrown when the disk or a quota is full. Nothing of the object is visible; free space and try again. */
 export class StoreFull extends Failure {
   constructor(key: string, cause?: unknown) {
     super("storage", `store: no space left for ${key}`, { cause });
   }
 }
 
-/** The object is larger than the caller is ready to hold in memory. */
+/** Thrown for an object that is larger than the caller accepts. */
 export class ObjectTooLarge extends Failure {
   constructor(
     readonly key: string,
@@ -159,13 +159,13 @@ export class StoreUnfit extends Failure {
   }
 }
 
-/** The store forbids reading a key; some stores answer so for a key without an object (refusal-reader.ts). */
+/** Thrown when the store forbids reading a key; some stores also forbid it if there is no object (refusal-reader.ts). */
 export class StoreRefused extends StoreUnfit {}
 
 /** Thrown when no attempt got a usable answer from the store. A write may or may not have been done. */
 export class StoreDown extends Failure {
-  constructor(doing: string, tries: number, cause?: unknown) {
+  constructor(action: string, tries: number, cause?: unknown) {
     const why = (cause as Error | undefined)?.message ?? String(cause);
-    super("storage", `store: ${doing} failed ${tries} times: ${why}`, { cause, retriable: true });
+    super("storage", `store: ${action} failed ${tries} times: ${why}`, { cause, retriable: true });
   }
 }

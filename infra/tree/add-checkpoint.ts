@@ -12,13 +12,13 @@ export interface AddCheckpoint {
 }
 
 /** Content type of a 409 answer, whose body is the tree size that the witness holds. */
-export const SIZE_TYPE = "text/x.tlog.size";
+export const SIZE_CONTENT_TYPE = "text/x.tlog.size";
 
 /** Most hashes in a proof, since a tree has fewer than 2^63 leaves. */
-const MAX_PROOF = 63;
+const MAX_PROOF_HASHES = 63;
 
 /** Longest request that is read, in bytes. */
-export const MAX_REQUEST_BYTES = MAX_NOTE_BYTES + 32 + MAX_PROOF * 45;
+export const MAX_REQUEST_BYTES = MAX_NOTE_BYTES + 32 + MAX_PROOF_HASHES * 45;
 
 /** Returns the body of a request. */
 export function formatAddCheckpoint({ old, proof, checkpoint }: AddCheckpoint): Buffer {
@@ -29,16 +29,16 @@ export function formatAddCheckpoint({ old, proof, checkpoint }: AddCheckpoint): 
 /** Parses the body of a request; does not verify the checkpoint in it. @throws BadNote */
 export function parseAddCheckpoint(body: Uint8Array): AddCheckpoint {
   const bytes = Buffer.from(body.buffer, body.byteOffset, body.byteLength);
-  const blank = bytes.indexOf("\n\n");
-  if (blank < 0) throw new BadNote("a request without an empty line");
-  const [first, ...hashes] = bytes.subarray(0, blank).toString("latin1").split("\n");
+  const blankLineAt = bytes.indexOf("\n\n");
+  if (blankLineAt < 0) throw new BadNote("a request without an empty line");
+  const [first, ...hashes] = bytes.subarray(0, blankLineAt).toString("latin1").split("\n");
   const size = /^old (0|[1-9]\d{0,15})$/.exec(first!)?.[1];
   if (size === undefined || !Number.isSafeInteger(Number(size))) throw new BadNote("not a line of the old size");
-  if (hashes.length > MAX_PROOF) throw new BadNote(`a proof of more than ${MAX_PROOF} hashes`);
+  if (hashes.length > MAX_PROOF_HASHES) throw new BadNote(`a proof of more than ${MAX_PROOF_HASHES} hashes`);
   const proof = hashes.map((line) => {
     const hash = Buffer.from(line, "base64");
     if (hash.length !== HASH_BYTES || hash.toString("base64") !== line) throw new BadNote("not a hash of a proof");
     return hash;
   });
-  return { old: Number(size), proof, checkpoint: bytes.subarray(blank + 2) };
+  return { old: Number(size), proof, checkpoint: bytes.subarray(blankLineAt + 2) };
 }

@@ -32,14 +32,14 @@ export function encodeEntries(entries: readonly Uint8Array[]): Buffer {
 
 /** Decodes the entries of an unpacked bundle. The entries share its memory. @throws BadBundle when bytes are missing */
 export function decodeEntries(bytes: Uint8Array): Buffer[] {
-  const all = Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength);
+  const buffer = Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength);
   const entries: Buffer[] = [];
-  for (let at = 0; at < all.length; ) {
-    if (at + 2 > all.length) throw new BadBundle("cut inside a length");
-    const end = at + 2 + all.readUInt16BE(at);
-    if (end > all.length) throw new BadBundle("cut inside an entry");
-    entries.push(all.subarray(at + 2, end));
-    at = end;
+  for (let offset = 0; offset < buffer.length; ) {
+    if (offset + 2 > buffer.length) throw new BadBundle("cut inside a length");
+    const end = offset + 2 + buffer.readUInt16BE(offset);
+    if (end > buffer.length) throw new BadBundle("cut inside an entry");
+    entries.push(buffer.subarray(offset + 2, end));
+    offset = end;
   }
   return entries;
 }

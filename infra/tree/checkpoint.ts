@@ -99,8 +99,8 @@ export function signCheckpoint(
   others: readonly string[] = [],
 ): Buffer {
   const logs = [log, ...retiring.logs];
-  const other = logs.find(({ name }) => name !== head.origin);
-  if (other) throw new BadNote(`the log key is named ${other.name}, the origin is ${head.origin}`);
+  const misnamedKey = logs.find(({ name }) => name !== head.origin);
+  if (misnamedKey) throw new BadNote(`the log key is named ${misnamedKey.name}, the origin is ${head.origin}`);
   const text = bodyOf(head);
   const lines = [
     ...logs.map((key) => signatureLine(key, ED25519, key.sign(Buffer.from(text)))),
@@ -135,10 +135,10 @@ export function openCheckpoint(bytes: Uint8Array, trust: CheckpointTrust, now?: 
   const note = parseNote(bytes);
   const head = parseBody(note.text);
   if (head.origin !== trust.log.name) throw new BadNote(`origin is ${head.origin}, not ${trust.log.name}`);
-  const signed = linesOf(note, [trust.log, ...(trust.logs ?? [])]);
-  if (signed.length === 0) throw new BadNote(`not signed by ${trust.log.name}`);
-  verifyLines(note, signed);
-  const ownCosignedAt = cosignedAt(note, trust, now);
+  const logLines = logSignatureLines(note, [trust.log, ...(trust.logs ?? [])]);
+  if (logLines.length === 0) throw new BadNote(`not signed by ${trust.log.name}`);
+  verifyLines(note, logLines);
+  const ownCosignedAt = newestCosignatureTime(note, trust, now);
   return { ...head, cosignedAt: quorumTime(note, head.origin, trust, now) ?? ownCosignedAt, bytes: Buffer.from(bytes) };
 }
 
@@ -148,17 +148,18 @@ export function openCheckpoint(bytes: Uint8Array, trust: CheckpointTrust, now?: 
  */
 function quorumTime(note: Note, origin: string, { policy }: CheckpointTrust, now: Date | undefined): Date | null {
   if (!policy) return null;
-  const signed = linesOf(
+  const logLines = logSignatureLines(
     note,
     policy.logs.filter(({ name }) => name === origin),
   );
-  if (policy.logs.length > 0 && signed.length === 0) throw new Unwitnessed(`no log of the policy signed for ${origin}`);
-  verifyLines(note, signed);
+  if (policy.logs.length > 0 && logLines.length === 0)
+    throw new Unwitnessed(`no log of the policy signed for ${origin}`);
+  verifyLines(note, logLines);
   return witnessedAt(note, policy, now);
 }
 
-function verifyLines(note: Note, signed: readonly { key: NoteKey; line: Buffer }[]): void {
-  for (const { key, line } of signed) {
+function verifyLines(note: Note, logLines: readonly { key: NoteKey; line: Buffer }[]): void {
+  for (const { key, line } of logLines) {
     if (!verifyBytes(key.publicKey, Buffer.from(note.text), line)) {
       throw new BadNote(`the signature of ${key.name} does not hold`);
     }
@@ -166,7 +167,7 @@ function verifyLines(note: Note, signed: readonly { key: NoteKey; line: Buffer }
 }
 
 /** Returns the log signatures in the note that were made with these keys. */
-const linesOf = (note: Note, keys: readonly NoteKey[]): { key: NoteKey; line: Buffer }[] =>
+const logSignatureLines = (note: Note, keys: readonly NoteKey[]): { key: NoteKey; line: Buffer }[] =>
   keys.flatMap((key) => {
     const line = lineOf(note, key, ED25519);
     return line ? [{ key, line }] : [];
@@ -176,7 +177,11 @@ const linesOf = (note: Note, keys: readonly NoteKey[]): { key: NoteKey; line: Bu
  * Returns the time of the newest cosignature; null when no witness is trusted. @throws BadNote when the witness did not
  * cosign
  */
-function cosignedAt(note: Note, { witness, witnesses }: CheckpointTrust, now: Date | undefined): Date | null {
+function newestCosignatureTime(
+  note: Note,
+  { witness, witnesses }: CheckpointTrust,
+  now: Date | undefined,
+): Date | null {
   if (!witness) return null;
   const times = [witness, ...(witnesses ?? [])]
     .map((key) => cosignatureTime(note, key))

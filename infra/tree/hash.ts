@@ -3,8 +3,8 @@ import { hash } from "node:crypto";
 /** RFC 6962 section 2.1 with sha256. Every hash is 32 bytes. */
 export const HASH_BYTES = 32;
 
-const LEAF = Buffer.of(0);
-const NODE = Buffer.of(1);
+const LEAF_PREFIX = Buffer.of(0);
+const NODE_PREFIX = Buffer.of(1);
 
 /**
  * Hashes the concatenated parts. The digest is taken as latin1 text and converted to bytes, because `createHash`, or
@@ -18,10 +18,10 @@ function sha256(...parts: Uint8Array[]): Buffer {
 export const EMPTY_ROOT: Buffer = sha256();
 
 /** Hash of a leaf's bytes. */
-export const leafHash = (entry: Uint8Array): Buffer => sha256(LEAF, entry);
+export const leafHash = (entry: Uint8Array): Buffer => sha256(LEAF_PREFIX, entry);
 
 /** Hash of two subtrees. */
-export const nodeHash = (left: Uint8Array, right: Uint8Array): Buffer => sha256(NODE, left, right);
+export const nodeHash = (left: Uint8Array, right: Uint8Array): Buffer => sha256(NODE_PREFIX, left, right);
 
 /** Returns the largest power of two below n (n > 1), at which RFC 6962 splits a range of n leaves. */
 export function splitPoint(n: number): number {

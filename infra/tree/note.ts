@@ -4,7 +4,7 @@ import { Failure } from "../errors.ts";
 /** Signed notes (c2sp.org/signed-note) with Ed25519: types 0x01 (the note) and 0x04 (timestamped cosignature). */
 export const ED25519 = 0x01;
 export const COSIGNATURE = 0x04;
-/** Cosignatures with ML-DSA-44 (c2sp.org/tlog-cosignature), which are passed over as lines of any unknown key are. */
+/** Type of cosignatures with ML-DSA-44 (c2sp.org/tlog-cosignature), which are ignored like lines of unknown keys. */
 const ML_DSA = 0x06;
 export type SignatureType = typeof ED25519 | typeof COSIGNATURE;
 
@@ -35,14 +35,13 @@ export class BadNote extends Failure {
   }
 }
 
-/**
- * Longest note that is read, bytes, and the largest number of signature lines; the specification requires at least 16.
- */
+/** Longest note that is read, bytes. */
 export const MAX_NOTE_BYTES = 64 * 1024;
+/** Largest number of signature lines that are read; the specification requires at least 16. */
 const MAX_SIGNATURES = 64;
-const NAME = /^[^\s\p{Z}+]+$/u;
+const KEY_NAME = /^[^\s\p{Z}+]+$/u;
 // biome-ignore lint/suspicious/noControlCharactersInRegex: a note with one is no note.
-const CONTROL = /[\x00-\x09\x0b-\x1f]/;
+const CONTROL_CHARACTER = /[\x00-\x09\x0b-\x1f]/;
 
 /** Returns the key id in hex: the first four bytes of sha256(name, newline, type, key). */
 const keyId = ({ name, publicKey }: NoteKey, type: SignatureType): string =>
@@ -61,7 +60,7 @@ export function parseVkey(text: string, type: SignatureType): NoteKey {
   if (bytes[0] === ML_DSA && bytes.length > 33) {
     throw new BadNote(`an ML-DSA-44 key, which is not read here: ${JSON.stringify(key.name.slice(0, 120))}`);
   }
-  if (!NAME.test(key.name) || bytes.length !== 33 || bytes[0] !== type || keyId(key, type) !== id) {
+  if (!KEY_NAME.test(key.name) || bytes.length !== 33 || bytes[0] !== type || keyId(key, type) !== id) {
     throw new BadNote(`not a verifier key of type ${type}: ${JSON.stringify(text.slice(0, 120))}`);
   }
   return key;
@@ -77,25 +76,26 @@ export const signatureLine = (key: NoteKey, type: SignatureType, signature: Uint
  */
 export function parseNote(bytes: Uint8Array): Note {
   if (bytes.length > MAX_NOTE_BYTES) throw new BadNote(`longer than ${MAX_NOTE_BYTES} bytes`);
-  let all: string;
+  let noteText: string;
   try {
-    all = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(bytes);
+    noteText = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(bytes);
   } catch {
     throw new BadNote("not UTF-8");
   }
-  if (CONTROL.test(all)) throw new BadNote("a control character");
-  const split = all.lastIndexOf("\n\n");
-  if (split < 0 || !all.endsWith("\n")) throw new BadNote("no blank line before signatures, or no newline at the end");
-  const lines = all.slice(split + 2, -1).split("\n");
+  if (CONTROL_CHARACTER.test(noteText)) throw new BadNote("a control character");
+  const blankLineAt = noteText.lastIndexOf("\n\n");
+  if (blankLineAt < 0 || !noteText.endsWith("\n"))
+    throw new BadNote("no blank line before signatures, or no newline at the end");
+  const lines = noteText.slice(blankLineAt + 2, -1).split("\n");
   if (lines.length > MAX_SIGNATURES) throw new BadNote(`more than ${MAX_SIGNATURES} signatures`);
-  return { text: all.slice(0, split + 1), signatures: lines.map(parseLine) };
+  return { text: noteText.slice(0, blankLineAt + 1), signatures: lines.map(parseLine) };
 }
 
 function parseLine(line: string): SignatureLine {
   const match = /^— (\S+) ([A-Za-z0-9+/]+={0,2})$/.exec(line);
   const bytes = Buffer.from(match?.[2] ?? "", "base64");
   // The unused bits of the last base64 character must be zero; otherwise one signature could be written as two texts.
-  if (!match || !NAME.test(match[1]!) || bytes.length < 5 || bytes.toString("base64") !== match[2]) {
+  if (!match || !KEY_NAME.test(match[1]!) || bytes.length < 5 || bytes.toString("base64") !== match[2]) {
     throw new BadNote(`not a signature line: ${JSON.stringify(line.slice(0, 80))}`);
   }
   return { name: match[1]!, id: bytes.subarray(0, 4).toString("hex"), signature: bytes.subarray(4) };

@@ -3,7 +3,7 @@ export const TILE_WIDTH = 256;
 /** Number of leaves under one full tile of level 1, which make up one segment. */
 export const SEGMENT_LEAVES = TILE_WIDTH * TILE_WIDTH;
 
-/** 1234067 -> `x001/x234/067`. */
+/** Formats a tile index as a path: 1234067 is `x001/x234/067`. */
 function indexPath(n: number): string {
   if (!Number.isSafeInteger(n) || n < 0) throw new RangeError(`not a tile index: ${n}`);
   const groups = [n % 1000];
@@ -12,18 +12,18 @@ function indexPath(n: number): string {
   return digits.map((group, i) => (i < digits.length - 1 ? `x${group}` : group)).join("/");
 }
 
-const suffix = (width: number): string => {
+const partialSuffix = (width: number): string => {
   if (!Number.isInteger(width) || width < 1 || width > TILE_WIDTH) throw new RangeError(`not a tile width: ${width}`);
   return width === TILE_WIDTH ? "" : `.p/${width}`;
 };
 
 /** Returns `tile/<level>/<n>[.p/<width>]`, the path of a tile with `width` hashes, each over 256^level leaves. */
 export const tilePath = (level: number, n: number, width: number = TILE_WIDTH): string =>
-  `tile/${level}/${indexPath(n)}${suffix(width)}`;
+  `tile/${level}/${indexPath(n)}${partialSuffix(width)}`;
 
 /** Returns `tile/entries/<n>[.p/<width>]`, the path of the leaves under tile n of level 0. */
 export const entriesPath = (n: number, width: number = TILE_WIDTH): string =>
-  `tile/entries/${indexPath(n)}${suffix(width)}`;
+  `tile/entries/${indexPath(n)}${partialSuffix(width)}`;
 
 /**
  * For one tile level of a tree of `size` leaves, returns the number of full tiles, and the number of hashes in the

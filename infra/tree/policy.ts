@@ -10,28 +10,28 @@ export { Unwitnessed } from "./policy-text.ts";
  */
 export type WitnessPolicy = PolicyText<NoteKey>;
 
-/** What a key of each kind of line begins with. */
-const KINDS = {
+/** The signature type of the key in each kind of line, and its description for error messages. */
+const KEY_KINDS = {
   log: { type: ED25519, says: "of a log with type 1" },
   witness: { type: COSIGNATURE, says: "of a witness with type 4" },
 } as const;
 
-/** Reads a policy. Its bytes are text of which only ASCII has a meaning. @throws Failure `usage` naming the line */
+/** Reads a policy. Only its ASCII characters have a meaning. @throws Failure `usage` naming the line */
 export const readPolicy = (bytes: Uint8Array): WitnessPolicy =>
   readPolicyText(bytes, (vkey, kind, wrong) => {
     try {
-      return parseVkey(vkey, KINDS[kind].type);
+      return parseVkey(vkey, KEY_KINDS[kind].type);
     } catch (error) {
       if (!(error instanceof BadNote)) throw error;
-      throw wrong(`${error.message}; only Ed25519 keys are read: ${KINDS[kind].says}`);
+      throw wrong(`${error.message}; only Ed25519 keys are read: ${KEY_KINDS[kind].says}`);
     }
   });
 
 /**
- * When the quorum last saw this note: every witness that it needs cosigned then or later. null where the policy asks for
- * nobody. A cosignature that lies more than MAX_SKEW_MS ahead of `now` does not count.
+ * Returns the time since which the quorum has cosigned this note: every witness that the rule needs cosigned then or
+ * later. Null when the policy requires no cosignature. A cosignature more than MAX_SKEW_MS ahead of `now` does not count.
  * @param now the verifier's clock; without it no time is checked
- * @throws Unwitnessed below the quorum, BadNote when a line of a witness of the policy does not hold
+ * @throws Unwitnessed below the quorum; BadNote when the line of one of the policy's witnesses does not verify
  */
 export function witnessedAt(note: Note, policy: WitnessPolicy, now?: Date): Date | null {
   if (!policy.rule) return null;

@@ -8,13 +8,13 @@ import { HASH_BYTES, nodeHash, sameHash, splitPoint } from "./hash.ts";
  */
 export type TreeNumber = number | bigint;
 
-const LIMIT = 1n << 64n;
+const TREE_NUMBER_LIMIT = 1n << 64n;
 
 /** Converts a size or index to a bigint; null when it is negative, fractional, or larger than 64 bits. */
 export function toTreeNumber(value: TreeNumber): bigint | null {
   if (typeof value === "number" && !Number.isSafeInteger(value)) return null;
   const big = BigInt(value);
-  return big >= 0n && big < LIMIT ? big : null;
+  return big >= 0n && big < TREE_NUMBER_LIMIT ? big : null;
 }
 
 export const areHashes = (...lists: (readonly Uint8Array[])[]): boolean =>
@@ -82,7 +82,7 @@ export function provenPrefix(
   return roots && sameHash(roots.whole, root2) ? roots.prefix : null;
 }
 
-/** Reports whether the leaf with this hash stands at `index` in the tree of `size` leaves with this root. */
+/** Reports whether the leaf with this hash is at `index` in the tree of `size` leaves with this root. */
 export function verifyInclusion(
   index: TreeNumber,
   size: TreeNumber,
@@ -90,9 +90,9 @@ export function verifyInclusion(
   proof: readonly Uint8Array[],
   root: Uint8Array,
 ): boolean {
-  const [at, n] = [toTreeNumber(index), toTreeNumber(size)];
-  if (at === null || n === null || at >= n || !areHashes(proof, [leaf, root])) return false;
-  let fn = at;
+  const [leafIndex, n] = [toTreeNumber(index), toTreeNumber(size)];
+  if (leafIndex === null || n === null || leafIndex >= n || !areHashes(proof, [leaf, root])) return false;
+  let fn = leafIndex;
   let sn = n - 1n;
   let hash: Uint8Array = leaf;
   for (const sibling of proof) {

@@ -73,14 +73,14 @@ async function fetchEdge(size: number, root: Uint8Array, fetch: FetchObject): Pr
 }
 
 /** Number of full tiles that a reader keeps, 8 KiB each: enough to walk the tree in order. */
-const KEPT_TILES = 64;
+const MAX_CACHED_TILES = 64;
 
 /**
  * Reads hashes of a tree and proves each before it returns it: the right edge against the checkpoint's root, a full
  * tile against its hash in the tile above.
  */
 export class TileReader {
-  #tiles = new BoundedMap<string, Promise<Buffer[]>>(KEPT_TILES);
+  #tiles = new BoundedMap<string, Promise<Buffer[]>>(MAX_CACHED_TILES);
 
   private constructor(
     readonly size: number,
@@ -99,13 +99,13 @@ export class TileReader {
     if (n > full || n < 0) throw new RangeError(`no tile ${n} on level ${level} of a tree of ${this.size}`);
     if (n === full) return Promise.resolve(this.edge[level] ?? []);
     const key = tilePath(level, n);
-    let kept = this.#tiles.get(key);
-    if (!kept) {
-      kept = this.#fetchProven(level, n);
-      this.#tiles.set(key, kept);
-      kept.catch(() => this.#tiles.delete(key));
+    let cached = this.#tiles.get(key);
+    if (!cached) {
+      cached = this.#fetchProven(level, n);
+      this.#tiles.set(key, cached);
+      cached.catch(() => this.#tiles.delete(key));
     }
-    return kept;
+    return cached;
   }
 
   /** Returns the proven root of full tile n, which is its hash in the tile above. */
@@ -128,9 +128,9 @@ export class TileReader {
     const first = index * span;
     const tileLevel = Math.floor(level / 8);
     const hashes = await this.tile(tileLevel, Math.floor(first / TILE_WIDTH));
-    const at = first % TILE_WIDTH;
-    if (at + span > hashes.length) throw new RangeError(`no complete subtree ${index} of height ${level}`);
-    return computeRoot(hashes, at, at + span);
+    const offset = first % TILE_WIDTH;
+    if (offset + span > hashes.length) throw new RangeError(`no complete subtree ${index} of height ${level}`);
+    return computeRoot(hashes, offset, offset + span);
   };
 }
 
@@ -174,18 +174,23 @@ export class TreeState {
     let incoming = leafHashes;
     for (let level = 0; incoming.length > 0; level++) {
       let hashes = edge[level] ?? [];
-      const before = Math.floor(this.size / TILE_WIDTH ** (level + 1));
+      const fullTilesBefore = Math.floor(this.size / TILE_WIDTH ** (level + 1));
       const completed: Buffer[] = [];
       for (const hash of incoming) {
         hashes.push(hash);
         if (hashes.length < TILE_WIDTH) continue;
-        tiles.push({ level, n: before + completed.length, width: TILE_WIDTH, bytes: Buffer.concat(hashes) });
+        tiles.push({ level, n: fullTilesBefore + completed.length, width: TILE_WIDTH, bytes: Buffer.concat(hashes) });
         completed.push(computeRoot(hashes));
         hashes = [];
       }
       edge[level] = hashes;
       if (hashes.length) {
-        tiles.push({ level, n: before + completed.length, width: hashes.length, bytes: Buffer.concat(hashes) });
+        tiles.push({
+          level,
+          n: fullTilesBefore + completed.length,
+          width: hashes.length,
+          bytes: Buffer.concat(hashes),
+        });
       }
       incoming = completed;
     }

@@ -1,6 +1,6 @@
 import { BoundedMap } from "../../infra/bounded-map.ts";
 import { systemClock } from "../../infra/clock.ts";
-import { LIMITS } from "../../infra/config.ts";
+import { DEFAULT_LIMITS } from "../../infra/config.ts";
 import type { Lake } from "../../infra/lake/duckdb.ts";
 import { sql } from "../../infra/lake/sql.ts";
 import type { Log } from "../../infra/log/log.ts";
@@ -48,7 +48,7 @@ const probeLimits = (perDomain: number) => ({ per_domain: perDomain, per_platfor
 export const readOpenAsks = (
   lake: Pick<Lake, "all">,
   now: Date,
-  perDomain = LIMITS.asks_per_domain_hour,
+  perDomain = DEFAULT_LIMITS.asks_per_domain_hour,
 ): Promise<OpenAsk[]> =>
   lake.all<OpenAsk>(sql("queries/asks:open"), {
     ...{ now: now.getTime(), ...probeLimits(perDomain), most: MAX_ROWS_READ },
@@ -123,7 +123,7 @@ export class AskRunner {
    * @returns number of probes that were started
    */
   async startDue(): Promise<number> {
-    const { lake, now, perDomainHour = LIMITS.asks_per_domain_hour } = this.parts;
+    const { lake, now, perDomainHour = DEFAULT_LIMITS.asks_per_domain_hour } = this.parts;
     const freeSlots = () => MAX_PROBES_AT_ONCE - this.#running.size;
     if (freeSlots() <= 0) return 0;
     const at = now();

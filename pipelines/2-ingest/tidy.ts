@@ -3,7 +3,7 @@ import { chainFolder, type SegmentRef } from "../../infra/chain/commit.ts";
 import type { Chain } from "../../infra/chain/commits.ts";
 import type { Lake } from "../../infra/lake/duckdb.ts";
 import { sql } from "../../infra/lake/sql.ts";
-import { type Log, MAX_BATCH } from "../../infra/log/log.ts";
+import { type Log, MAX_BATCH_RECORDS } from "../../infra/log/log.ts";
 import type { Store } from "../../infra/store/store.ts";
 import { BATCH_BYTES, BATCH_ROWS, readRejected, rejectedBytes } from "./batch.ts";
 import type { Partition } from "./partition.ts";
@@ -165,8 +165,8 @@ export async function redrivePartition(partition: Partition, log: Log): Promise<
 /** @returns the new offset by the old one */
 async function appendAgain(log: Log, passing: readonly Rejected[]): Promise<Map<number, number>> {
   const moved = new Map<number, number>();
-  for (let i = 0; i < passing.length; i += MAX_BATCH) {
-    const batch = passing.slice(i, i + MAX_BATCH);
+  for (let i = 0; i < passing.length; i += MAX_BATCH_RECORDS) {
+    const batch = passing.slice(i, i + MAX_BATCH_RECORDS);
     const appended = await log.append(batch.map(recordOf));
     appended.forEach(({ offset }, n) => {
       moved.set(batch[n]!.offset, offset);

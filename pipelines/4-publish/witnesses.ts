@@ -3,7 +3,7 @@ import type { Config } from "../../infra/config.ts";
 import { Failure } from "../../infra/errors.ts";
 import type { Store } from "../../infra/store/store.ts";
 import type { Logger, Metrics } from "../../infra/telemetry.ts";
-import { formatAddCheckpoint, SIZE_TYPE } from "../../infra/tree/add-checkpoint.ts";
+import { formatAddCheckpoint, SIZE_CONTENT_TYPE } from "../../infra/tree/add-checkpoint.ts";
 import { cosignatureTime, MAX_SKEW_MS } from "../../infra/tree/cosignature.ts";
 import { BadNote, COSIGNATURE, lineOf, type NoteKey, parseNote, signatureLine } from "../../infra/tree/note.ts";
 import { consistencyProof } from "../../infra/tree/proof.ts";
@@ -255,6 +255,6 @@ async function post(url: string, body: Uint8Array, signal: AbortSignal): Promise
 function parseSize({ type, bytes }: Answer): number | null {
   const text = bytes.toString("latin1");
   const size = Number(text);
-  const isSize = type.split(";", 1)[0]!.trim() === SIZE_TYPE && /^(0|[1-9]\d{0,15})\n$/.test(text);
+  const isSize = type.split(";", 1)[0]!.trim() === SIZE_CONTENT_TYPE && /^(0|[1-9]\d{0,15})\n$/.test(text);
   return isSize && Number.isSafeInteger(size) ? size : null;
 }

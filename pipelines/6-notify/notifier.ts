@@ -198,7 +198,7 @@ export class Notifier {
     const { clock, perDomainMinute } = this.parts;
     const now = clock.now().getTime();
     for (const [id, line] of [...this.#queues]) {
-      if (this.#places.taken >= NOTICES_AT_ONCE) return;
+      if (this.#places.takenCount >= NOTICES_AT_ONCE) return;
       if (line.busy || !isDue(line, now)) continue;
       const { domain: name, platform, by } = line.watcher;
       const domain = this.#recentAttempts(name);

@@ -8,7 +8,7 @@ import type { Clock } from "../../infra/clock.ts";
 import { Failure } from "../../infra/errors.ts";
 import { type Lake, openLake, type Statements } from "../../infra/lake/duckdb.ts";
 import { sql } from "../../infra/lake/sql.ts";
-import { openKeeper } from "../../infra/store/lock.ts";
+import { openProcessLock } from "../../infra/store/lock.ts";
 
 /** Raised when tables or macros change. A file of another form is not opened: it has to be imported again. */
 export const REGISTER_FORM = 3;
@@ -226,9 +226,9 @@ export async function importRegister(options: ImportOptions): Promise<Imported> 
   const started = options.clock.monotonic();
   const aside = `${options.to}.next`;
   // This lock covers the rename too. The engine's own lock ends before it, and another import would then use that file.
-  const keeper = openKeeper(`${options.to}.lock`);
+  const keeper = openProcessLock(`${options.to}.lock`);
   try {
-    if (!keeper.tryToKeep()) throw new Failure("busy", "another import of the register goes on");
+    if (!keeper.tryAcquire()) throw new Failure("busy", "another import of the register goes on");
     const made = await make(aside, options);
     await synced(aside);
     await rename(aside, options.to);

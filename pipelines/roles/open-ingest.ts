@@ -39,7 +39,7 @@ export async function deleteLakeOfOtherForm(
     await (await openLake(path, lakeSettingsOf(config.lake))).close();
     return null;
   } catch (error) {
-    if (!(error instanceof LakeForm) || ((error.found ?? 0) > error.form && !alsoNewer)) throw error;
+    if (!(error instanceof LakeForm) || ((error.foundForm ?? 0) > error.form && !alsoNewer)) throw error;
     for (const end of ["", ".wal"]) rmSync(`${path}${end}`, { force: true });
     return error;
   }

@@ -1,6 +1,6 @@
 import type { Clock } from "../../infra/clock.ts";
 import { type Config, ConfigError } from "../../infra/config.ts";
-import { type Sources, whyNotOurs } from "../../infra/egress/address.ts";
+import { type Sources, whyNotBindable } from "../../infra/egress/address.ts";
 import type { Egress } from "../../infra/egress/egress.ts";
 import { createEgressThread } from "../../infra/egress/thread.ts";
 import {
@@ -94,7 +94,7 @@ export async function findSourceProblems({
   const problems: [string, string][] = [];
   for (const name of ["known_addresses", "blind_addresses"] as const)
     for (const address of observe[name]) {
-      const why = await whyNotOurs(address);
+      const why = await whyNotBindable(address);
       if (why !== null) problems.push([`observe.${name}`, `${address} is no address of this machine (${why})`]);
     }
   const both = stock.filter((address) => declared.includes(address));

@@ -1,7 +1,7 @@
 import { createHash } from "node:crypto";
 import type { Clock } from "../../infra/clock.ts";
 import { Failure } from "../../infra/errors.ts";
-import { type AddCheckpoint, parseAddCheckpoint, SIZE_TYPE } from "../../infra/tree/add-checkpoint.ts";
+import { type AddCheckpoint, parseAddCheckpoint, SIZE_CONTENT_TYPE } from "../../infra/tree/add-checkpoint.ts";
 import { openCheckpoint, parseBody, type TreeHead } from "../../infra/tree/checkpoint.ts";
 import { cosignatureLine, MAX_SKEW_MS } from "../../infra/tree/cosignature.ts";
 import { computeRoot, sameHash } from "../../infra/tree/hash.ts";
@@ -101,7 +101,7 @@ export class Witness {
     last: Cosigned | null,
   ): WitnessAnswer & { next?: Cosigned } {
     const size = last?.size ?? 0;
-    if (old !== size) return { status: 409, body: `${size}\n`, type: SIZE_TYPE };
+    if (old !== size) return { status: 409, body: `${size}\n`, type: SIZE_CONTENT_TYPE };
     const wrong = findInconsistency(head, proof, last);
     if (wrong) return refusalOf(422, wrong);
     const nowS = Math.floor(this.clock.now().getTime() / 1000);

@@ -1,6 +1,6 @@
 import { sha256 } from "../../infra/canonical.ts";
 import type { Clock } from "../../infra/clock.ts";
-import { LIMITS, type Limits } from "../../infra/config.ts";
+import { DEFAULT_LIMITS, type Limits } from "../../infra/config.ts";
 import type { Log } from "../../infra/log/log.ts";
 import type { Logger } from "../../infra/telemetry.ts";
 import type { BodyOf } from "../../pipelines/record/bodies.ts";
@@ -16,7 +16,7 @@ const DROP_MS = 60_000;
 
 /** Creates the queue of asks (urls that clients asked about and that wait for a free probe), with these limits. */
 export const createAskQueue = (limits: Partial<Limits> = {}): AskQueue => {
-  const { asks_in_line: max, asks_per_domain_hour: perDomainHour } = { ...LIMITS, ...limits };
+  const { asks_in_line: max, asks_per_domain_hour: perDomainHour } = { ...DEFAULT_LIMITS, ...limits };
   return new AskQueue({ max, perDomainHour });
 };
 
@@ -71,7 +71,7 @@ export class Asks {
   #droppedAt = Number.NEGATIVE_INFINITY;
 
   constructor(private readonly deps: AskDeps) {
-    const limits = { ...LIMITS, ...deps.limits };
+    const limits = { ...DEFAULT_LIMITS, ...deps.limits };
     this.#line = deps.line ?? createAskQueue(limits);
     const steady = () => deps.clock.monotonic();
     this.#clients = new Limiter({ name: "asks", quota: limits.asks_per_hour, windowS: 3600 }, steady);

@@ -1,7 +1,7 @@
 import { BoundedMap } from "../../infra/bounded-map.ts";
 import { canonicalText, sha256hex } from "../../infra/canonical.ts";
 import type { Clock } from "../../infra/clock.ts";
-import type { Appended, Log } from "../../infra/log/log.ts";
+import type { AppendedRecord, Log } from "../../infra/log/log.ts";
 import type { Logger } from "../../infra/telemetry.ts";
 import {
   checkPayee,
@@ -90,7 +90,7 @@ export class Disputes {
     const of = { cap, key: cap, slot: sha256hex(canonicalText(body)), at: now, producer: "serving", body };
     const envelope = envelopeOf({ type: "dispute", ...of });
     const { event_id } = envelope;
-    const [at] = (await log.append([sealEnvelope(envelope, log.partitions)])) as [Appended];
+    const [at] = (await log.append([sealEnvelope(envelope, log.partitions)])) as [AppendedRecord];
     const { topic, partition, offset } = at;
     const [found] = await log.read(topic, partition, offset, { maxRecords: 1, waitMs: READ_BACK_MS });
     if (found?.eventId !== event_id)

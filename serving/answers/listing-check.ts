@@ -1,6 +1,6 @@
 import { BoundedMap } from "../../infra/bounded-map.ts";
 import type { Clock } from "../../infra/clock.ts";
-import { LIMITS, type Limits } from "../../infra/config.ts";
+import { DEFAULT_LIMITS, type Limits } from "../../infra/config.ts";
 import type { Egress } from "../../infra/egress/egress.ts";
 import { type Place, Places } from "../../infra/shares.ts";
 import type { Metrics } from "../../infra/telemetry.ts";
@@ -47,7 +47,7 @@ export class ListingChecks {
   readonly #own: ReadonlySet<string>;
 
   constructor(private readonly deps: LookDeps) {
-    this.#limits = { ...LIMITS, ...deps.limits };
+    this.#limits = { ...DEFAULT_LIMITS, ...deps.limits };
     const { clock, own } = deps;
     const quota = this.#limits.looks_per_domain_minute;
     const steady = () => clock.monotonic();

@@ -2,11 +2,11 @@ import { randomBytes } from "node:crypto";
 import { join } from "node:path";
 import { sha256hex } from "../../infra/canonical.ts";
 import type { Clock } from "../../infra/clock.ts";
-import { LIMITS, type Limits } from "../../infra/config.ts";
+import { DEFAULT_LIMITS, type Limits } from "../../infra/config.ts";
 import type { Egress } from "../../infra/egress/egress.ts";
 import type { Signer } from "../../infra/keys/signer.ts";
 import { FoldFile, type FoldFolder } from "../../infra/log/fold-file.ts";
-import type { Appended } from "../../infra/log/log.ts";
+import type { AppendedRecord } from "../../infra/log/log.ts";
 import { LogTail } from "../../infra/log/tail.ts";
 import type { Logger } from "../../infra/telemetry.ts";
 import { comparedMembers, createWatcherRecord, type WatcherType } from "../../pipelines/6-notify/notice.ts";
@@ -72,7 +72,7 @@ export class Watchers {
   readonly #nameOf: (client: string) => string;
 
   constructor(private readonly deps: WatchersDeps) {
-    this.#limits = { ...LIMITS, ...deps.limits };
+    this.#limits = { ...DEFAULT_LIMITS, ...deps.limits };
     const { log, folds, signer } = deps;
     this.#nameOf = clientNamesOf(signer);
     const file = folds ? new FoldFile(join(folds.dir, "watchers"), this.table, folds) : null;
@@ -201,11 +201,11 @@ export class Watchers {
   }
 
   /** Appends a record and folds it. @throws Problem log_unavailable: it may or may not be in the log */
-  async #append<T extends WatcherType>(type: T, body: BodyOf<T>): Promise<Appended> {
+  async #append<T extends WatcherType>(type: T, body: BodyOf<T>): Promise<AppendedRecord> {
     return this.#inLog(async () => {
       const { log, clock } = this.deps;
       const by = { now: clock.now(), producer: "serving" };
-      const [at] = (await log.append([createWatcherRecord(type, body, by, log.partitions)])) as [Appended];
+      const [at] = (await log.append([createWatcherRecord(type, body, by, log.partitions)])) as [AppendedRecord];
       const read = await this.#tail.reach(at.partition, at.offset, READ_BACK_MS);
       if (read !== "there") throw new Error(`${at.eventId} was not read back at ${at.partition}/${at.offset}`);
       return at;

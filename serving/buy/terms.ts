@@ -4,7 +4,7 @@ import { FastResponse } from "srvx";
 import { systemClock } from "../../infra/clock.ts";
 import { type SigningDomain, v1NamesOf } from "../../infra/rails/charge.ts";
 import type { Escrow } from "../../infra/rails/escrow.ts";
-import { asVersion1 } from "../../infra/rails/till.ts";
+import { toVersion1 } from "../../infra/rails/till.ts";
 import { feeOf } from "../../pipelines/record/money.ts";
 import { OPEN_HEADERS } from "../http/open.ts";
 import { type Described, extensionsOf, outputSchemaOf } from "./extensions.ts";
@@ -92,7 +92,7 @@ function offersOf(cashier: Cashier, sale: Sale, sold: Sold): PaymentRequirements
 function offerV1(cashier: Cashier, { url, description, mime, totalMicro, described }: Sale): object | null {
   if (v1NamesOf(cashier.network).length === 0) return null;
   return {
-    ...asVersion1(exactOffer(cashier, totalMicro)),
+    ...toVersion1(exactOffer(cashier, totalMicro)),
     ...{ resource: url, description, mimeType: mime },
     ...(described ? { outputSchema: outputSchemaOf(described) } : {}),
   };

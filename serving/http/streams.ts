@@ -105,7 +105,7 @@ export class Streams {
   }
 
   #updateGauge(): void {
-    this.metrics?.gauge("touchstone_http_streams", this.#places.taken);
+    this.metrics?.gauge("touchstone_http_streams", this.#places.takenCount);
   }
 
   #countRefusal(bound: "bytes" | "client" | "total"): void {

@@ -1,7 +1,7 @@
 import type { Clock } from "../../infra/clock.ts";
 import { Failure } from "../../infra/errors.ts";
 import {
-  type Appended,
+  type AppendedRecord,
   type Log,
   LogDown,
   type LogRecord,
@@ -62,7 +62,7 @@ export class BackgroundLog implements ServingLog {
     return this.#requireLog().partitions;
   }
 
-  append = async (records: readonly NewRecord[]): Promise<Appended[]> => this.#requireLog().append(records);
+  append = async (records: readonly NewRecord[]): Promise<AppendedRecord[]> => this.#requireLog().append(records);
   read = async (topic: string, partition: number, from: number, options?: ReadOptions): Promise<LogRecord[]> =>
     this.#requireLog().read(topic, partition, from, options);
   bounds = async (topic: string, partition: number): Promise<{ start: number; end: number }> =>

@@ -3,7 +3,7 @@ import type { Clock } from "../../infra/clock.ts";
 import { Failure } from "../../infra/errors.ts";
 import type { Jwks } from "../../infra/keys/jwk.ts";
 import { openDirectoryStore } from "../../infra/store/directory.ts";
-import { type Keeper, openKeeper } from "../../infra/store/lock.ts";
+import { openProcessLock, type ProcessLock } from "../../infra/store/lock.ts";
 import type { Store } from "../../infra/store/store.ts";
 import type { Logger, Metrics } from "../../infra/telemetry.ts";
 import { mirrorOnce } from "../../pipelines/mirror/mirror.ts";
@@ -42,14 +42,14 @@ export class ProvenTree {
     private readonly parts: ProvenTreeParts,
     readonly store: Store,
     private readonly stateStore: Store,
-    private readonly keeper: Keeper,
+    private readonly keeper: ProcessLock,
   ) {}
 
   /** Opens the mirror in a folder. */
   static async open(parts: ProvenTreeParts): Promise<ProvenTree> {
     const store = await openDirectoryStore(join(parts.dir, "public"));
     const stateStore = await openDirectoryStore(join(parts.dir, "state"));
-    return new ProvenTree(parts, store, stateStore, openKeeper(join(parts.dir, "keeper.sqlite")));
+    return new ProvenTree(parts, store, stateStore, openProcessLock(join(parts.dir, "keeper.sqlite")));
   }
 
   /** The keys document of the newest proven snapshot, or null before the first. */
@@ -63,7 +63,7 @@ export class ProvenTree {
    */
   async follow(): Promise<MirrorSummary | null> {
     const { source, keys, maxAge, clock, logger, metrics } = this.parts;
-    if (!this.keeper.tryToKeep()) return null;
+    if (!this.keeper.tryAcquire()) return null;
     const done = await mirrorOnce({
       ...{ source, clock, publicStore: this.store, stateStore: this.stateStore, keys },
       // Without a limit on its age an old record is still served: answers show how old it is.

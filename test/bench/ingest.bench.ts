@@ -8,7 +8,7 @@ import { join } from "node:path";
 import { systemClock } from "../../infra/clock.ts";
 import { type Lake, openLake } from "../../infra/lake/duckdb.ts";
 import { openEmbeddedLog } from "../../infra/log/embedded.ts";
-import { type Log, MAX_BATCH, type NewRecord } from "../../infra/log/log.ts";
+import { type Log, MAX_BATCH_RECORDS, type NewRecord } from "../../infra/log/log.ts";
 import { openDirectoryStore } from "../../infra/store/directory.ts";
 import { createLogger, createMetrics } from "../../infra/telemetry.ts";
 import { createIngest } from "../../pipelines/2-ingest/ingest.ts";
@@ -90,7 +90,7 @@ try {
   for (const record of handshakes()) {
     bytes += record.value.byteLength;
     batch.push(record);
-    if (batch.length === MAX_BATCH) await flush();
+    if (batch.length === MAX_BATCH_RECORDS) await flush();
   }
   await flush();
   console.log(`${ROWS} handshakes of ${Math.round(bytes / ROWS)} bytes in ${PARTITIONS} partitions`);

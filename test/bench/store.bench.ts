@@ -8,14 +8,14 @@
 import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { startS3Server, versitygw } from "../../fixtures/cluster/versitygw.ts";
+import { buildVersitygw, startS3Server } from "../../fixtures/cluster/versitygw.ts";
 import { FixedClock } from "../../infra/clock.ts";
 import { openDirectoryStore } from "../../infra/store/directory.ts";
 import { openS3Store } from "../../infra/store/s3/s3.ts";
 import type { Store } from "../../infra/store/store.ts";
 import { createLogger, createMetrics } from "../../infra/telemetry.ts";
 import { createPublisher } from "../../pipelines/4-publish/publisher.ts";
-import { isThere, TOOLS } from "../cluster/tools.ts";
+import { isInstalled, TOOLS } from "../cluster/tools.ts";
 import { publishListings } from "../helpers/publishing.ts";
 import { ManualClock } from "../helpers/serving.ts";
 import {
@@ -100,7 +100,7 @@ async function measured(name: string, stores: Stores): Promise<Costs> {
 }
 
 async function inBuckets(): Promise<Costs> {
-  await versitygw();
+  await buildVersitygw();
   const server = await startS3Server();
   try {
     return await measured("S3", {
@@ -112,7 +112,7 @@ async function inBuckets(): Promise<Costs> {
   }
 }
 
-if (TOOLS.go && !isThere(TOOLS.go)) {
+if (TOOLS.go && !isInstalled(TOOLS.go)) {
   console.log(`no S3 server here; install ${TOOLS.go.install}`);
 } else {
   console.log(`${CARDS.toLocaleString("en")} cards, ${CHECKS.toLocaleString("en")} checks`);

@@ -13,14 +13,14 @@ import { systemClock } from "../../infra/clock.ts";
 import { openLake } from "../../infra/lake/duckdb.ts";
 import { createKafka } from "../../infra/log/kafka/client.ts";
 import { openKafkaLog } from "../../infra/log/kafka/kafka.ts";
-import { type Log, MAX_BATCH, type NewRecord } from "../../infra/log/log.ts";
+import { type Log, MAX_BATCH_RECORDS, type NewRecord } from "../../infra/log/log.ts";
 import { openDirectoryStore } from "../../infra/store/directory.ts";
 import { createLogger, createMetrics } from "../../infra/telemetry.ts";
 import { createIngest } from "../../pipelines/2-ingest/ingest.ts";
 import { INGEST_TABLES } from "../../pipelines/2-ingest/load.ts";
 import { readRow } from "../../pipelines/2-ingest/row.ts";
 import { TOPICS } from "../../pipelines/record/topics.ts";
-import { isThere, TOOLS } from "../cluster/tools.ts";
+import { isInstalled, TOOLS } from "../cluster/tools.ts";
 import { PEERS, runPeer } from "./peers/peers.ts";
 import { type Cost, ratio, timed } from "./ratio.ts";
 import { streamRows } from "./stream-rows.ts";
@@ -56,7 +56,7 @@ async function produce(log: Log): Promise<void> {
   let batch: NewRecord[] = [];
   for (const record of streamRows(ROWS, PARTITIONS, ENDPOINTS)) {
     batch.push(record);
-    if (batch.length < MAX_BATCH) continue;
+    if (batch.length < MAX_BATCH_RECORDS) continue;
     await log.append(batch);
     batch = [];
   }
@@ -151,7 +151,7 @@ async function compare(broker: string, dir: string): Promise<void> {
   }
 }
 
-const lacking = [TOOLS.java, TOOLS.maven].filter((tool) => tool && !isThere(tool));
+const lacking = [TOOLS.java, TOOLS.maven].filter((tool) => tool && !isInstalled(tool));
 if (lacking.length > 0) {
   console.log(`no broker here; install ${lacking.map((tool) => tool!.install).join(" and ")}`);
 } else {

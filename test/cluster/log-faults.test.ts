@@ -4,7 +4,7 @@ import { startTcpProxy, type TcpProxy } from "../../fixtures/faults/tcp-proxy.ts
 import { parseKafkaAddress } from "../../infra/log/kafka/address.ts";
 import { openKafkaLog } from "../../infra/log/kafka/kafka.ts";
 import { joinGroup } from "../../infra/log/kafka/members.ts";
-import type { Appended, Log, LogRecord } from "../../infra/log/log.ts";
+import type { AppendedRecord, Log, LogRecord } from "../../infra/log/log.ts";
 import type { Ownership } from "../../infra/log/ownership.ts";
 import { createLogger } from "../../infra/telemetry.ts";
 import { LOG_TOPICS, OWNERS } from "../../pipelines/record/topics.ts";
@@ -41,8 +41,8 @@ async function everything(log: Log): Promise<LogRecord[][]> {
 async function appending(
   log: Log,
   until: (acked: number) => boolean,
-): Promise<{ acked: Appended[]; failures: number }> {
-  const acked: Appended[] = [];
+): Promise<{ acked: AppendedRecord[]; failures: number }> {
+  const acked: AppendedRecord[] = [];
   let failures = 0;
   for (let n = 0; !until(acked.length); n++) {
     const batch = Array.from({ length: 40 }, (_, i) => record(TOPIC, (n + i) % PARTITIONS));
@@ -62,7 +62,7 @@ async function appending(
  * The oracle: every acknowledged record stands at the offset that was named, offsets are dense, copies carry the id of
  * what they copy, and without copies each partition's order is the order of the appends.
  */
-async function prove(log: Log, acked: readonly Appended[]): Promise<void> {
+async function prove(log: Log, acked: readonly AppendedRecord[]): Promise<void> {
   const all = await everything(log);
   const ids = new Set(acked.map(({ eventId }) => eventId));
   for (const [partition, records] of all.entries()) {

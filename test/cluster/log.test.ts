@@ -4,7 +4,7 @@ import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { declareTopics, type KafkaCluster, startKafka } from "../../fixtures/cluster/kafka.ts";
 import { parseKafkaAddress } from "../../infra/log/kafka/address.ts";
 import { openKafkaLog } from "../../infra/log/kafka/kafka.ts";
-import { KEPT_CONFIG, TOPIC_CONFIG } from "../../infra/log/kafka/topics.ts";
+import { NO_EXPIRY_CONFIG, TOPIC_CONFIG } from "../../infra/log/kafka/topics.ts";
 import { LogDown, LogRefused } from "../../infra/log/log.ts";
 import { createLogger } from "../../infra/telemetry.ts";
 import { LOG_TOPICS } from "../../pipelines/record/topics.ts";
@@ -167,7 +167,10 @@ describe("a log whose topics an operator declared", () => {
 
 /** An identity topic as it must be, without its record. */
 async function recreate(topic: string): Promise<void> {
-  const configEntries = Object.entries({ ...TOPIC_CONFIG, ...KEPT_CONFIG }).map(([name, value]) => ({ name, value }));
+  const configEntries = Object.entries({ ...TOPIC_CONFIG, ...NO_EXPIRY_CONFIG }).map(([name, value]) => ({
+    name,
+    value,
+  }));
   const made = () => admin((client) => client.createTopics({ topics: [{ topic, numPartitions: 1, configEntries }] }));
   // A topic that is being deleted is there for a moment.
   await expect.poll(() => made().catch(() => false), { timeout: 10_000 }).toBe(true);

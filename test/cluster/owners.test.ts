@@ -7,7 +7,7 @@ import { type S3Server, startS3Server } from "../../fixtures/cluster/versitygw.t
 import { FixedClock } from "../../infra/clock.ts";
 import type { Lake } from "../../infra/lake/duckdb.ts";
 import { openKafkaLog } from "../../infra/log/kafka/kafka.ts";
-import type { Appended, Log, NewRecord } from "../../infra/log/log.ts";
+import type { AppendedRecord, Log, NewRecord } from "../../infra/log/log.ts";
 import { openS3Store } from "../../infra/store/s3/s3.ts";
 import type { Store } from "../../infra/store/store.ts";
 import { createLogger } from "../../infra/telemetry.ts";
@@ -49,7 +49,7 @@ let owned: Owned;
 let single: Deployment;
 let privateStore: Store;
 let publicStore: Store;
-const acked: Appended[] = [];
+const acked: AppendedRecord[] = [];
 const lakes: { lake: Lake; partitions: readonly number[] }[] = [];
 let told: Leaf[];
 

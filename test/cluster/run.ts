@@ -1,5 +1,5 @@
 import { spawnSync } from "node:child_process";
-import { isThere, SEARCHED, TOOLS } from "./tools.ts";
+import { isInstalled, SEARCHED, TOOLS } from "./tools.ts";
 
 /**
  * `npm run test:cluster [-- --skip-missing]`: the suite that needs tools beyond Node. A tool that is missing fails it
@@ -7,7 +7,7 @@ import { isThere, SEARCHED, TOOLS } from "./tools.ts";
  */
 const args = process.argv.slice(2);
 const skip = args.includes("--skip-missing");
-const missing = Object.entries(TOOLS).filter(([, tool]) => !isThere(tool, SEARCHED));
+const missing = Object.entries(TOOLS).filter(([, tool]) => !isInstalled(tool, SEARCHED));
 for (const [name, { install, needs }] of missing) {
   process.stderr.write(
     `${skip ? "LEFT OUT" : "missing"}: ${name} (${install}) for ${needs.join(", ")} of test/cluster\n`,

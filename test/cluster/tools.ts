@@ -1,6 +1,6 @@
 import { ENGINE_TOOLS, type Tool } from "../../fixtures/cluster/tools.ts";
 
-export { isThere } from "../../fixtures/cluster/tools.ts";
+export { isInstalled } from "../../fixtures/cluster/tools.ts";
 
 interface NeededTool extends Tool {
   /** Test files that need it. */

@@ -3,7 +3,7 @@ import { mkdtemp, readFile, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join, resolve } from "node:path";
 import { afterAll, afterEach, beforeEach, describe, expect, test, vi } from "vitest";
-import { annotationLine, inMarkdown, withoutCommands } from "../../commands/annotations.ts";
+import { annotationLine, disableCommands, escapeMarkdown } from "../../commands/annotations.ts";
 import { EXIT, exitCodeOf } from "../../commands/exit.ts";
 import { findingsOf, listingCommand } from "../../commands/listing.ts";
 import type { OptionsOf } from "../../commands/table.ts";
@@ -161,10 +161,10 @@ describe("for a workflow of GitHub", () => {
     const [, properties, message] = /^::error (.*?)::(.*)$/.exec(line)!;
     expect(unescaped(message!)).toBe(EVIL);
     expect(properties!.split(",").map((one) => unescaped(one.slice(one.indexOf("=") + 1)))).toEqual([EVIL, EVIL]);
-    const quiet = withoutCommands([EVIL, "::error::no"], "token");
+    const quiet = disableCommands([EVIL, "::error::no"], "token");
     expect([quiet[0], quiet.at(-1)]).toEqual(["::stop-commands::token", "::token::"]);
     expect(quiet.join("\n")).not.toContain("##[");
-    expect(inMarkdown("| <b>`x`\n# y [z](w)")).toBe("\\| \\<b\\>\\`x\\` \\# y \\[z\\]\\(w\\)");
+    expect(escapeMarkdown("| <b>`x`\n# y [z](w)")).toBe("\\| \\<b\\>\\`x\\` \\# y \\[z\\]\\(w\\)");
   });
 });
 

@@ -20,7 +20,7 @@ import { importLines } from "../../commands/register.ts";
 import { columns, report } from "../../commands/report.ts";
 import { textOf } from "../../commands/wallets.ts";
 import { warn } from "../../infra/finding.ts";
-import { printable, printableJson } from "../../infra/printable.ts";
+import { toPrintable, toPrintableJson } from "../../infra/printable.ts";
 import { program } from "../../touchstone.ts";
 import { fc } from "../helpers/histories.ts";
 
@@ -151,7 +151,7 @@ const PRINTS: Record<string, () => void> = {
     printLines(
       monitor.noticeLine({ type: "monitor.equivocation", log: HOSTILE, says: HOSTILE, file: HOSTILE }, HOSTILE),
     );
-    printLines(monitor.foundLine(hostile({ card: hostile({ flags: [HOSTILE] }), names: [HOSTILE] })));
+    printLines(monitor.foundNameLine(hostile({ card: hostile({ flags: [HOSTILE] }), names: [HOSTILE] })));
     say(HOSTILE);
   },
   audit: () => {
@@ -214,16 +214,16 @@ describe("what the printer makes of any text", () => {
   test("a line is one line, without anything that a terminal obeys; plain text stays as it is", () => {
     fc.assert(
       fc.property(text, (one) => {
-        expect(printable(one)).not.toMatch(UNSAFE);
+        expect(toPrintable(one)).not.toMatch(UNSAFE);
       }),
     );
-    expect(printable("https://straße.example/日本?q=1 – “ok”")).toBe("https://straße.example/日本?q=1 – “ok”");
+    expect(toPrintable("https://straße.example/日本?q=1 – “ok”")).toBe("https://straße.example/日本?q=1 – “ok”");
   });
 
   test("JSON is the same value, and text alone", () => {
     fc.assert(
       fc.property(fc.array(text), (value) => {
-        const json = printableJson(JSON.stringify(value));
+        const json = toPrintableJson(JSON.stringify(value));
         expect(json).not.toMatch(UNSAFE);
         expect(JSON.parse(json)).toEqual(JSON.parse(JSON.stringify(value)));
       }),

@@ -1,5 +1,5 @@
 import { afterAll, beforeAll, expect, test } from "vitest";
-import type { Appended } from "../../infra/log/log.ts";
+import type { AppendedRecord } from "../../infra/log/log.ts";
 import type { Draft } from "../../pipelines/4-publish/leaves.ts";
 import { OracleBroken, proveWhole, type Whole } from "../helpers/oracle.ts";
 import { ofKind } from "../helpers/published.ts";
@@ -11,7 +11,7 @@ import { ArchiveWorld } from "../pipelines/5-archive/world.ts";
 const at = (time: string, day = "2026-11-10"): string => `${day}T${time}.000Z`;
 
 let world: ArchiveWorld;
-let acked: Appended[];
+let acked: AppendedRecord[];
 let whole: Whole;
 
 beforeAll(async () => {

@@ -20,7 +20,7 @@ import { ESCROW } from "../../infra/rails/escrow-terms.ts";
 import { createEvmRail } from "../../infra/rails/evm.ts";
 import type { Rail } from "../../infra/rails/rails.ts";
 import { createReader } from "../../infra/rails/rpc.ts";
-import type { WalletsHeld } from "../../infra/rails/wallet-folder.ts";
+import type { FolderWallets } from "../../infra/rails/wallet-folder.ts";
 import { WalletFolder } from "../../infra/rails/wallet-folder.ts";
 import { TOPICS } from "../../pipelines/record/topics.ts";
 import { OBSERVER_SECRET, walletsFolderOf } from "../../pipelines/roles/data-folder.ts";
@@ -46,7 +46,7 @@ let seller: Awaited<ReturnType<typeof sellerOn>>;
 /** Settles on the demo's network only. */
 let elsewhere: Server;
 let config: Config;
-let wallets: WalletsHeld;
+let wallets: FolderWallets;
 let service: ChildProcess | null = null;
 let url: string;
 

@@ -7,7 +7,13 @@ import { ExactEvmScheme } from "@x402/evm/exact/client";
 import { wrapFetchWithPayment } from "@x402/fetch";
 import type { Hex } from "viem";
 import { generatePrivateKey, privateKeyToAccount } from "viem/accounts";
-import { localMoney, type OpenSales, openSales, type SellingMoney, type SellingParts } from "../../commands/selling.ts";
+import {
+  createLocalMoney,
+  type OpenSales,
+  openSales,
+  type SellingMoney,
+  type SellingParts,
+} from "../../commands/selling.ts";
 import { openWorld, type World, type WorldInfo } from "../../commands/world.ts";
 import { systemClock } from "../../infra/clock.ts";
 import { loadConfig } from "../../infra/config.ts";
@@ -117,7 +123,7 @@ export async function sellingOver(
   const egress = createEgress({ allowLoopback: true, userAgent: "touchstone (+https://touchstone.test)" });
   const wallets = createLocalWallets({ rpcUrl: info.rpcUrl, seed: Buffer.alloc(32, 7), asset: info.asset });
   const [network] = configuredNetworks(config);
-  const money = await localMoney(network!, wallets);
+  const money = await createLocalMoney(network!, wallets);
   const { logger, metrics } = record;
   const ordersStore = await openDirectoryStore(join(dir, "orders"));
   const kept = { publicStore: record.store, ordersStore, secret: Buffer.alloc(32, 9) };
@@ -133,7 +139,7 @@ export async function sellingOver(
     ...{ publicStore: record.store, ordersStore, sweep: opened.sweep, record, refresh: () => follower.refresh() },
     ...{ url: serving.url, sales: opened, log, till: money.till.address.toLowerCase(), recovering: opened.recovering },
     another: async (changes = {}) =>
-      openSales({ ...parts, log }, systemClock, { ...(await localMoney(network!, wallets)), ...changes }),
+      openSales({ ...parts, log }, systemClock, { ...(await createLocalMoney(network!, wallets)), ...changes }),
     async close() {
       await serving.close();
       await opened.close();

@@ -1,4 +1,4 @@
-import type { Appended, Log, LogRecord, NewRecord } from "../../infra/log/log.ts";
+import type { AppendedRecord, Log, LogRecord, NewRecord } from "../../infra/log/log.ts";
 
 /** What an append does instead: its answer is lost; nothing, or a first record, is stored; all of it later, or twice. */
 export type AppendFault = "lost ack" | "refused" | "prefix" | "late" | "twice";
@@ -11,7 +11,7 @@ export class FakeLog implements Pick<Log, "append" | "read" | "bounds" | "partit
   readonly #kept: LogRecord[][] = [[], []];
   #late: NewRecord[][] = [];
 
-  #store(records: readonly NewRecord[]): Appended[] {
+  #store(records: readonly NewRecord[]): AppendedRecord[] {
     return records.map((record) => {
       const kept = this.#kept[record.partition]!;
       kept.push({ ...record, offset: kept.length, appendedAt: new Date(this.now) });
@@ -20,7 +20,7 @@ export class FakeLog implements Pick<Log, "append" | "read" | "bounds" | "partit
     });
   }
 
-  append = async (records: readonly NewRecord[], fault: AppendFault | null = null): Promise<Appended[]> => {
+  append = async (records: readonly NewRecord[], fault: AppendFault | null = null): Promise<AppendedRecord[]> => {
     // The worst moment: after its writer has read on, and before what it writes next.
     this.arrive();
     if (fault === null) return this.#store(records);

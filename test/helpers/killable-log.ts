@@ -1,4 +1,4 @@
-import type { Appended, Log, NewRecord } from "../../infra/log/log.ts";
+import type { AppendedRecord, Log, NewRecord } from "../../infra/log/log.ts";
 
 /** At which step a replica dies: with it in the log and nothing done on it, or having done what it would have told of. */
 export interface KillPoint {
@@ -35,7 +35,7 @@ export class KillableLog implements Log {
     return this.log.partitions;
   }
 
-  async append(records: readonly NewRecord[]): Promise<Appended[]> {
+  async append(records: readonly NewRecord[]): Promise<AppendedRecord[]> {
     const point = this.#point;
     if (!point || !records.some((record) => isOf(point, record))) return this.log.append(records);
     this.#point = null;

@@ -2,7 +2,7 @@ import { parquetReadObjects } from "hyparquet";
 import { compressors } from "hyparquet-compressors";
 import { openChain } from "../../infra/chain/commits.ts";
 import type { Lake } from "../../infra/lake/duckdb.ts";
-import type { Appended, Log, LogRecord } from "../../infra/log/log.ts";
+import type { AppendedRecord, Log, LogRecord } from "../../infra/log/log.ts";
 import type { Store } from "../../infra/store/store.ts";
 import { readRejected } from "../../pipelines/2-ingest/batch.ts";
 import { INGESTED } from "../../pipelines/2-ingest/load.ts";
@@ -21,7 +21,7 @@ export interface Ingested {
   /** Of several lakes with the same partitions each must be whole. */
   lakes: readonly Held[];
   /** Every append that was acknowledged. */
-  acked?: readonly Appended[];
+  acked?: readonly AppendedRecord[];
   /** Ids of the rows that left the lakes for the archive; one that is still there as well is about to leave. */
   archived?: ReadonlySet<string>;
 }

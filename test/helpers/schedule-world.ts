@@ -1,6 +1,6 @@
 import { rm, truncate } from "node:fs/promises";
 import { join } from "node:path";
-import type { Appended, Log, NewRecord } from "../../infra/log/log.ts";
+import type { AppendedRecord, Log, NewRecord } from "../../infra/log/log.ts";
 import { openDirectoryStore } from "../../infra/store/directory.ts";
 import { COSIGNATURE, ED25519, formatVkey } from "../../infra/tree/note.ts";
 import { mirrorOnce } from "../../pipelines/mirror/mirror.ts";
@@ -36,7 +36,7 @@ export class ScheduleWorld {
   #now = START;
   #serial = 0;
   readonly #draw: () => number;
-  readonly #acked: Appended[] = [];
+  readonly #acked: AppendedRecord[] = [];
   readonly #processes: [Process | null, Process | null] = [null, null];
   readonly #asleep = new Map<Who, { until: number; wake: () => void; ended: Promise<unknown> }>();
   /** How jobs ended, for whoever reads a failure. */

@@ -79,7 +79,7 @@ describe("places", () => {
   test("work that failed counts against who sent it, and is forgotten by halves", async () => {
     let now = 0;
     const { places, all, clients, leave } = entering({ size: 2, now: () => now });
-    places.remember({ client: "a" }, 5);
+    places.addDebt({ client: "a" }, 5);
     await all("b", "c", "a", "d");
     await leave("b");
     await leave("c");
@@ -104,7 +104,7 @@ describe("places", () => {
     expect(places.heldBy({ domain: "x" })).toBe(0);
     mine.leave();
     mine.leave();
-    expect(places.taken).toBe(1);
+    expect(places.takenCount).toBe(1);
   });
 
   test("one that is called off in the line is passed over, and places that nobody could have are refused", async () => {
@@ -151,7 +151,7 @@ describe("places", () => {
             expect(!waiting.includes(one)).toBe(before < room);
           } else if (inside.length > 0) inside.splice(what % inside.length, 1)[0]!.place.leave();
           await turn();
-          expect(places.taken).toBe(inside.length);
+          expect(places.takenCount).toBe(inside.length);
           expect(inside.filter((each) => !each.holder.reserved).length).toBeLessThanOrEqual(SIZE - KEPT);
           for (const each of waiting) expect(has(each)).toBeGreaterThanOrEqual(free(each));
         }
@@ -159,7 +159,7 @@ describe("places", () => {
           inside.shift()!.place.leave();
           await turn();
         }
-        expect([places.taken, waiting]).toEqual([0, []]);
+        expect([places.takenCount, waiting]).toEqual([0, []]);
         for (const client of ["a", "b", "c", "d"]) expect(places.heldBy({ client })).toBe(0);
       }),
       { numRuns: 100 },

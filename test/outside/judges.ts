@@ -2,7 +2,7 @@ import { type ChildProcess, execFileSync, spawn } from "node:child_process";
 import { createHash } from "node:crypto";
 import { existsSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { isThere, type Tool } from "../../fixtures/cluster/tools.ts";
+import { isInstalled, type Tool } from "../../fixtures/cluster/tools.ts";
 import { pythonVenv } from "../helpers/python-venv.ts";
 
 /**
@@ -58,7 +58,7 @@ export function torchwood(dir: string): { litewitness: string; reader: string } 
 const SEARCHED = `${process.env.PATH ?? ""}:/usr/local/go/bin`;
 
 const missingTools = (): NeededTool[] =>
-  Object.values(TOOLS).filter((tool) => !isThere(tool, { ...process.env, PATH: SEARCHED }));
+  Object.values(TOOLS).filter((tool) => !isInstalled(tool, { ...process.env, PATH: SEARCHED }));
 
 /**
  * Test files whose judge is not on this machine, each named on stderr.
@@ -107,8 +107,8 @@ async function goModules(): Promise<void> {
 /** Before the files of a run. @returns what comes after them */
 export async function setup(): Promise<() => void> {
   process.env.PATH = SEARCHED;
-  const fetched = Promise.all([nodePackages(), isThere(TOOLS.go!, { ...process.env }) ? goModules() : undefined]);
-  if (isThere(TOOLS.python3!))
+  const fetched = Promise.all([nodePackages(), isInstalled(TOOLS.go!, { ...process.env }) ? goModules() : undefined]);
+  if (isInstalled(TOOLS.python3!))
     process.env.OUTSIDE_PYTHON = join(pythonVenv(join(HERE, "requirements.txt")), "bin/python");
   await fetched;
   const bound = setTimeout(() => {

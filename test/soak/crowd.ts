@@ -8,7 +8,7 @@ import type { Hex } from "viem";
 import { privateKeyToAddress } from "viem/accounts";
 import { catalogueApp } from "../../fixtures/market/catalogue.ts";
 import type { Shop, ShopEnv } from "../../fixtures/market/shop.ts";
-import { right, type SumSeller, sumSeller } from "../../fixtures/market/sums.ts";
+import { rightAnswer, type SumSeller, sumSeller } from "../../fixtures/market/sums.ts";
 import { createFacilitator } from "../../infra/rails/facilitator.ts";
 import { giveLocalGas } from "../../infra/rails/wallets.ts";
 
@@ -35,11 +35,13 @@ const PRICE = "500";
 
 /** How the sellers of each score of twenty behave; those that are not listed are honest. */
 const DEVIATING: Readonly<Record<number, NonNullable<SumSeller["behave"]>>> = {
-  3: () => ({ answer: async (asked) => ({ ...right(asked), body: { sum: asked.a + asked.b + 1 } }) }),
-  7: () => ({ answer: async (asked) => ({ ...right(asked), body: { total: asked.a + asked.b } }) }),
+  3: () => ({ answer: async (asked) => ({ ...rightAnswer(asked), body: { sum: asked.a + asked.b + 1 } }) }),
+  7: () => ({ answer: async (asked) => ({ ...rightAnswer(asked), body: { total: asked.a + asked.b } }) }),
   11: () => {
     let calls = 0;
-    return { answer: async (asked) => (++calls % 4 === 0 ? { status: 500, body: { error: "later" } } : right(asked)) };
+    return {
+      answer: async (asked) => (++calls % 4 === 0 ? { status: 500, body: { error: "later" } } : rightAnswer(asked)),
+    };
   },
   15: () => ({ beforeTerms: async (c) => c.text("closed", 503) }),
 };

@@ -1,9 +1,9 @@
 #!/bin/sh
-# Declares the topics of a log in a Kafka cluster (topics.md). Safe to repeat: what is there is left as it is, and
-# `touchstone` refuses topics that are not as they must be.
+# Creates the topics of a log in a Kafka cluster (topics.md). Safe to repeat: existing topics are not changed, and
+# `touchstone` refuses topics with wrong settings.
 #   create-topics.sh BOOTSTRAP PREFIX PARTITIONS [kafka-topics.sh options, such as --command-config FILE]
-# KAFKA_TOPICS names the tool; else it is kafka-topics.sh of the PATH, or kafka-topics beside this file (jars of pom.xml).
-# REPLICAS (3), MIN_IN_SYNC (2) and RETENTION_MS (14 days) say how the topics are kept.
+# KAFKA_TOPICS is the path of the tool; default: kafka-topics.sh in the PATH, else kafka-topics beside this file (jars of
+# pom.xml). REPLICAS (default 3), MIN_IN_SYNC (2) and RETENTION_MS (14 days) are settings of the topics.
 set -eu
 
 if [ $# -lt 3 ]; then
@@ -36,9 +36,9 @@ create() {
     "$@"
 }
 
-# Who the log is: one record, for good. The first role that starts writes it.
+# The log's identity: one record, which never expires. The first role that starts writes it.
 create log 1 --config retention.ms=-1 --config retention.bytes=-1 "$@"
-# The only copy of what they hold: nothing of them may ever expire.
+# These topics are the only copy of their records, so none may expire.
 for topic in watchers orders; do
   create "$topic" "$partitions" --config retention.ms=-1 --config retention.bytes=-1 "$@"
 done

@@ -7,34 +7,37 @@ import type { KafkaAddress } from "./address.ts";
 
 const { CompressionCodecs, CompressionTypes, Kafka, logLevel } = kafkajs;
 
-/** zstd is what the topics are declared with; kafkajs ships without it. */
+/** Adds zstd, with which record batches are compressed; kafkajs does not include it. */
 CompressionCodecs[CompressionTypes.ZSTD] = () => ({
   compress: async (encoder: { buffer: Buffer }) => compress(encoder.buffer, { compressionLevel: 3 }),
   decompress: async (buffer: Buffer) => decompress(buffer),
 });
 
-/** Waits and tries of one request, ms. What fails for longer is told to the caller, who tries by its own rule. */
+/** Longest time to connect to a broker, ms. */
 const CONNECT_MS = 3_000;
+/** Longest time for one request, ms. */
 const REQUEST_MS = 10_000;
+/** Attempts of one request by kafkajs, times in ms. If all fail, the caller gets the error and decides whether to repeat. */
 const RETRY = { initialRetryTime: 100, maxRetryTime: 2_000, retries: 6 };
-/** How old what we know of leaders may get. */
-const METADATA_MS = 60_000;
+/** Largest age of the metadata about the partitions' leaders, ms. */
+const MAX_METADATA_AGE_MS = 60_000;
 
 /**
- * Shuffles the brokers for one client. A client keeps to the first broker that accepts its connection, and a proxy in front
- * of a dead broker may accept and close it every time. A client that is opened anew starts with another broker.
+ * Shuffles the brokers for one client. A client stays with the first broker that accepts its connection, and a proxy in
+ * front of a dead broker may accept every connection and close it. With a random order, a new client begins with another
+ * broker.
  */
-const anyOrder = (brokers: readonly string[]): string[] =>
+const shuffle = (brokers: readonly string[]): string[] =>
   brokers
     .map((broker) => ({ broker, order: Math.random() }))
     .sort((a, b) => a.order - b.order)
     .map(({ broker }) => broker);
 
-/** The client: producer, admin and consumer groups. */
+/** Creates a kafkajs client, for producers, admin requests and consumer groups. */
 export const createKafka = (address: KafkaAddress, logger: Logger) =>
   new Kafka({
     clientId: "touchstone",
-    brokers: anyOrder(address.brokers),
+    brokers: shuffle(address.brokers),
     connectionTimeout: CONNECT_MS,
     requestTimeout: REQUEST_MS,
     ...(address.ssl ? { ssl: true } : {}),
@@ -42,7 +45,7 @@ export const createKafka = (address: KafkaAddress, logger: Logger) =>
     socketFactory: createSockets({ answerMs: REQUEST_MS }),
     retry: RETRY,
     logLevel: logLevel.WARN,
-    // As debug lines: what matters of them reaches the caller as an error.
+    // Logged at level debug, since the caller gets the important ones as errors.
     logCreator:
       () =>
       ({ namespace, log }) =>
@@ -50,12 +53,13 @@ export const createKafka = (address: KafkaAddress, logger: Logger) =>
   });
 
 /**
- * Connections to the brokers, for requests that name a partition and an offset. kafkajs hands them to the function that
- * assigns the partitions of a consumer (its type PartitionAssigner). The consumer is never run: positions come from the commit chain.
+ * Creates connections to the brokers, for requests that name a partition and an offset. kafkajs passes them only to a
+ * consumer's function that assigns partitions (its type PartitionAssigner), so a consumer is created for that. The
+ * consumer is never run, since read positions come from the commit chain.
  */
 export function createCluster(address: KafkaAddress, logger: Logger): Cluster {
   let cluster: Cluster | undefined;
-  const none: Assigner = {
+  const idleAssigner: Assigner = {
     name: "none",
     version: 0,
     assign: async () => [],
@@ -63,14 +67,14 @@ export function createCluster(address: KafkaAddress, logger: Logger): Cluster {
   };
   createKafka(address, logger).consumer({
     groupId: `${address.prefix}.none`,
-    metadataMaxAge: METADATA_MS,
+    metadataMaxAge: MAX_METADATA_AGE_MS,
     allowAutoTopicCreation: false,
     maxInFlightRequests: 8,
     retry: RETRY,
     partitionAssigners: [
-      (given) => {
-        cluster = given.cluster;
-        return none;
+      (assignerParts) => {
+        cluster = assignerParts.cluster;
+        return idleAssigner;
       },
     ],
   });
@@ -78,34 +82,35 @@ export function createCluster(address: KafkaAddress, logger: Logger): Cluster {
   return cluster;
 }
 
-/** Size of the length field that Kafka puts before each request and each answer. */
+/** Size of the length field before each request and each answer of Kafka, bytes. */
 const LENGTH_BYTES = 4;
-/** A request that waits for the members of a group: the broker answers when the slowest has joined. */
-const JOIN_GROUP = 11;
-const JOIN_MS = 120_000;
-/** A new connection that is in use has its first request, or handshake, within this time. */
-const FIRST_WORD_MS = 30_000;
+/** Key of the request JoinGroup, which a broker answers only after all members of the group have joined. */
+const JOIN_GROUP_KEY = 11;
+/** Longest time for the answer to JoinGroup, ms. */
+const JOIN_ANSWER_MS = 120_000;
+/** Longest time for which a new connection may be open before its first request, ms. */
+const FIRST_REQUEST_MS = 30_000;
 const KEEP_ALIVE_MS = 60_000;
 
 export interface SocketSettings {
-  /** A broker that answers nothing for this long, ms, while a request waits, never will. */
+  /** Time after which a request without an answer counts as lost, ms. */
   answerMs: number;
-  /** How long a connection may be open before anything is asked on it, ms (default 30,000). */
+  /** Longest time for which a connection may be open before its first request, ms (default 30,000). */
   firstWordMs?: number;
 }
 
 /**
- * Sockets for kafkajs 2.2.4 as they have to be where cables are pulled (its public option `socketFactory`). Bugs of its
- * connections that are met here, each of which made requests hang or fail for good:
+ * Creates the function that opens sockets for kafkajs 2.2.4 (its public option `socketFactory`). The sockets work around
+ * four bugs in how kafkajs handles interrupted connections. Each bug made requests hang or fail for ever:
  *
- * 1. What had come of an answer when its connection ended is put before the answers of the next one, and none of those is
- *    ever understood. So only whole answers are handed on.
- * 2. What an old socket still says, its end above all, is taken for the new one's. So a socket that was closed, by either
- *    side, says nothing more.
- * 3. Two requests that find a connection closed open a socket each, and the first one is never closed; its end, when the
- *    broker is tired of it, is bug 2. So a socket on which nothing was asked is closed in silence.
- * 4. A request whose time is over leaves its connection open, though what forgot it on the way (a router) never answers
- *    again. So a socket without an answer while one is due is ended with an error, which fails what waits in it.
+ * 1. When a connection ends in the middle of an answer, kafkajs puts the received part before the answers of the next
+ *    connection, and can decode none of them. So only complete answers are passed to it.
+ * 2. kafkajs takes events of an old socket, such as its end, for events of the new one. So a socket that either side has
+ *    closed emits no further events.
+ * 3. Two requests that find a connection closed each open a socket, and kafkajs never closes the first of the two. When
+ *    the broker later closes it, bug 2 follows. So a socket without any request is closed, and emits no event.
+ * 4. A request that times out leaves its connection open, although a router on the way may have dropped the connection,
+ *    which then never answers again. So a socket whose answer is overdue ends with an error, and all its requests fail.
  */
 export function createSockets(settings: SocketSettings): ISocketFactory {
   return ({ host, port, ssl, onConnect }) => {
@@ -113,89 +118,92 @@ export function createSockets(settings: SocketSettings): ISocketFactory {
       ? connectTls({ host, port, ...(isIP(host) ? {} : { servername: host }), ...ssl }, onConnect)
       : connect({ host, port }, onConnect);
     socket.setKeepAlive(true, KEEP_ALIVE_MS);
-    mend(socket, settings);
+    fixSocket(socket, settings);
     return socket;
   };
 }
 
-function mend(socket: Socket, { answerMs, firstWordMs = FIRST_WORD_MS }: SocketSettings): void {
+function fixSocket(socket: Socket, { answerMs, firstWordMs = FIRST_REQUEST_MS }: SocketSettings): void {
   const { emit, write } = socket;
-  let isOver = false;
-  /** How long each request without an answer may take, ms, in their order. */
-  const due: number[] = [];
+  let isClosed = false;
+  /** Time limit of each request that has no answer yet, ms, in the order of the requests. */
+  const answerLimitsMs: number[] = [];
   let timer: NodeJS.Timeout | null = null;
-  /** What came of answers that are not whole, and how many bytes the first of them has. */
-  let rest: Buffer[] = [];
-  let restBytes = 0;
-  let wholeBytes = LENGTH_BYTES;
+  /** Received bytes of answers that are not complete. */
+  let partialAnswer: Buffer[] = [];
+  let partialBytes = 0;
+  /** Length of the first of these answers, bytes. */
+  let expectedBytes = LENGTH_BYTES;
 
-  const watch = (ms: number | undefined, work: () => void) => {
+  const setTimer = (ms: number | undefined, work: () => void) => {
     if (timer) clearTimeout(timer);
     timer = ms === undefined ? null : setTimeout(work, ms).unref();
   };
-  const silence = () => {
-    isOver = true;
-    watch(undefined, silence);
-    rest = [];
+  const closeSilently = () => {
+    isClosed = true;
+    setTimer(undefined, closeSilently);
+    partialAnswer = [];
     socket.destroy();
   };
   const awaitAnswer = () => {
-    const [ms] = due;
-    watch(ms, () => socket.destroy(new Error(`no answer of the broker for ${ms} ms`)));
+    const [ms] = answerLimitsMs;
+    setTimer(ms, () => socket.destroy(new Error(`no answer of the broker for ${ms} ms`)));
   };
 
   socket.once("connect", () => {
-    if (due.length === 0) watch(firstWordMs, silence);
+    if (answerLimitsMs.length === 0) setTimer(firstWordMs, closeSilently);
   });
-  socket.once("close", () => watch(undefined, silence));
-  // An error after the socket is closed concerns nobody, but without a listener it would end the process.
+  socket.once("close", () => setTimer(undefined, closeSilently));
+  // An error after the close has no effect, but without a listener it would end the process.
   socket.on("error", () => undefined);
 
   socket.write = ((bytes: Buffer | string, ...more: unknown[]) => {
     const request = Buffer.isBuffer(bytes) ? bytes : Buffer.from(bytes, "binary");
-    // Length, key of the call. Tokens of old forms of SASL have no key, and are answered as soon.
+    // A request begins with its length and its key. Tokens of the old SASL protocol have no key; their time limit is the
+    // usual one.
     const key = request.length >= LENGTH_BYTES + 2 ? request.readInt16BE(LENGTH_BYTES) : 0;
-    due.push(key === JOIN_GROUP ? JOIN_MS : answerMs);
-    if (due.length === 1) awaitAnswer();
+    answerLimitsMs.push(key === JOIN_GROUP_KEY ? JOIN_ANSWER_MS : answerMs);
+    if (answerLimitsMs.length === 1) awaitAnswer();
     return (write as (...all: unknown[]) => boolean).call(socket, bytes, ...more);
   }) as typeof socket.write;
 
   socket.end = (() => {
-    silence();
+    closeSilently();
     return socket;
   }) as typeof socket.end;
 
   socket.emit = (event: string | symbol, ...args: unknown[]): boolean => {
-    const tell = (name: string | symbol, ...all: unknown[]): boolean => Reflect.apply(emit, socket, [name, ...all]);
+    const emitToListeners = (name: string | symbol, ...all: unknown[]): boolean =>
+      Reflect.apply(emit, socket, [name, ...all]);
     if (event === "data") {
-      if (isOver) return false;
-      const piece = args[0] as Buffer;
-      rest.push(piece);
-      restBytes += piece.length;
-      if (restBytes < wholeBytes) return true;
-      let bytes = rest.length === 1 ? piece : Buffer.concat(rest, restBytes);
+      if (isClosed) return false;
+      const chunk = args[0] as Buffer;
+      partialAnswer.push(chunk);
+      partialBytes += chunk.length;
+      if (partialBytes < expectedBytes) return true;
+      let bytes = partialAnswer.length === 1 ? chunk : Buffer.concat(partialAnswer, partialBytes);
       for (;;) {
-        wholeBytes = LENGTH_BYTES + (bytes.length < LENGTH_BYTES ? 0 : Math.max(0, bytes.readInt32BE(0)));
-        if (bytes.length < wholeBytes) break;
-        const answer = bytes.subarray(0, wholeBytes);
-        bytes = bytes.subarray(wholeBytes);
-        due.shift();
+        expectedBytes = LENGTH_BYTES + (bytes.length < LENGTH_BYTES ? 0 : Math.max(0, bytes.readInt32BE(0)));
+        if (bytes.length < expectedBytes) break;
+        const answer = bytes.subarray(0, expectedBytes);
+        bytes = bytes.subarray(expectedBytes);
+        answerLimitsMs.shift();
         awaitAnswer();
-        tell("data", answer);
-        // Whoever heard it may have closed the socket.
-        if (isOver) return true;
+        emitToListeners("data", answer);
+        // The listener may have closed the socket.
+        if (isClosed) return true;
       }
-      rest = [bytes];
-      restBytes = bytes.length;
+      partialAnswer = [bytes];
+      partialBytes = bytes.length;
       return true;
     }
     if (event === "end" || event === "error" || event === "timeout") {
-      if (isOver) return false;
+      if (isClosed) return false;
       // After this the socket emits nothing and is destroyed.
-      const told = tell(event, ...args);
-      silence();
-      return told;
+      const hadListeners = emitToListeners(event, ...args);
+      closeSilently();
+      return hadListeners;
     }
-    return tell(event, ...args);
+    return emitToListeners(event, ...args);
   };
 }

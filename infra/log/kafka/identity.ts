@@ -5,13 +5,13 @@ import type { KafkaReader } from "./reader.ts";
 import { identityTopic, topicOf } from "./topics.ts";
 
 /** Longest wait of one read, ms. */
-const POLL_MS = 100;
-/** Rounds of tries of the first read. A busy broker may be named leader of a new topic before it knows of the topic. */
-const FIRST_TRIES = 4;
-/** Reads of a record that was already written. A broker that has just become leader may show it a moment later. */
-const AGAIN_TRIES = 20;
+const READ_WAIT_MS = 100;
+/** Attempts of the first read of new topics. A busy broker may be elected leader of a topic before it knows the topic. */
+const FIRST_READ_TRIES = 4;
+/** Reads of a record that was already written. A broker that has just become the leader may not return it at once. */
+const REREAD_TRIES = 20;
 
-/** What the first record of the identity topic holds. */
+/** Content of the first record of the identity topic. */
 interface IdentityRecord {
   v: 1;
   /** 16 random hex digits, drawn by the process that creates the log. */
@@ -29,10 +29,11 @@ interface IdentityParts {
 }
 
 /**
- * Which log the topics of a prefix are. Kafka has no compare-and-swap, so several processes that find the identity topic
- * empty may each append a record. The first record of the partition decides: everybody, the writers too, reads it from
- * offset 0 before going on, and later ones mean nothing. Nothing is appended to any other topic, or written to a store,
- * before that read; so a topic with records beside an empty identity is a log whose identity was lost.
+ * Reads the id of the log in the topics of a prefix, and creates the id of a new log. Kafka has no compare-and-swap, so
+ * several processes that find the identity topic empty may each append a record. Only the first record of the partition
+ * counts: every process, also one that appended, reads the record at offset 0 before it continues. Before that read no
+ * process appends to another topic or writes to a store. So if the identity topic is empty and another topic has
+ * records, the log's identity was lost.
  */
 export class Identity {
   constructor(
@@ -41,38 +42,39 @@ export class Identity {
   ) {}
 
   /**
-   * The log's id; one that nobody has begun is begun.
-   * @param made the topics were made a moment ago
-   * @throws LogRefused when the identity is gone, or of another shape; what `mayBegin` rejects with; LogDown
+   * Returns the log's id. If no process has begun the log, this begins it.
+   * @param wereTopicsCreated true if the topics may have been created a moment ago
+   * @throws LogRefused when the identity is lost, or has another form; the error of `mayBegin`; LogDown
    */
-  async id(made: boolean): Promise<string> {
+  async id(wereTopicsCreated: boolean): Promise<string> {
     const { prefix, partitions } = this.parts;
-    let record = await this.#first(made ? FIRST_TRIES : 1);
+    let record = await this.#readFirst(wereTopicsCreated ? FIRST_READ_TRIES : 1);
     if (!record) {
-      const refused = await this.#begin().then(
+      const beginError = await this.#beginLog().then(
         () => null,
         (error: unknown) => error,
       );
-      // Another process may have begun the log meanwhile: what looked like an obstacle is then its work.
-      record = await this.#again();
-      if (!record) throw refused ?? new LogDown(`beginning ${prefix}`, new Error("its first record is not to be read"));
+      // Another process may have begun the log meanwhile, which also makes this process's attempt fail.
+      record = await this.#rereadFirst();
+      if (!record)
+        throw beginError ?? new LogDown(`beginning ${prefix}`, new Error("its first record is not to be read"));
     }
     return readIdentity(record.value, partitions).id;
   }
 
-  /** Undefined when nothing was ever written. @throws LogRefused when the record was and is not there any more */
-  async #first(tries = 1): Promise<LogRecord | undefined> {
+  /** Returns the first record; undefined if none was ever written. @throws LogRefused when the record was deleted */
+  async #readFirst(tries = 1): Promise<LogRecord | undefined> {
     const { reader, prefix } = this.parts;
     for (let n = 1; ; n++) {
-      const found = await reader
-        .read("log", 0, 0, { maxRecords: 1, maxBytes: 0, waitMs: POLL_MS })
+      const records = await reader
+        .read("log", 0, 0, { maxRecords: 1, maxBytes: 0, waitMs: READ_WAIT_MS })
         .catch((error: unknown) => {
           if (n >= tries) throw error;
           return undefined;
         });
-      if (found === undefined) continue;
-      const [record] = found ?? [];
-      if (found === null || (record && record.offset !== 0))
+      if (records === undefined) continue;
+      const [record] = records ?? [];
+      if (records === null || (record && record.offset !== 0))
         throw new LogRefused(
           `kafka: the first record of ${identityTopic(prefix)}, which says which log this is, is gone`,
         );
@@ -80,16 +82,16 @@ export class Identity {
     }
   }
 
-  async #again(): Promise<LogRecord | undefined> {
-    for (let n = 1; n < AGAIN_TRIES; n++) {
-      const record = await this.#first();
+  async #rereadFirst(): Promise<LogRecord | undefined> {
+    for (let n = 1; n < REREAD_TRIES; n++) {
+      const record = await this.#readFirst();
       if (record) return record;
     }
-    return this.#first();
+    return this.#readFirst();
   }
 
-  /** @throws LogRefused when the topics have records already; what `mayBegin` rejects with */
-  async #begin(): Promise<void> {
+  /** Appends an identity to the empty topics. @throws LogRefused when they have records already; the error of `mayBegin` */
+  async #beginLog(): Promise<void> {
     const { kafka, reader, prefix, topics, partitions } = this.parts;
     for (const topic of topics) {
       for (let partition = 0; partition < partitions; partition++) {
@@ -119,7 +121,7 @@ const drawIdentity = (partitions: number): IdentityRecord => ({
   partitions,
 });
 
-/** @throws LogRefused for bytes that are no identity, or one of another shape than the topics have */
+/** Parses the identity record. @throws LogRefused for other bytes, or for another number of partitions than the topics have */
 function readIdentity(value: Uint8Array, partitions: number): IdentityRecord {
   let identity: IdentityRecord;
   try {

@@ -2,7 +2,7 @@ import type { Cluster, Kafka } from "kafkajs";
 import { systemClock } from "../../clock.ts";
 import type { Logger } from "../../telemetry.ts";
 import {
-  type Appended,
+  type AppendedRecord,
   BadRecord,
   checkBatch,
   checkOffset,
@@ -27,31 +27,29 @@ import { KafkaReader } from "./reader.ts";
 import { type CreateLog, checkTopics, createTopics, identityTopic, type LogTopics, topicOf } from "./topics.ts";
 import { KafkaWriter } from "./writer.ts";
 
-/** Longest wait of one fetch, ms: a connection serves its requests one after the other, so nobody waits long in it. */
-const POLL_MS = 100;
-/**
- * Tries of opening, and the pause between them, ms: a connection that is cut may be cut at any request, and kafkajs
- * tries only some of them again by itself.
- */
+/** Longest wait of one fetch, ms. It is short, since a connection serves its requests one after the other. */
+const FETCH_WAIT_MS = 100;
+/** Attempts to open the log. A connection may be cut at any request, and kafkajs repeats only some requests by itself. */
 const OPEN_TRIES = 5;
+/** Pause after a failed attempt, ms, times the number of attempts so far. */
 const OPEN_PAUSE_MS = 250;
 
 export interface KafkaLogOptions extends LogTopics {
   logger: Logger;
-  /** What is known of the log (default: nothing). */
+  /** Facts about the log from other files (default: none). */
   known?: KnownLog;
-  /** Create what is missing. Without it a log that is not there is refused. */
+  /** How missing topics are created; absent: a log without its topics is refused. */
   create?: CreateLog;
-  /** Whether a log that nobody has begun may be begun here: rejects with why not (default: it may). */
+  /** Called before this process begins a log that no process has begun; rejects if it may not (default: it may). */
   mayBegin?: () => Promise<void>;
 }
 
 /**
- * The log in a Kafka cluster: the topics of the record under a prefix, and one with the log's identity. Offsets are
- * Kafka's; reads are by offset and join no group, since positions come from the commit chain.
- * Errors of its calls: BadRecord, OffsetGone, LogBusy, LogDown, LogClosed.
- * @throws LogRefused when topics are missing or not as they must be, or do not say which log they are any more; LogDown
- * when no broker answers; LogNotBegun
+ * Opens the log in a Kafka cluster: the topics of the record under a prefix, and a topic with the log's identity. Offsets
+ * are those of Kafka. Reads are by offset and join no group, since positions come from the commit chain.
+ * The methods of the log throw BadRecord, OffsetGone, LogBusy, LogDown and LogClosed.
+ * @throws LogRefused when topics are missing or have wrong settings, or the identity is lost; LogDown when no broker
+ * answers; LogNotBegun
  */
 export async function openKafkaLog(address: KafkaAddress, options: KafkaLogOptions): Promise<Log> {
   for (let n = 1; ; n++) {
@@ -59,20 +57,23 @@ export async function openKafkaLog(address: KafkaAddress, options: KafkaLogOptio
       return await openOnce(address, options);
     } catch (error) {
       if (error instanceof LogRefused || error instanceof LogDown) throw error;
-      if (n === OPEN_TRIES || !mayPass(error)) throw new LogDown("opening the log", error);
+      if (n === OPEN_TRIES || !isTransient(error)) throw new LogDown("opening the log", error);
       await systemClock.sleep(OPEN_PAUSE_MS * n);
     }
   }
 }
 
-/** kafkajs says so of what it tried often enough and of a "no"; a connection that is cut under it may be a TypeError. */
-const mayPass = (error: unknown): boolean => (error as { retriable?: boolean }).retriable !== false;
+/**
+ * Reports whether a later attempt may succeed. kafkajs sets `retriable` to false on its final errors; a cut connection
+ * may also appear as a TypeError without this property.
+ */
+const isTransient = (error: unknown): boolean => (error as { retriable?: boolean }).retriable !== false;
 
 async function openOnce(address: KafkaAddress, options: KafkaLogOptions): Promise<Log> {
   const kafka = createKafka(address, options.logger);
   const cluster = createCluster(address, options.logger);
   try {
-    const partitions = await prepared(kafka, address.prefix, options);
+    const partitions = await prepareTopics(kafka, address.prefix, options);
     await cluster.connect();
     await cluster.addMultipleTargetTopics([
       identityTopic(address.prefix),
@@ -92,7 +93,7 @@ async function openOnce(address: KafkaAddress, options: KafkaLogOptions): Promis
   }
 }
 
-async function prepared(kafka: Kafka, prefix: string, options: KafkaLogOptions): Promise<number> {
+async function prepareTopics(kafka: Kafka, prefix: string, options: KafkaLogOptions): Promise<number> {
   const { create } = options;
   const admin = kafka.admin();
   await admin.connect();
@@ -116,7 +117,7 @@ class KafkaLog implements Log {
     private readonly writer: KafkaWriter,
   ) {}
 
-  async append(records: readonly NewRecord[]): Promise<Appended[]> {
+  async append(records: readonly NewRecord[]): Promise<AppendedRecord[]> {
     if (this.#closed) throw new LogClosed();
     const bytes = checkBatch(this, records);
     return records.length === 0 ? [] : this.writer.append(records, bytes);
@@ -130,14 +131,14 @@ class KafkaLog implements Log {
     for (;;) {
       if (this.#closed) throw new LogClosed();
       options?.signal?.throwIfAborted();
-      const left = Math.max(0, deadline - performance.now());
-      const portion = { maxRecords, maxBytes, waitMs: Math.min(POLL_MS, Math.ceil(left)) };
-      const found = await this.reader.read(topic, partition, from, portion);
-      if (found === null) await this.#refuseGone(topic, partition, from);
-      if (found && found.length > 0) return found;
-      if (left === 0) return [];
+      const leftMs = Math.max(0, deadline - performance.now());
+      const portion = { maxRecords, maxBytes, waitMs: Math.min(FETCH_WAIT_MS, Math.ceil(leftMs)) };
+      const records = await this.reader.read(topic, partition, from, portion);
+      if (records === null) await this.#refuseGone(topic, partition, from);
+      if (records && records.length > 0) return records;
+      if (leftMs === 0) return [];
       // Past the end the broker answers at once.
-      if (found === null) await systemClock.sleep(POLL_MS);
+      if (records === null) await systemClock.sleep(FETCH_WAIT_MS);
     }
   }
 

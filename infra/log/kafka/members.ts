@@ -7,30 +7,30 @@ import { createCluster } from "./client.ts";
 import { type Group, Membership } from "./membership.ts";
 import { topicOf } from "./topics.ts";
 
-/** Silence after which a process counts as dead, ms (brokers allow 6 s to 30 min unless told otherwise). */
+/** Time without a heartbeat after which a process counts as dead, ms (brokers allow 6 s to 30 min by default). */
 const SESSION_MS = 20_000;
 /** Pause after a round or a heartbeat that failed, ms. */
 const PAUSE_MS = 500;
 
 export interface MembersOptions {
   logger: Logger;
-  /** Partitions of the log, as the log says. */
+  /** Number of partitions of the log. */
   partitions: number;
-  /** Silence after which this process counts as dead, ms (default 20,000). */
+  /** Time without a heartbeat after which this process counts as dead, ms (default 20,000). */
   sessionMs?: number;
 }
 
 /**
- * A member of the consumer group `PREFIX.NAME`: partition p of all its topics goes to one member.
- * No offset is read from the group or committed to it. Joining goes on in the background until `close`, whatever happens
- * to brokers: a member without contact for a session holds nothing.
+ * Joins the consumer group `PREFIX.NAME`, which assigns partition p of all its topics to one member. No offset is read
+ * from the group or committed to it. The member stays in the group, and joins it again after faults of brokers, in the
+ * background until `close`. A member without contact for a session holds no partition.
  */
 export async function joinGroup(
   address: KafkaAddress,
-  { name, topics: shared }: OwnershipGroup,
+  { name, topics: groupTopics }: OwnershipGroup,
   { logger, partitions, sessionMs = SESSION_MS }: MembersOptions,
 ): Promise<Ownership> {
-  const topics = shared.map((topic) => topicOf(address.prefix, topic));
+  const topics = groupTopics.map((topic) => topicOf(address.prefix, topic));
   const cluster = createCluster(address, logger);
   try {
     await cluster.connect();
@@ -42,8 +42,8 @@ export async function joinGroup(
 }
 
 const typeOf = (error: unknown): string => (error as { type?: string } | null)?.type ?? "";
-/** The group goes on without us: what we had may be another's already. */
-const OUT = new Set(["UNKNOWN_MEMBER_ID", "ILLEGAL_GENERATION", "FENCED_INSTANCE_ID"]);
+/** Errors after which this process is no longer a member: its partitions may already belong to another member. */
+const EXPELLED_ERRORS = new Set(["UNKNOWN_MEMBER_ID", "ILLEGAL_GENERATION", "FENCED_INSTANCE_ID"]);
 
 class Members implements Ownership {
   readonly #cluster: Cluster;
@@ -52,18 +52,22 @@ class Members implements Ownership {
   readonly #member: Membership;
   readonly #listeners = new Set<OwnershipListener>();
   readonly #ready: Promise<void>;
-  #first: () => void = () => undefined;
+  #resolveReady: () => void = () => undefined;
   #assigned: number[] = [];
-  /** Lost, and the listeners are still at it: claimed until they have settled, so that nobody else is given it. */
+  /**
+   * Lost partitions on which listeners still work. They are claimed until the listeners have ended, so that no other
+   * member gets them.
+   */
   readonly #releasing = new Set<number>();
   #generation = 0;
-  /** Until when the broker cannot have taken us for dead, by the steady counter. */
-  #leaseEnds = 0;
-  #again = false;
-  #wake: () => void = () => undefined;
-  #told: Promise<void> = Promise.resolve();
-  /** Nothing is taken any more; then, nothing is said any more. */
+  /** Time until which the broker cannot count this process as dead, on the scale of `performance.now()`. */
+  #leaseEndsAtMs = 0;
+  #needsRound = false;
+  #endPause: () => void = () => undefined;
+  #listenersDone: Promise<void> = Promise.resolve();
+  /** true: no more partitions are accepted, and the listeners are finishing. */
   #leaving = false;
+  /** true: no more requests are sent to the group. */
   #closing = false;
   readonly #running: Promise<void>;
 
@@ -73,7 +77,7 @@ class Members implements Ownership {
     this.#logger = logger;
     this.#member = new Membership(cluster, group);
     this.#ready = new Promise((resolve) => {
-      this.#first = resolve;
+      this.#resolveReady = resolve;
     });
     this.#running = this.#run();
   }
@@ -83,11 +87,11 @@ class Members implements Ownership {
   }
 
   held(): readonly number[] {
-    return performance.now() < this.#leaseEnds ? this.#assigned : [];
+    return performance.now() < this.#leaseEndsAtMs ? this.#assigned : [];
   }
 
   get heard(): boolean {
-    return performance.now() < this.#leaseEnds;
+    return performance.now() < this.#leaseEndsAtMs;
   }
 
   ready(): Promise<void> {
@@ -101,69 +105,69 @@ class Members implements Ownership {
 
   async close(): Promise<void> {
     this.#leaving = true;
-    this.#take([]);
-    // Heartbeats go on until the listeners have settled, so that nobody is given early what they still work on.
-    await this.#told;
+    this.#setPartitions([]);
+    // Heartbeats continue until the listeners have ended, so that no other member gets the partitions before that.
+    await this.#listenersDone;
     this.#closing = true;
-    this.#wake();
+    this.#endPause();
     await this.#running;
     await this.#member.leave().catch(() => undefined);
     await this.#cluster.disconnect().catch(() => undefined);
-    this.#first();
+    this.#resolveReady();
   }
 
-  /** Rounds, and heartbeats between them. Every failure is met by looking for the coordinator and trying again. */
+  /** Runs rounds, with heartbeats between them. After a failure it looks up the coordinator and tries again. */
   async #run(): Promise<void> {
-    for (let joined = false; !this.#closing; ) {
+    for (let hasJoined = false; !this.#closing; ) {
       try {
-        if (joined && !this.#again) await this.#beat();
-        else await this.#round();
-        joined = true;
+        if (hasJoined && !this.#needsRound) await this.#waitAndHeartbeat();
+        else await this.#runRound();
+        hasJoined = true;
       } catch (error) {
         if (typeOf(error) === "REBALANCE_IN_PROGRESS") {
-          joined = false;
+          hasJoined = false;
           continue;
         }
-        const out = OUT.has(typeOf(error));
-        this.#logger.warn({ err: error, group: this.#group.id, out }, "the group could not be heard");
-        this.#member.forget(out);
-        if (out) this.#leaseEnds = 0;
-        joined = false;
+        const isExpelled = EXPELLED_ERRORS.has(typeOf(error));
+        this.#logger.warn({ err: error, group: this.#group.id, out: isExpelled }, "the group could not be heard");
+        this.#member.forget(isExpelled);
+        if (isExpelled) this.#leaseEndsAtMs = 0;
+        hasJoined = false;
         await this.#pause(PAUSE_MS);
       }
-      // By our own clock, since nobody can tell us: another may have what we had.
-      if (performance.now() >= this.#leaseEnds) this.#take([]);
+      // Without contact, only the own clock shows that the session is over and others may have the partitions.
+      if (performance.now() >= this.#leaseEndsAtMs) this.#setPartitions([]);
     }
   }
 
-  async #round(): Promise<void> {
-    this.#again = false;
-    if (performance.now() >= this.#leaseEnds) this.#take([]);
+  async #runRound(): Promise<void> {
+    this.#needsRound = false;
+    if (performance.now() >= this.#leaseEndsAtMs) this.#setPartitions([]);
     const claimed = [...new Set([...this.held(), ...this.#releasing])];
     const { generation, partitions } = await this.#member.round(claimed);
-    // What a coordinator answered was true when it answered; a heartbeat says that it still is.
-    const asked = performance.now();
+    // The answer may be old when it arrives. A heartbeat confirms that it is still valid.
+    const askedAt = performance.now();
     await this.#member.heartbeat();
     this.#generation = generation;
-    this.#leaseEnds = asked + this.#group.sessionMs;
-    this.#take(this.#leaving ? [] : partitions);
-    this.#first();
+    this.#leaseEndsAtMs = askedAt + this.#group.sessionMs;
+    this.#setPartitions(this.#leaving ? [] : partitions);
+    this.#resolveReady();
   }
 
-  async #beat(): Promise<void> {
+  async #waitAndHeartbeat(): Promise<void> {
     await this.#pause(this.#group.sessionMs / 6);
-    if (this.#closing || this.#again) return;
-    const asked = performance.now();
+    if (this.#closing || this.#needsRound) return;
+    const askedAt = performance.now();
     await this.#member.heartbeat();
-    this.#leaseEnds = asked + this.#group.sessionMs;
+    this.#leaseEndsAtMs = askedAt + this.#group.sessionMs;
   }
 
-  /** Go over to these partitions; the listeners hear of it in their turn. */
-  #take(partitions: readonly number[]): void {
-    const before = new Set(this.#assigned);
-    const after = new Set(partitions);
-    const taken = partitions.filter((partition) => !before.has(partition));
-    const lost = this.#assigned.filter((partition) => !after.has(partition));
+  /** Replaces the assigned partitions, and then calls the listeners, after earlier calls of them have ended. */
+  #setPartitions(partitions: readonly number[]): void {
+    const heldBefore = new Set(this.#assigned);
+    const heldAfter = new Set(partitions);
+    const taken = partitions.filter((partition) => !heldBefore.has(partition));
+    const lost = this.#assigned.filter((partition) => !heldAfter.has(partition));
     this.#assigned = [...partitions];
     if (taken.length === 0 && lost.length === 0) return;
     this.#logger.info(
@@ -171,7 +175,7 @@ class Members implements Ownership {
       "partitions were assigned or revoked",
     );
     for (const partition of lost) this.#releasing.add(partition);
-    this.#told = this.#told.then(async () => {
+    this.#listenersDone = this.#listenersDone.then(async () => {
       for (const listener of this.#listeners) {
         try {
           await listener(taken, lost);
@@ -180,9 +184,9 @@ class Members implements Ownership {
         }
       }
       for (const partition of lost) this.#releasing.delete(partition);
-      // What we have let go of is free for another: one more round.
-      if (lost.length > 0 && !this.#leaving) this.#again = true;
-      this.#wake();
+      // Another round assigns the released partitions to other members.
+      if (lost.length > 0 && !this.#leaving) this.#needsRound = true;
+      this.#endPause();
     });
   }
 
@@ -190,7 +194,7 @@ class Members implements Ownership {
     if (this.#closing) return;
     await new Promise<void>((resolve) => {
       const timer = setTimeout(resolve, ms);
-      this.#wake = () => {
+      this.#endPause = () => {
         clearTimeout(timer);
         resolve();
       };

@@ -1,51 +1,52 @@
 import kafkajs, { type Broker, type Cluster } from "kafkajs";
 
-/** A member of a group as it says of itself: what it holds, or is still letting go of. */
+/** A member of a group. */
 export interface Member {
   id: string;
+  /** Partitions that the member claims: those that it holds, or has not yet released. */
   owned: readonly number[];
 }
 
 /**
- * Partitions 0 .. n-1 over the members, as evenly as it goes and moving as few as possible. A partition that has to move
- * is given to nobody in this round: its holder lets go of it first, asks for another round, and it is free in that one.
- * So nobody holds a partition while another still works on it. Two that claim the same both let go of it.
- * @returns member -> partitions, ascending; the same for the same input, whatever the order of the members
+ * Assigns the partitions 0 .. n-1 to the members as evenly as possible, and moves as few as possible. A partition that
+ * has to move is assigned to no member in this round: its holder releases it and requests another round, in which the
+ * partition is free. So no member gets a partition while another still works on it. If two members claim one partition,
+ * both must release it.
+ * @returns the partitions of each member, ascending; the result does not depend on the order of the members
  */
 export function assignPartitions(partitions: number, members: readonly Member[]): Map<string, number[]> {
   const claims = new Map<number, number>();
   for (const { owned } of members)
     for (const partition of new Set(owned)) claims.set(partition, (claims.get(partition) ?? 0) + 1);
-  const keeping = members.map(({ id, owned }) => ({
+  const shares = members.map(({ id, owned }) => ({
     id,
     parts: [...new Set(owned)].filter((p) => p >= 0 && p < partitions && claims.get(p) === 1).sort((a, b) => a - b),
   }));
-  // Who holds most may keep the odd one, so that an even spread stays as it is.
-  keeping.sort((a, b) => b.parts.length - a.parts.length || (a.id < b.id ? -1 : 1));
-  const quota = (rank: number) =>
-    Math.floor(partitions / keeping.length) + (rank < partitions % keeping.length ? 1 : 0);
-  for (const [rank, member] of keeping.entries()) member.parts = member.parts.slice(0, quota(rank));
-  const free = Array.from({ length: partitions }, (_, p) => p).filter((p) => !claims.has(p));
-  for (const [rank, { parts }] of keeping.entries()) parts.push(...free.splice(0, quota(rank) - parts.length));
-  return new Map(keeping.map(({ id, parts }) => [id, parts.sort((a, b) => a - b)]));
+  // Members that hold most come first and may keep one partition more, so that an even assignment does not change.
+  shares.sort((a, b) => b.parts.length - a.parts.length || (a.id < b.id ? -1 : 1));
+  const quota = (rank: number) => Math.floor(partitions / shares.length) + (rank < partitions % shares.length ? 1 : 0);
+  for (const [rank, member] of shares.entries()) member.parts = member.parts.slice(0, quota(rank));
+  const freePartitions = Array.from({ length: partitions }, (_, p) => p).filter((p) => !claims.has(p));
+  for (const [rank, { parts }] of shares.entries()) parts.push(...freePartitions.splice(0, quota(rank) - parts.length));
+  return new Map(shares.map(({ id, parts }) => [id, parts.sort((a, b) => a - b)]));
 }
 
 const { AssignerProtocol } = kafkajs;
 const { MemberMetadata, MemberAssignment } = AssignerProtocol;
 
-/** Name of our assigner: members that bring another one are refused by the broker. */
+/** Name of the assignment protocol. The broker refuses members with another protocol. */
 const PROTOCOL = "touchstone-cooperative";
 
-/** A group: its name, the topics it is about and the partitions of each. */
+/** A group: its name, its topics, and the number of partitions of each topic. */
 export interface Group {
   id: string;
   topics: readonly string[];
   partitions: number;
-  /** The broker takes a member for dead after this much silence, ms. */
+  /** Time without a heartbeat after which the broker counts a member as dead, ms. */
   sessionMs: number;
 }
 
-/** Calls of a broker that kafkajs' types leave out: the group protocol, one method a request of it. */
+/** Methods of a broker that the types of kafkajs leave out: one for each request of the group protocol. */
 interface Coordinator extends Broker {
   joinGroup(request: {
     groupId: string;
@@ -69,13 +70,13 @@ interface Coordinator extends Broker {
   leaveGroup(request: { groupId: string; memberId: string }): Promise<unknown>;
 }
 
-/** What a member claims when it joins, out of the bytes that Kafka leaves to the members. */
-function ownedOf(userData: Buffer): number[] {
+/** Returns the partitions that a member claims when it joins, from the user data in its metadata. */
+function claimedPartitions(userData: Buffer): number[] {
   try {
     const claim = JSON.parse(userData.toString("utf8")) as { owned?: unknown };
     return Array.isArray(claim.owned) ? claim.owned.filter((p): p is number => Number.isInteger(p)) : [];
   } catch {
-    // A member that says nothing we can read holds nothing we know of; the chains decide between it and another.
+    // Unreadable data counts as no claim. If two members then work on one partition, the commit chain decides.
     return [];
   }
 }
@@ -95,21 +96,22 @@ export class Membership {
   ) {}
 
   /**
-   * One round: join, share out when this member is the leader, hear the own share. Takes as long as the slowest member
-   * needs to join, at most a session. @throws what the broker says (`type`), or the connection
+   * Runs one round: joins the group, assigns the partitions if this member is the leader, and returns its own. It takes
+   * as long as the slowest member needs to join, at most a session. @throws the broker's error (with `type`), or that of
+   * the connection
    */
   async round(owned: readonly number[]): Promise<{ generation: number; partitions: number[] }> {
     const groupId = this.group.id;
-    const coordinator = await this.#find();
+    const coordinator = await this.#findCoordinator();
     const { memberId, generationId, leaderId, members } = await this.#join(coordinator, owned);
     this.#memberId = memberId;
     this.#generation = generationId;
-    const groupAssignment = leaderId === memberId ? this.#share(members) : [];
+    const groupAssignment = leaderId === memberId ? this.#encodeAssignments(members) : [];
     const answer = await coordinator.syncGroup({ groupId, generationId, memberId, groupAssignment });
-    return { generation: generationId, partitions: this.#read(answer.memberAssignment) };
+    return { generation: generationId, partitions: this.#readAssignment(answer.memberAssignment) };
   }
 
-  /** A broker gives a new member its id first and wants to hear it again with that. */
+  /** Joins the group. A broker first gives a new member its id, and the member must then repeat the request with it. */
   async #join(coordinator: Coordinator, owned: readonly number[]) {
     const { id: groupId, topics, sessionMs } = this.group;
     const userData = Buffer.from(JSON.stringify({ v: 1, owned }));
@@ -132,10 +134,10 @@ export class Membership {
     }
   }
 
-  #share(members: readonly { memberId: string; memberMetadata: Buffer }[]) {
+  #encodeAssignments(members: readonly { memberId: string; memberMetadata: Buffer }[]) {
     const claims = members.map(({ memberId, memberMetadata }) => ({
       id: memberId,
-      owned: ownedOf(MemberMetadata.decode(memberMetadata)?.userData ?? Buffer.alloc(0)),
+      owned: claimedPartitions(MemberMetadata.decode(memberMetadata)?.userData ?? Buffer.alloc(0)),
     }));
     const shares = assignPartitions(this.group.partitions, claims);
     return [...shares].map(([memberId, partitions]) => ({
@@ -148,33 +150,39 @@ export class Membership {
     }));
   }
 
-  #read(assignment: Buffer): number[] {
+  #readAssignment(assignment: Buffer): number[] {
     const [topic] = this.group.topics;
     const shares = assignment.length > 0 ? MemberAssignment.decode(assignment)?.assignment : undefined;
     return [...(shares?.[topic!] ?? [])].sort((a, b) => a - b);
   }
 
-  /** @throws REBALANCE_IN_PROGRESS when another round is due; UNKNOWN_MEMBER_ID, ILLEGAL_GENERATION when we are out */
+  /**
+   * Sends a heartbeat. @throws errors with `type` REBALANCE_IN_PROGRESS when another round must begin; UNKNOWN_MEMBER_ID
+   * or ILLEGAL_GENERATION when this process is no longer a member
+   */
   async heartbeat(): Promise<void> {
     const member = { groupGenerationId: this.#generation, memberId: this.#memberId };
-    await (await this.#find()).heartbeat({ groupId: this.group.id, ...member });
+    await (await this.#findCoordinator()).heartbeat({ groupId: this.group.id, ...member });
   }
 
-  /** The coordinator may have moved: it is looked for again. With `out`, we join as somebody new. */
-  forget(out: boolean): void {
+  /**
+   * Forgets the coordinator, which may have moved, so that the next request looks it up again.
+   * @param isExpelled true: also forgets the member id, so that the next round joins as a new member
+   */
+  forget(isExpelled: boolean): void {
     this.#coordinator = null;
-    if (out) this.#memberId = "";
+    if (isExpelled) this.#memberId = "";
   }
 
-  /** The others hear of it at once; without it they would wait for the session to end. */
+  /** Leaves the group. Otherwise the other members would get the partitions only when the session ends. */
   async leave(): Promise<void> {
     if (this.#memberId === "") return;
     const memberId = this.#memberId;
     this.#memberId = "";
-    await (await this.#find()).leaveGroup({ groupId: this.group.id, memberId });
+    await (await this.#findCoordinator()).leaveGroup({ groupId: this.group.id, memberId });
   }
 
-  async #find(): Promise<Coordinator> {
+  async #findCoordinator(): Promise<Coordinator> {
     this.#coordinator ??= (await this.cluster.findGroupCoordinator({ groupId: this.group.id })) as Coordinator;
     return this.#coordinator;
   }

@@ -1,24 +1,23 @@
 import type { Broker, Cluster, KafkaMessage } from "kafkajs";
 import type { Logger } from "../../telemetry.ts";
 import { LogClosed, LogDown, type LogRecord } from "../log.ts";
-import { decodeBatches, EVENT_ID, unsupported } from "./record-batches.ts";
+import { decodeBatches, EVENT_ID, whyUnsupported } from "./record-batches.ts";
 import { topicOf } from "./topics.ts";
 
 /**
- * Bytes that one fetch brings, compressed (a batch that is larger comes whole), and bytes of values that are held. Records of
- * a larger fetch would grow old before they are read, and the garbage collector would copy them.
+ * Most compressed bytes of one fetch; a single larger batch is returned complete. With larger fetches, records would wait
+ * so long to be read that the garbage collector would copy them.
  */
 const FETCH_BYTES = 256 * 1024;
-const HELD_BYTES = 64 * 1024 * 1024;
-/**
- * Most attempts at one request to a broker, since the leader of a partition may change meanwhile, and the pause after a
- * failure, ms.
- */
+/** Most value bytes of buffered records. */
+const MAX_BUFFERED_BYTES = 64 * 1024 * 1024;
+/** Most attempts at one request to a broker, since the leader of a partition may change meanwhile. */
 const TRIES = 8;
+/** Pause after a failed attempt, ms, times the number of attempts so far. */
 const PAUSE_MS = 250;
 
-/** At most so much of one partition, but one record where there is one. */
-export interface Portion {
+/** Limits of one read of a partition. A read returns at least one record if there is one. */
+export interface ReadLimit {
   maxRecords: number;
   /** Bytes of values. */
   maxBytes: number;
@@ -26,12 +25,12 @@ export interface Portion {
   waitMs: number;
 }
 
-/** The decoded answer to a fetch, as far as it is read here. */
-interface Fetched {
+/** The decoded answer to a fetch: the members that are read here. */
+interface FetchAnswer {
   responses: { partitions: { partition: number; messages: KafkaMessage[] | Buffer }[] }[];
 }
 
-/** What kafkajs makes of one request, and how it reads the answer. Its types leave this out. */
+/** A request as kafkajs encodes it, and the decoder of its answer. The types of kafkajs leave this out. */
 interface Exchange {
   request: { apiVersion: number };
   response: { decode(payload: Buffer): Promise<object> };
@@ -47,56 +46,61 @@ interface Requests extends Broker {
 const FETCH_VERSION = 11;
 
 /**
- * Has a broker of kafkajs give the record batches of an answer to Fetch as bytes, in place of messages: kafkajs makes an
- * object of each message, with its numbers as decimal texts, which costs four times what `decodeBatches` does. An answer
- * that is not of one partition, or whose batches `decodeBatches` does not know, kafkajs decodes.
- * @param warn is called with why kafkajs decodes a record set
+ * Returns a broker of kafkajs whose answers to Fetch hold the record batches as bytes instead of messages. kafkajs makes
+ * an object of each message, with its numbers as decimal texts, which takes four times as long as `decodeBatches`.
+ * kafkajs still decodes an answer of several partitions, and batches that `decodeBatches` does not support.
+ * @param warn called with the reason when kafkajs decodes a record set
  */
 export function fetchBatches(broker: Broker, warn: (why: string) => void): Broker {
   const { lookupRequest } = broker as Requests;
-  const lookUp: Requests["lookupRequest"] = (apiKey, versions) => (asked) => {
-    const exchange = lookupRequest(apiKey, versions)(asked);
+  const lookUp: Requests["lookupRequest"] = (apiKey, versions) => (args) => {
+    const exchange = lookupRequest(apiKey, versions)(args);
     const { request, response } = exchange;
     const decode = async (payload: Buffer): Promise<object> => {
-      const found =
-        request.apiVersion === FETCH_VERSION ? batchesOf(payload) : `version ${request.apiVersion} of Fetch`;
-      if (typeof found === "string") warn(found);
-      if (found === null || typeof found === "string") return response.decode(payload);
-      return { clientSideThrottleTime: payload.readInt32BE(0), responses: [{ partitions: [found] }] };
+      const batches =
+        request.apiVersion === FETCH_VERSION ? parseFetchAnswer(payload) : `version ${request.apiVersion} of Fetch`;
+      if (typeof batches === "string") warn(batches);
+      if (batches === null || typeof batches === "string") return response.decode(payload);
+      return { clientSideThrottleTime: payload.readInt32BE(0), responses: [{ partitions: [batches] }] };
     };
     return { ...exchange, response: { ...response, decode } };
   };
   return Object.assign(Object.create(broker), { lookupRequest: lookUp });
 }
 
-/** The one partition of an answer. Else why it is not read here; null: it has no records, or an error. */
-function batchesOf(payload: Buffer): { partition: number; errorCode: 0; messages: Buffer } | string | null {
+/**
+ * Returns the partition of an answer to Fetch; or the reason why the answer is not parsed here, as a text; or null if it
+ * has no records, or an error.
+ */
+function parseFetchAnswer(payload: Buffer): { partition: number; errorCode: 0; messages: Buffer } | string | null {
   try {
     if (payload.readInt16BE(4) !== 0) return null;
     if (payload.readInt32BE(10) !== 1) return "an answer of several topics";
-    let at = 16 + payload.readInt16BE(14); // name of the topic
-    if (payload.readInt32BE(at) !== 1) return "an answer of several partitions";
-    const partition = payload.readInt32BE(at + 4);
-    if (payload.readInt16BE(at + 8) !== 0) return null;
-    at += 10 + 3 * 8; // three offsets
-    at += 4 + 16 * Math.max(0, payload.readInt32BE(at)); // aborted transactions
-    const size = payload.readInt32BE(at + 4); // behind the preferred replica
+    let offset = 16 + payload.readInt16BE(14); // name of the topic
+    if (payload.readInt32BE(offset) !== 1) return "an answer of several partitions";
+    const partition = payload.readInt32BE(offset + 4);
+    if (payload.readInt16BE(offset + 8) !== 0) return null;
+    offset += 10 + 3 * 8; // three offsets
+    offset += 4 + 16 * Math.max(0, payload.readInt32BE(offset)); // aborted transactions
+    const size = payload.readInt32BE(offset + 4); // behind the preferred replica
     if (size <= 0) return null;
-    const messages = payload.subarray(at + 8);
+    const messages = payload.subarray(offset + 8);
     if (messages.length !== size) return "an answer of another shape";
-    return unsupported(messages) ?? { partition, errorCode: 0, messages };
+    return whyUnsupported(messages) ?? { partition, errorCode: 0, messages };
   } catch {
     return "an answer of another shape";
   }
 }
 
-/** Records of one partition that lie ready from an offset on. */
-interface Held {
+/** Buffered records of one partition. */
+interface BufferedRecords {
+  /** Offset of the next record to read. */
   from: number;
   records: readonly LogRecord[];
+  /** Index in `records` of the next record to read. */
   at: number;
   bytes: number;
-  /** What comes behind them, under way; null when it brought nothing or failed. */
+  /** Fetch of the records after these; it resolves with null when it found nothing or failed. */
   coming: Promise<readonly LogRecord[] | null> | null;
 }
 
@@ -104,11 +108,11 @@ const errorType = (error: unknown): string => (error as { type?: string } | null
 const sizeOf = (records: readonly LogRecord[]): number => records.reduce((sum, { value }) => sum + value.byteLength, 0);
 
 /**
- * Reads by offset from the leaders of the partitions. What a fetch brought too much is held for the reads that follow;
- * where more must be there, it is fetched while the caller works on what he has.
+ * Reads by offset from the leaders of the partitions. Records of a fetch beyond the requested ones are buffered for later
+ * reads, and the records after them are fetched while the caller processes its result.
  */
 export class KafkaReader {
-  readonly #held = new Map<string, Held>();
+  readonly #buffers = new Map<string, BufferedRecords>();
   #closed = false;
   #isWarned = false;
 
@@ -118,57 +122,57 @@ export class KafkaReader {
     private readonly logger: Logger,
   ) {}
 
-  /** Records from `from` on; null when `from` lies outside of what the partition keeps. @throws LogDown, LogClosed */
-  async read(topic: string, partition: number, from: number, portion: Portion): Promise<LogRecord[] | null> {
+  /** Reads records from `from` on; null when `from` is outside the partition's offsets. @throws LogDown, LogClosed */
+  async read(topic: string, partition: number, from: number, limit: ReadLimit): Promise<LogRecord[] | null> {
     const name = `${topic}/${partition}`;
-    const held = this.#take(name, from);
-    if (held.at === held.records.length) {
-      const records = (await held.coming) ?? (await this.#fetch(topic, partition, from, portion.waitMs));
+    const buffer = this.#takeBuffer(name, from);
+    if (buffer.at === buffer.records.length) {
+      const records = (await buffer.coming) ?? (await this.#fetch(topic, partition, from, limit.waitMs));
       if (records === null) return null;
-      Object.assign(held, { records, at: 0, bytes: sizeOf(records), coming: null });
-      if (records.length > 0) held.coming = this.#ahead(topic, partition, records.at(-1)!.offset + 1);
+      Object.assign(buffer, { records, at: 0, bytes: sizeOf(records), coming: null });
+      if (records.length > 0) buffer.coming = this.#fetchAhead(topic, partition, records.at(-1)!.offset + 1);
     }
-    const given: LogRecord[] = [];
-    let room = portion.maxBytes;
-    while (held.at < held.records.length && given.length < portion.maxRecords) {
-      const record = held.records[held.at]!;
-      room -= record.value.byteLength;
-      if (room < 0 && given.length > 0) break;
-      given.push(record);
-      held.at++;
-      held.from = record.offset + 1;
+    const result: LogRecord[] = [];
+    let bytesLeft = limit.maxBytes;
+    while (buffer.at < buffer.records.length && result.length < limit.maxRecords) {
+      const record = buffer.records[buffer.at]!;
+      bytesLeft -= record.value.byteLength;
+      if (bytesLeft < 0 && result.length > 0) break;
+      result.push(record);
+      buffer.at++;
+      buffer.from = record.offset + 1;
     }
-    if (held.at < held.records.length || held.coming) this.#hold(name, held);
-    return given;
+    if (buffer.at < buffer.records.length || buffer.coming) this.#storeBuffer(name, buffer);
+    return result;
   }
 
-  /** What is held is dropped, and so is what is under way. */
+  /** Drops the buffered records, and the results of running fetches. */
   close(): void {
     this.#closed = true;
-    this.#held.clear();
+    this.#buffers.clear();
   }
 
-  #take(name: string, from: number): Held {
-    const held = this.#held.get(name);
-    this.#held.delete(name);
-    return held?.from === from ? held : { from, records: [], at: 0, bytes: 0, coming: null };
+  #takeBuffer(name: string, from: number): BufferedRecords {
+    const buffer = this.#buffers.get(name);
+    this.#buffers.delete(name);
+    return buffer?.from === from ? buffer : { from, records: [], at: 0, bytes: 0, coming: null };
   }
 
-  /** For the next read. What was not asked for the longest gives way: it is fetched again. */
-  #hold(name: string, held: Held): void {
+  /** Stores a buffer for the next read. If the limit is exceeded, the buffers that were stored longest ago are dropped. */
+  #storeBuffer(name: string, buffer: BufferedRecords): void {
     if (this.#closed) return;
-    this.#held.set(name, held);
+    this.#buffers.set(name, buffer);
     let bytes = 0;
-    for (const one of this.#held.values()) bytes += one.bytes;
-    for (const [other, one] of this.#held) {
-      if (bytes <= HELD_BYTES || one === held) break;
+    for (const one of this.#buffers.values()) bytes += one.bytes;
+    for (const [otherName, one] of this.#buffers) {
+      if (bytes <= MAX_BUFFERED_BYTES || one === buffer) break;
       bytes -= one.bytes;
-      this.#held.delete(other);
+      this.#buffers.delete(otherName);
     }
   }
 
-  /** The next fetch. A read that needs what failed tries by itself, and hears why not. */
-  #ahead(topic: string, partition: number, from: number): Promise<readonly LogRecord[] | null> {
+  /** Fetches the next records in advance. If this fails, the read that needs them fetches again and gets the error. */
+  #fetchAhead(topic: string, partition: number, from: number): Promise<readonly LogRecord[] | null> {
     return this.#fetch(topic, partition, from, 0).then(
       (records) => (records && records.length > 0 ? records : null),
       () => null,
@@ -180,14 +184,14 @@ export class KafkaReader {
     const topics = [{ topic: topicOf(this.prefix, topic), partitions }];
     const request = { isolationLevel: 0, maxWaitTime: waitMs, minBytes: 1, maxBytes: FETCH_BYTES, topics };
     try {
-      // What is damaged is fetched again, as what does not come at all.
-      return await this.#leading(topic, partition, async (broker) => {
+      // A damaged answer is fetched again, as after a failed request.
+      return await this.#withLeader(topic, partition, async (broker) => {
         const fetching = fetchBatches(broker, (why) => this.#warn(why));
-        const { responses } = (await fetching.fetch(request)) as unknown as Fetched;
+        const { responses } = (await fetching.fetch(request)) as unknown as FetchAnswer;
         const found = responses.flatMap((one) => one.partitions).find((one) => one.partition === partition);
         const messages = found?.messages ?? [];
         if (Buffer.isBuffer(messages)) return decodeBatches(topic, partition, messages, from);
-        // A batch comes whole: what lies before the offset that was asked for is not given.
+        // A batch is always complete, so it may begin before the requested offset.
         return messages.map((message) => recordOf(topic, partition, message)).filter(({ offset }) => offset >= from);
       });
     } catch (error) {
@@ -201,23 +205,23 @@ export class KafkaReader {
     this.#isWarned = true;
   }
 
-  /** First kept and next offset, as the leader sees them now. */
+  /** Returns the first kept offset and the next offset, from the leader. */
   async bounds(topic: string, partition: number): Promise<{ start: number; end: number }> {
-    const at = (fromBeginning: boolean) =>
-      this.#retrying(topic, partition, async () => {
-        const asked = { topic: topicOf(this.prefix, topic), partitions: [{ partition }], fromBeginning };
-        const [found] = await this.cluster.fetchTopicsOffset([asked]);
+    const offsetAt = (fromBeginning: boolean) =>
+      this.#withRetries(topic, partition, async () => {
+        const query = { topic: topicOf(this.prefix, topic), partitions: [{ partition }], fromBeginning };
+        const [found] = await this.cluster.fetchTopicsOffset([query]);
         const offset = Number(found?.partitions[0]?.offset);
         if (!Number.isSafeInteger(offset) || offset < 0) throw new Error(`no offset of ${topic}/${partition}`);
         return offset;
       });
-    // The start first: what is dropped in between makes it older than it is, never newer than the end.
-    const start = await at(true);
-    return { start, end: await at(false) };
+    // The start is read first: if records are dropped in between, it is too low, but never above the end.
+    const start = await offsetAt(true);
+    return { start, end: await offsetAt(false) };
   }
 
-  #leading<T>(topic: string, partition: number, work: (broker: Broker) => Promise<T>) {
-    return this.#retrying(topic, partition, async () => {
+  #withLeader<T>(topic: string, partition: number, work: (broker: Broker) => Promise<T>) {
+    return this.#withRetries(topic, partition, async () => {
       await this.cluster.refreshMetadataIfNecessary();
       const [nodeId] = Object.keys(this.cluster.findLeaderForPartitions(topicOf(this.prefix, topic), [partition]));
       if (nodeId === undefined) throw new Error(`${topic}/${partition} has no leader now`);
@@ -225,8 +229,8 @@ export class KafkaReader {
     });
   }
 
-  /** Leaders move and brokers go: what is known of them is read again before each further try. @throws LogDown */
-  async #retrying<T>(topic: string, partition: number, work: () => Promise<T>): Promise<T> {
+  /** Repeats failed work; metadata about leaders and brokers is read again before each further attempt. @throws LogDown */
+  async #withRetries<T>(topic: string, partition: number, work: () => Promise<T>): Promise<T> {
     for (let n = 1; ; n++) {
       if (this.#closed) throw new LogClosed();
       try {

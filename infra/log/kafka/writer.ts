@@ -1,32 +1,36 @@
 import kafkajs, { type Kafka, type Producer } from "kafkajs";
-import { type Appended, LogBusy, LogDown, type NewRecord } from "../log.ts";
+import { type AppendedRecord, LogBusy, LogDown, type NewRecord } from "../log.ts";
 import { EVENT_ID } from "./record-batches.ts";
 import { topicOf } from "./topics.ts";
 
 const { CompressionTypes } = kafkajs;
 
-/** Value bytes of one request of a partition: a batch must fit into `max.message.bytes`, compressed at its worst. */
+/**
+ * Most value bytes of one request of a partition. The batch must fit into `max.message.bytes`, even if compression makes
+ * it larger.
+ */
 const CHUNK_BYTES = 1_500_000;
-/** Records of one request. */
+/** Most records of one request. */
 const CHUNK_RECORDS = 5_000;
-/** Value bytes that may wait in all queues together; an append that comes on top is refused. */
+/** Most value bytes that wait in all queues together; an append beyond that is refused. */
 const MAX_WAITING_BYTES = 256 * 1024 * 1024;
-/** How long a broker may wait for its copies, ms. */
-const ACK_MS = 10_000;
+/** Longest time for which a broker waits until enough copies store an append, ms. */
+const ACK_TIMEOUT_MS = 10_000;
 
-interface Waiting {
+interface WaitingRecord {
   record: NewRecord;
   done: (offset: number) => void;
   failed: (error: unknown) => void;
 }
 
 /**
- * Appends: a queue for each partition, one request under way from each, so that order is the order of the calls. Never the
- * idempotent producer: after a lost answer it takes the broker's "duplicate" of the next batch for its own, and records
- * are gone while acknowledged (engines.md). A copy is harmless: readers drop what they have by its event id.
+ * Appends records. Each partition has a queue, from which one request at a time is sent, so records keep the order of the
+ * calls. The idempotent producer of kafkajs is not used: after a lost answer it applies the broker's "duplicate" to the
+ * wrong batch, and acknowledged records are lost (engines.md). Without it a record may be stored twice, which is
+ * harmless, since readers drop duplicates by event id.
  */
 export class KafkaWriter {
-  readonly #queues = new Map<string, Waiting[]>();
+  readonly #queues = new Map<string, WaitingRecord[]>();
   readonly #running = new Set<Promise<void>>();
   #producer: Promise<Producer> | null = null;
   #waitingBytes = 0;
@@ -36,15 +40,15 @@ export class KafkaWriter {
     private readonly prefix: string,
   ) {}
 
-  /** @throws LogBusy with nothing stored; LogDown when any prefix of a partition's records may have been */
-  async append(records: readonly NewRecord[], bytes: number): Promise<Appended[]> {
+  /** @throws LogBusy when nothing was stored; LogDown when any prefix of a partition's records may be stored */
+  async append(records: readonly NewRecord[], bytes: number): Promise<AppendedRecord[]> {
     if (this.#waitingBytes + bytes > MAX_WAITING_BYTES)
       throw new LogBusy(`${this.#waitingBytes} bytes wait for the brokers`);
     this.#waitingBytes += bytes;
     try {
-      // All ends are awaited: an append that failed is over when its caller hears of it.
-      const ends = await Promise.allSettled(records.map((record) => this.#enqueue(record)));
-      return ends.map((end, i) => {
+      // Waits for all records, so that no request of a failed append is still running when the caller gets the error.
+      const results = await Promise.allSettled(records.map((record) => this.#enqueue(record)));
+      return results.map((end, i) => {
         if (end.status === "rejected") throw end.reason;
         const { topic, partition, eventId } = records[i]!;
         return { topic, partition, eventId, offset: end.value };
@@ -59,25 +63,25 @@ export class KafkaWriter {
       const name = `${record.topic}/${record.partition}`;
       const queue = this.#queues.get(name);
       if (queue) return void queue.push({ record, done, failed });
-      const started: Waiting[] = [{ record, done, failed }];
-      this.#queues.set(name, started);
-      const running = this.#run(name, started).finally(() => this.#running.delete(running));
+      const newQueue: WaitingRecord[] = [{ record, done, failed }];
+      this.#queues.set(name, newQueue);
+      const running = this.#sendQueue(name, newQueue).finally(() => this.#running.delete(running));
       this.#running.add(running);
     });
   }
 
-  /** Sends what waits, chunk after chunk, until nothing does. */
-  async #run(name: string, queue: Waiting[]): Promise<void> {
-    // One turn of the loop, so that a batch that is being enqueued goes as one.
+  /** Sends the waiting records, chunk after chunk, until the queue is empty. */
+  async #sendQueue(name: string, queue: WaitingRecord[]): Promise<void> {
+    // Waits for one turn of the event loop, so that a batch that is being enqueued is sent as one.
     await new Promise((resolve) => setImmediate(resolve));
     while (queue.length > 0) {
       const chunk = queue.splice(0, chunkLength(queue));
       try {
-        const base = await this.#send(chunk);
-        for (const [i, { done }] of chunk.entries()) done(base + i);
+        const firstOffset = await this.#send(chunk);
+        for (const [i, { done }] of chunk.entries()) done(firstOffset + i);
       } catch (error) {
         for (const { failed } of chunk) failed(error);
-        // What came after it in the same queue must not overtake it: its callers append again, in their order.
+        // Later records of the queue must not overtake the failed ones, so they fail too, and their callers append again.
         for (const { failed } of queue.splice(0)) failed(error);
       }
     }
@@ -85,15 +89,15 @@ export class KafkaWriter {
   }
 
   /** @returns offset of the first record */
-  async #send(chunk: readonly Waiting[]): Promise<number> {
+  async #send(chunk: readonly WaitingRecord[]): Promise<number> {
     const { topic, partition } = chunk[0]!.record;
     const producer = this.#producer ?? this.#connect();
     this.#producer = producer;
     try {
-      const [answer, ...more] = await (await producer).send({
+      const [answer, ...otherAnswers] = await (await producer).send({
         topic: topicOf(this.prefix, topic),
         acks: -1,
-        timeout: ACK_MS,
+        timeout: ACK_TIMEOUT_MS,
         compression: CompressionTypes.ZSTD,
         messages: chunk.map(({ record }) => ({
           partition,
@@ -102,13 +106,18 @@ export class KafkaWriter {
           headers: { [EVENT_ID]: record.eventId },
         })),
       });
-      const base = Number(answer?.baseOffset);
-      if (more.length > 0 || answer?.errorCode !== 0 || answer.partition !== partition || !Number.isSafeInteger(base)) {
+      const firstOffset = Number(answer?.baseOffset);
+      if (
+        otherAnswers.length > 0 ||
+        answer?.errorCode !== 0 ||
+        answer.partition !== partition ||
+        !Number.isSafeInteger(firstOffset)
+      ) {
         throw new Error(`the broker's answer names no offset of ${topic}/${partition}`);
       }
-      return base;
+      return firstOffset;
     } catch (error) {
-      // Its connections may hold answers to requests that nobody waits for any more.
+      // A new producer is used next, since the connections of this one may hold answers to failed requests.
       if (this.#producer === producer) this.#producer = null;
       void producer.then((one) => one.disconnect()).catch(() => undefined);
       throw new LogDown(`appending to ${topic}/${partition}`, error);
@@ -121,7 +130,7 @@ export class KafkaWriter {
     return producer;
   }
 
-  /** Waits for what is under way. */
+  /** Waits for running requests, then disconnects. */
   async close(): Promise<void> {
     while (this.#running.size > 0) await Promise.all(this.#running);
     const producer = this.#producer;
@@ -130,8 +139,8 @@ export class KafkaWriter {
   }
 }
 
-/** How many of the waiting records go into the next request. */
-function chunkLength(queue: readonly Waiting[]): number {
+/** Returns how many of the waiting records the next request takes. */
+function chunkLength(queue: readonly WaitingRecord[]): number {
   let bytes = 0;
   let n = 0;
   for (const { record } of queue) {

@@ -2,12 +2,11 @@ import { S3ServiceException } from "@aws-sdk/client-s3";
 import { systemClock } from "../../clock.ts";
 import { ObjectTooLarge, StoreDown, StoreFull, StoreRefused, StoreUnfit } from "../store.ts";
 
-/**
- * Attempts of one request. The pause between two attempts is random; its upper bound doubles, between these two limits
- * in ms.
- */
+/** Most attempts of one request. */
 const MAX_ATTEMPTS = 6;
+/** Half of the longest first pause, ms. Pauses are random, and their upper bound doubles with each attempt. */
 const FIRST_PAUSE_MS = 100;
+/** Largest upper bound of a pause, ms. */
 const LONGEST_PAUSE_MS = 5_000;
 
 /**
@@ -27,7 +26,7 @@ export interface Attempt {
 const RETRIED_STATUSES = new Set([408, 409, 425, 429, 500, 502, 503, 504]);
 
 /** Errors that our own code throws; another try would throw them again. */
-const NOT_RETRIED = [ObjectTooLarge, StoreUnfit, StoreDown, StoreFull, RangeError, TypeError];
+const FINAL_ERRORS = [ObjectTooLarge, StoreUnfit, StoreDown, StoreFull, RangeError, TypeError];
 
 /**
  * Reports whether the store refused a request because our clock differs from its clock, and the SDK took the store's
@@ -50,7 +49,7 @@ const mayHaveWritten = (status: number | undefined): boolean => status === undef
  * @throws StoreDown after the last attempt; StoreUnfit when the store refuses our credentials; StoreFull for an
  * exceeded quota
  */
-export async function withRetries<T>(doing: string, work: (attempt: Attempt) => Promise<T>): Promise<T> {
+export async function withRetries<T>(action: string, work: (attempt: Attempt) => Promise<T>): Promise<T> {
   let unsure = false;
   for (let n = 1; ; n++) {
     try {
@@ -60,13 +59,13 @@ export async function withRetries<T>(doing: string, work: (attempt: Attempt) => 
       if (n < MAX_ATTEMPTS && isOtherClock(error)) continue;
       if (status === 401 || status === 403) {
         const Refusal = status === 403 ? StoreRefused : StoreUnfit;
-        throw new Refusal(`${doing}: the store refuses us (${(error as Error).name})`, error);
+        throw new Refusal(`${action}: the store refuses us (${(error as Error).name})`, error);
       }
-      if (status === 507 || (error as Error).name === "QuotaExceeded") throw new StoreFull(doing, error);
+      if (status === 507 || (error as Error).name === "QuotaExceeded") throw new StoreFull(action, error);
       if (status !== undefined && !RETRIED_STATUSES.has(status)) throw error;
-      if (NOT_RETRIED.some((kind) => error instanceof kind)) throw error;
+      if (FINAL_ERRORS.some((kind) => error instanceof kind)) throw error;
       unsure ||= mayHaveWritten(status);
-      if (n === MAX_ATTEMPTS) throw new StoreDown(doing, n, error);
+      if (n === MAX_ATTEMPTS) throw new StoreDown(action, n, error);
       await systemClock.sleep(Math.random() * Math.min(LONGEST_PAUSE_MS, FIRST_PAUSE_MS * 2 ** n));
     }
   }

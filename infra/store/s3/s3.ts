@@ -36,9 +36,10 @@ export interface S3Bucket {
   anonymous?: boolean;
 }
 
-/** Longest wait for a connection, and for the next byte of an answer, ms. */
-const CONNECT_MS = 3_000;
-const SILENCE_MS = 30_000;
+/** Longest wait for a connection, ms. */
+const CONNECT_TIMEOUT_MS = 3_000;
+/** Longest wait for the next byte of an answer, ms. */
+const SILENCE_TIMEOUT_MS = 30_000;
 
 /**
  * Makes an S3 client that tries each request once. Retries are made by retry.ts, because after a lost answer a conditional
@@ -55,7 +56,11 @@ export function createClient(bucket: S3Bucket): S3Client {
     maxAttempts: 1,
     requestChecksumCalculation: "WHEN_REQUIRED",
     responseChecksumValidation: "WHEN_REQUIRED",
-    requestHandler: { connectionTimeout: CONNECT_MS, socketTimeout: SILENCE_MS, requestTimeout: SILENCE_MS * 10 },
+    requestHandler: {
+      connectionTimeout: CONNECT_TIMEOUT_MS,
+      socketTimeout: SILENCE_TIMEOUT_MS,
+      requestTimeout: SILENCE_TIMEOUT_MS * 10,
+    },
   });
 }
 
@@ -97,39 +102,39 @@ class S3Store implements Store {
   }
 
   async get(key: string, { maxBytes = DEFAULT_MAX_BYTES }: { maxBytes?: number } = {}): Promise<StoredObject | null> {
-    const { client, ...at } = this.#target(key);
-    return unlessMissing(`reading ${key}`, async () => {
-      const found = await client.send(new GetObjectCommand(at));
-      const size = found.ContentLength ?? 0;
+    const { client, ...address } = this.#target(key);
+    return nullIfMissing(`reading ${key}`, async () => {
+      const response = await client.send(new GetObjectCommand(address));
+      const size = response.ContentLength ?? 0;
       if (size > maxBytes) {
         // Ends the connection, so that the body is not received.
-        (found.Body as unknown as { destroy?: () => void })?.destroy?.();
+        (response.Body as unknown as { destroy?: () => void })?.destroy?.();
         throw new ObjectTooLarge(key, size, maxBytes);
       }
-      const bytes = (await found.Body?.transformToByteArray()) ?? new Uint8Array();
+      const bytes = (await response.Body?.transformToByteArray()) ?? new Uint8Array();
       // The connection may have been cut without an error.
       if (bytes.length !== size) throw new Error(`${bytes.length} of ${size} bytes of ${key} came`);
-      return { ...infoOf(key, found, size), bytes };
+      return { ...infoOf(key, response, size), bytes };
     });
   }
 
   async getRange(key: string, start: number, end: number): Promise<Uint8Array | null> {
-    const { client, ...at } = this.#target(key);
+    const { client, ...address } = this.#target(key);
     if (!Number.isSafeInteger(start) || !Number.isSafeInteger(end) || start < 0 || end < start) {
       throw new RangeError(`store: [${start}, ${end}) is no range of ${key}`);
     }
-    return unlessMissing(`reading a part of ${key}`, async () => {
+    return nullIfMissing(`reading a part of ${key}`, async () => {
       // HTTP has no empty range, so a HEAD request finds out whether the object exists.
       if (start === end) {
-        await client.send(new HeadObjectCommand(at));
+        await client.send(new HeadObjectCommand(address));
         return new Uint8Array();
       }
       try {
-        const found = await client.send(new GetObjectCommand({ ...at, Range: `bytes=${start}-${end - 1}` }));
-        const bytes = (await found.Body?.transformToByteArray()) ?? new Uint8Array();
+        const response = await client.send(new GetObjectCommand({ ...address, Range: `bytes=${start}-${end - 1}` }));
+        const bytes = (await response.Body?.transformToByteArray()) ?? new Uint8Array();
         if (bytes.length > end - start) throw new Error(`${key}: the store does not know ranges`);
-        if (bytes.length !== found.ContentLength)
-          throw new Error(`${bytes.length} of ${found.ContentLength} bytes came`);
+        if (bytes.length !== response.ContentLength)
+          throw new Error(`${bytes.length} of ${response.ContentLength} bytes came`);
         return bytes;
       } catch (error) {
         if (statusOf(error) === 416) return new Uint8Array();
@@ -139,10 +144,10 @@ class S3Store implements Store {
   }
 
   async head(key: string): Promise<ObjectInfo | null> {
-    const { client, ...at } = this.#target(key);
-    return unlessMissing(`asking for ${key}`, async () => {
-      const found = await client.send(new HeadObjectCommand(at));
-      return infoOf(key, found, found.ContentLength ?? 0);
+    const { client, ...address } = this.#target(key);
+    return nullIfMissing(`asking for ${key}`, async () => {
+      const response = await client.send(new HeadObjectCommand(address));
+      return infoOf(key, response, response.ContentLength ?? 0);
     });
   }
 
@@ -160,24 +165,25 @@ class S3Store implements Store {
   /** Lists page by page up to the limit. S3 returns keys in bytewise order. */
   async list(prefix: string, options: { startAfter?: string; limit?: number } = {}): Promise<ObjectInfo[]> {
     const limit = options.limit ?? DEFAULT_LIMIT;
-    const found: ObjectInfo[] = [];
-    let after = options.startAfter;
-    while (found.length < limit) {
+    const objects: ObjectInfo[] = [];
+    let lastKey = options.startAfter;
+    while (objects.length < limit) {
       const page = await withRetries(`listing ${prefix}`, () =>
         this.#client.send(
           new ListObjectsV2Command({
             Bucket: this.#bucket,
             Prefix: this.#root + prefix,
-            MaxKeys: Math.min(PAGE, limit - found.length),
-            ...(after === undefined ? {} : { StartAfter: this.#root + after }),
+            MaxKeys: Math.min(MAX_PAGE_KEYS, limit - objects.length),
+            ...(lastKey === undefined ? {} : { StartAfter: this.#root + lastKey }),
           }),
         ),
       );
-      for (const one of page.Contents ?? []) found.push(infoOf(one.Key!.slice(this.#root.length), one, one.Size ?? 0));
+      for (const one of page.Contents ?? [])
+        objects.push(infoOf(one.Key!.slice(this.#root.length), one, one.Size ?? 0));
       if (!page.IsTruncated || !page.Contents?.length) break;
-      after = found.at(-1)!.key;
+      lastKey = objects.at(-1)!.key;
     }
-    return found;
+    return objects;
   }
 
   async delete(key: string): Promise<void> {
@@ -204,15 +210,15 @@ export async function probeStore(store: Store): Promise<void> {
       throw new StoreUnfit("it creates over an object: conditional writes (If-None-Match) are not enforced");
     }
     const { etag } = (await store.head(key))!;
-    const stale = await store.swap(key, bytes("three"), '"00000000000000000000000000000000"');
-    if (stale.result !== "lost") {
+    const staleSwap = await store.swap(key, bytes("three"), '"00000000000000000000000000000000"');
+    if (staleSwap.result !== "lost") {
       throw new StoreUnfit("it swaps from a stale etag: conditional writes (If-Match) are not enforced");
     }
     if ((await store.swap(key, bytes("four"), etag)).result !== "swapped") {
       throw new StoreUnfit("it refuses a swap from the newest etag");
     }
-    const read = await store.get(key);
-    if (Buffer.from(read?.bytes ?? []).toString("utf8") !== "four")
+    const stored = await store.get(key);
+    if (Buffer.from(stored?.bytes ?? []).toString("utf8") !== "four")
       throw new StoreUnfit("it does not give back what was written");
   } finally {
     await store.delete(key);
@@ -220,7 +226,7 @@ export async function probeStore(store: Store): Promise<void> {
 }
 
 /** Most keys of one page of a listing. */
-const PAGE = 1_000;
+const MAX_PAGE_KEYS = 1_000;
 
 const infoOf = (
   key: string,
@@ -229,8 +235,8 @@ const infoOf = (
 ): ObjectInfo => ({ key, size, etag: ETag ?? "", modifiedAt: LastModified ?? new Date(0) });
 
 /** Runs `work`; returns null when the object does not exist. Other errors are retried or thrown. */
-const unlessMissing = <T>(doing: string, work: () => Promise<T>): Promise<T | null> =>
-  withRetries(doing, async () => {
+const nullIfMissing = <T>(action: string, work: () => Promise<T>): Promise<T | null> =>
+  withRetries(action, async () => {
     try {
       return await work();
     } catch (error) {

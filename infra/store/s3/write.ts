@@ -18,7 +18,7 @@ export type Condition = { IfNoneMatch: "*" } | { IfMatch: string };
  * Name of the metadata field with the random id of the write that made an object. After a lost answer the id shows whether
  * our write or another one succeeded.
  */
-const WRITE_ID = "touchstone-write";
+const WRITE_ID_FIELD = "touchstone-write";
 
 interface Target {
   client: S3Client;
@@ -26,11 +26,11 @@ interface Target {
   Key: string;
 }
 
-const headersOf = (meta: ObjectMeta | undefined, write: string) => ({
+const objectFields = (meta: ObjectMeta | undefined, writeId: string) => ({
   ...(meta?.contentType ? { ContentType: meta.contentType } : {}),
   ...(meta?.cacheControl ? { CacheControl: meta.cacheControl } : {}),
   ...(meta?.contentEncoding ? { ContentEncoding: meta.contentEncoding } : {}),
-  Metadata: { [WRITE_ID]: write },
+  Metadata: { [WRITE_ID_FIELD]: writeId },
 });
 
 /**
@@ -44,30 +44,36 @@ export async function conditionalWrite(
   condition: Condition,
   meta: ObjectMeta | undefined,
 ): Promise<string | null> {
-  const write = randomBytes(12).toString("hex");
-  const { client, ...at } = target;
-  const params = { ...at, Body: bytes, ChecksumAlgorithm: "SHA256" as const, ...condition, ...headersOf(meta, write) };
-  const doing = `writing ${target.Key}`;
-  return withRetries(doing, async ({ unsure }) => {
+  const writeId = randomBytes(12).toString("hex");
+  const { client, ...address } = target;
+  const params = {
+    ...address,
+    Body: bytes,
+    ChecksumAlgorithm: "SHA256" as const,
+    ...condition,
+    ...objectFields(meta, writeId),
+  };
+  const action = `writing ${target.Key}`;
+  return withRetries(action, async ({ unsure }) => {
     try {
       const { ETag } = await new Upload({ client, params, partSize: PART_BYTES }).done();
-      if (!ETag) throw new StoreUnfit(`${doing}: the store names no etag`);
+      if (!ETag) throw new StoreUnfit(`${action}: the store names no etag`);
       return ETag;
     } catch (error) {
       const status = statusOf(error);
       // S3 answers 404 to `IfMatch` when the object does not exist.
       if (status !== 412 && !(status === 404 && "IfMatch" in condition)) throw error;
-      return unsure ? await etagIfOurs(target, write) : null;
+      return unsure ? await etagIfOurs(target, writeId) : null;
     }
   });
 }
 
 /** Returns the object's etag if our write created it, else null. */
-async function etagIfOurs({ client, Bucket, Key }: Target, write: string): Promise<string | null> {
+async function etagIfOurs({ client, Bucket, Key }: Target, writeId: string): Promise<string | null> {
   return withRetries(`asking whose ${Key} is`, async () => {
     try {
       const { Metadata, ETag } = await client.send(new HeadObjectCommand({ Bucket, Key }));
-      return Metadata?.[WRITE_ID] === write ? (ETag ?? null) : null;
+      return Metadata?.[WRITE_ID_FIELD] === writeId ? (ETag ?? null) : null;
     } catch (error) {
       if (statusOf(error) === 404) return null;
       throw error;

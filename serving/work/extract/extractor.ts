@@ -334,7 +334,7 @@ class ChildExtractor implements Extractor {
     try {
       return await job.done;
     } catch (error) {
-      this.#places.remember(holder, job.cpuMs / limits.cpuMs);
+      this.#places.addDebt(holder, job.cpuMs / limits.cpuMs);
       if (error instanceof NotExtracted && !job.isLate) {
         this.#failed.set(document, { fault: error, cpuMs: limits.cpuMs, at: systemClock.monotonic() });
       }

@@ -1,5 +1,5 @@
 import { spawnSync } from "node:child_process";
-import { ENGINE_TOOLS, isThere } from "../../../fixtures/cluster/tools.ts";
+import { ENGINE_TOOLS, isInstalled } from "../../../fixtures/cluster/tools.ts";
 import { SEARCHED } from "../../cluster/tools.ts";
 import { NEEDED } from "./podman.ts";
 
@@ -11,7 +11,7 @@ import { NEEDED } from "./podman.ts";
 const isProgram = (name: string): boolean =>
   spawnSync("sh", ["-c", `command -v ${name}`], { env: SEARCHED }).status === 0;
 const packages = Object.entries(NEEDED).filter(([, program]) => !isProgram(program));
-const tools = (["go", "java", "maven"] as const).filter((name) => !isThere(ENGINE_TOOLS[name], SEARCHED));
+const tools = (["go", "java", "maven"] as const).filter((name) => !isInstalled(ENGINE_TOOLS[name], SEARCHED));
 const missing = [
   ...(process.getuid?.() === 0 ? [] : ["root: containers with networks of their own are started"]),
   ...(packages.length > 0 ? [`apt-get install ${packages.map(([name]) => name).join(" ")}`] : []),

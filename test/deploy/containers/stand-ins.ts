@@ -1,8 +1,8 @@
 import { cpSync, existsSync, mkdirSync, renameSync, writeFileSync } from "node:fs";
 import { homedir } from "node:os";
 import { join } from "node:path";
-import { jars } from "../../../fixtures/cluster/kafka.ts";
-import { versitygw } from "../../../fixtures/cluster/versitygw.ts";
+import { downloadJars } from "../../../fixtures/cluster/kafka.ts";
+import { buildVersitygw } from "../../../fixtures/cluster/versitygw.ts";
 import { run } from "./podman.ts";
 
 /**
@@ -98,7 +98,7 @@ async function broker(dir: string, tag: string): Promise<void> {
     'VOLUME ["/etc/kafka/secrets", "/var/lib/kafka/data", "/mnt/shared/config"]',
     'CMD ["/etc/kafka/docker/run"]',
   ];
-  image(dir, tag, lines, { libs: await jars(), bin: tools, run: join(dir, "kafka-run") });
+  image(dir, tag, lines, { libs: await downloadJars(), bin: tools, run: join(dir, "kafka-run") });
 }
 
 async function store(dir: string, tag: string): Promise<void> {
@@ -108,7 +108,7 @@ async function store(dir: string, tag: string): Promise<void> {
     "RUN mkdir -p /tmp/vgw",
     'ENTRYPOINT ["/usr/local/bin/versitygw"]',
   ];
-  image(dir, tag, lines, { versitygw: await versitygw() });
+  image(dir, tag, lines, { versitygw: await buildVersitygw() });
 }
 
 function proxy(dir: string, tag: string): void {

@@ -3,7 +3,7 @@ import { createServer, type RequestListener } from "node:http";
 import { createServer as createTlsServer } from "node:https";
 import { type AddressInfo, createServer as createTcp, type Server } from "node:net";
 import { afterAll, afterEach, beforeAll, describe, expect, it } from "vitest";
-import { pickSource, whyNotOurs } from "../../../infra/egress/address.ts";
+import { pickSource, whyNotBindable } from "../../../infra/egress/address.ts";
 import { createEgress, type EgressOptions } from "../../../infra/egress/create.ts";
 import type { Egress, EgressRequest } from "../../../infra/egress/egress.ts";
 import { certificate } from "./stranger.ts";
@@ -139,7 +139,7 @@ describe("source addresses", () => {
 
   it("connections leave from them, apart for what says whose it is and what does not", async () => {
     // Everywhere but on Linux the loopback network has one address.
-    const several = (await whyNotOurs("127.0.0.3")) === null;
+    const several = (await whyNotBindable("127.0.0.3")) === null;
     const [known, blind] = several ? ["127.0.0.2", "127.0.0.3"] : ["127.0.0.1", "127.0.0.1"];
     const { seen, port } = await recorder();
     const origin = `http://127.0.0.1:${port}/`;
@@ -161,7 +161,7 @@ describe("source addresses", () => {
   });
 
   it("is asked of the system", async () => {
-    expect(await whyNotOurs("127.0.0.1")).toBeNull();
-    expect(await whyNotOurs("192.0.2.77")).toBe("EADDRNOTAVAIL");
+    expect(await whyNotBindable("127.0.0.1")).toBeNull();
+    expect(await whyNotBindable("192.0.2.77")).toBe("EADDRNOTAVAIL");
   });
 });

@@ -1,6 +1,6 @@
 import { networkInterfaces } from "node:os";
 import { describe, expect, it } from "vitest";
-import { ownRanges, parseAddress, sameAddress, validateAddress } from "../../../infra/egress/address.ts";
+import { isSameAddress, ownRanges, parseAddress, validateAddress } from "../../../infra/egress/address.ts";
 import { createEgress, type EgressOptions } from "../../../infra/egress/create.ts";
 import type { RefusalReason } from "../../../infra/egress/egress.ts";
 import { fc } from "../../helpers/histories.ts";
@@ -78,11 +78,11 @@ describe("addresses", () => {
   );
 
   it("one address in two forms is one address", () => {
-    expect(sameAddress("::ffff:8.8.8.8", "8.8.8.8")).toBe(true);
-    expect(sameAddress("2a00::1", "2a00:0::0:1")).toBe(true);
-    expect(sameAddress("8.8.8.8", "8.8.4.4")).toBe(false);
-    expect(sameAddress(undefined, "8.8.8.8")).toBe(false);
-    expect(sameAddress("nonsense", "nonsense")).toBe(false);
+    expect(isSameAddress("::ffff:8.8.8.8", "8.8.8.8")).toBe(true);
+    expect(isSameAddress("2a00::1", "2a00:0::0:1")).toBe(true);
+    expect(isSameAddress("8.8.8.8", "8.8.4.4")).toBe(false);
+    expect(isSameAddress(undefined, "8.8.8.8")).toBe(false);
+    expect(isSameAddress("nonsense", "nonsense")).toBe(false);
   });
 
   it("whatever form carries an IPv4 address, it is validated as that or refused", () => {

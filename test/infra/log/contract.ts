@@ -1,9 +1,9 @@
 import { randomBytes } from "node:crypto";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import {
-  type Appended,
+  type AppendedRecord,
   type Log,
-  MAX_BATCH,
+  MAX_BATCH_RECORDS,
   MAX_VALUE_BYTES,
   type NewRecord,
   OffsetGone,
@@ -150,8 +150,8 @@ export function logContract(name: string, makeLog: () => Promise<LogUnderTest>):
       await log.append([large]);
       const [found] = await log.read("observations.mcp", 0, at, { maxBytes: 10 });
       expect(Buffer.from(found!.value).equals(large.value)).toBe(true);
-      const many = await log.append(batch("observations.mcp", 0, MAX_BATCH));
-      expect(offsets(many)).toEqual(upFrom(at + 1, MAX_BATCH));
+      const many = await log.append(batch("observations.mcp", 0, MAX_BATCH_RECORDS));
+      expect(offsets(many)).toEqual(upFrom(at + 1, MAX_BATCH_RECORDS));
     });
 
     it.each<[string, () => NewRecord[]]>([
@@ -160,7 +160,7 @@ export function logContract(name: string, makeLog: () => Promise<LogUnderTest>):
       ["a negative partition", () => [record("asks", -1)]],
       ["half a partition", () => [record("asks", 0.5)]],
       ["a value too large", () => [record("asks", 0, Buffer.alloc(MAX_VALUE_BYTES + 1))]],
-      ["a batch too large", () => batch("asks", 0, MAX_BATCH + 1)],
+      ["a batch too large", () => batch("asks", 0, MAX_BATCH_RECORDS + 1)],
       ["an empty event id", () => [{ ...record("asks", 0), eventId: "" }]],
       ["a key that is no text", () => [{ ...record("asks", 0), key: "\ud800" }]],
     ])("refuses %s and stores nothing of the batch", async (_what, bad) => {
@@ -179,7 +179,7 @@ export function logContract(name: string, makeLog: () => Promise<LogUnderTest>):
 
     it("drops what it is told to drop, or refuses", async () => {
       const at = await end("corrections", 1);
-      const appended: Appended[] = await log.append(batch("corrections", 1, 10));
+      const appended: AppendedRecord[] = await log.append(batch("corrections", 1, 10));
       if (!under.truncates) {
         await expect(log.truncate("corrections", 1, at + 5)).rejects.toThrow();
         expect(offsets(await log.read("corrections", 1, at))).toEqual(offsets(appended));

@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 import { GroupCommit } from "../../../infra/log/embedded.ts";
-import { type Appended, LogBusy, MAX_BATCH, type NewRecord } from "../../../infra/log/log.ts";
+import { type AppendedRecord, LogBusy, MAX_BATCH_RECORDS, type NewRecord } from "../../../infra/log/log.ts";
 import { record } from "./contract.ts";
 
 /** Commits into arrays; `fails` makes the next commits throw. */
@@ -10,7 +10,7 @@ function counting() {
   const group = new GroupCommit(async (batches) => {
     if (state.fails-- > 0) throw new Error("no space");
     commits.push(batches.map((b) => b.length));
-    return batches.map((b) => b.map((r, i): Appended => ({ ...r, offset: i })));
+    return batches.map((b) => b.map((r, i): AppendedRecord => ({ ...r, offset: i })));
   });
   return { group, commits, state };
 }
@@ -28,22 +28,22 @@ describe("group commit", () => {
 
   it("splits a group at a full batch, in the order of arrival, and keeps each append whole", async () => {
     const { group, commits } = counting();
-    const sizes = [6_000, 4_000, 1, MAX_BATCH, MAX_BATCH - 1, 2];
+    const sizes = [6_000, 4_000, 1, MAX_BATCH_RECORDS, MAX_BATCH_RECORDS - 1, 2];
     const done = await Promise.all(sizes.map((n) => group.add(batch(n), n)));
     expect(done.map((a) => a.length)).toEqual(sizes);
-    expect(commits).toEqual([[6_000, 4_000], [1], [MAX_BATCH], [MAX_BATCH - 1], [2]]);
+    expect(commits).toEqual([[6_000, 4_000], [1], [MAX_BATCH_RECORDS], [MAX_BATCH_RECORDS - 1], [2]]);
   });
 
   it("rejects everything of a group that failed, and nothing else", async () => {
     const { group, commits, state } = counting();
     state.fails = 1;
-    const outcomes = await Promise.allSettled([MAX_BATCH - 1, 1, 5].map((n) => group.add(batch(n), n)));
+    const outcomes = await Promise.allSettled([MAX_BATCH_RECORDS - 1, 1, 5].map((n) => group.add(batch(n), n)));
     expect(outcomes.map((o) => o.status)).toEqual(["rejected", "rejected", "fulfilled"]);
     expect(commits).toEqual([[5]]);
   });
 
   it.each([
-    { records: MAX_BATCH, bytes: 1, fit: 20 },
+    { records: MAX_BATCH_RECORDS, bytes: 1, fit: 20 },
     { records: 1, bytes: 64 * 1024 * 1024, fit: 4 },
   ])(
     "refuses what would pile up: $fit appends of $records records and $bytes bytes fit",

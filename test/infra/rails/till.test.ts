@@ -7,7 +7,7 @@ import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { createFacilitator } from "../../../infra/rails/facilitator.ts";
 import type { SignedPayment } from "../../../infra/rails/rails.ts";
 import { Cooldowns } from "../../../infra/rails/rpc.ts";
-import { asVersion1, createHttpTill, createTill, createTills, type Till, TillDown } from "../../../infra/rails/till.ts";
+import { createHttpTill, createTill, createTills, type Till, TillDown, toVersion1 } from "../../../infra/rails/till.ts";
 import { decoded, entryV1, entryV2, nodeThatDiesAfterSending, payer, type Rig, startRig } from "./harness.ts";
 
 /** How the facilitator behind the HTTP adapter behaves, in front of the real one. */
@@ -321,9 +321,9 @@ describe("several tills", () => {
     const tills = createTills([gone, here], resting);
     for (let n = 0; n < 3; n++) expect(await tills.verify(payload, terms(5n))).toMatchObject({ valid: true });
     expect([gone.calls.length, here.calls.length]).toEqual([1, 3]);
-    expect(resting.ordered([gone, here])).toEqual([here, gone]);
+    expect(resting.inOrder([gone, here])).toEqual([here, gone]);
     clock.at += 1_001;
-    expect(resting.ordered([gone, here])).toEqual([gone, here]);
+    expect(resting.inOrder([gone, here])).toEqual([gone, here]);
     await tills.verify(payload, terms(5n));
     expect([gone.calls.length, here.calls.length]).toEqual([2, 4]);
   });
@@ -360,8 +360,8 @@ describe("several tills", () => {
 
 test("an offer in the words of v1", () => {
   const { amount, network, ...rest } = terms(5n);
-  expect(asVersion1(terms(5n))).toEqual({ ...rest, network: "base-sepolia", maxAmountRequired: amount });
-  expect(asVersion1({ ...terms(5n), network: "eip155:999999999" })).toMatchObject({ network: "eip155:999999999" });
+  expect(toVersion1(terms(5n))).toEqual({ ...rest, network: "base-sepolia", maxAmountRequired: amount });
+  expect(toVersion1({ ...terms(5n), network: "eip155:999999999" })).toMatchObject({ network: "eip155:999999999" });
   expect(network).toBe("eip155:84532");
 });
 

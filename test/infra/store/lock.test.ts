@@ -3,25 +3,25 @@ import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join, resolve } from "node:path";
 import { afterAll, expect, test } from "vitest";
-import { openKeeper } from "../../../infra/store/lock.ts";
+import { openProcessLock } from "../../../infra/store/lock.ts";
 
 const dir = mkdtempSync(join(tmpdir(), "keeper-"));
 afterAll(() => rmSync(dir, { recursive: true, force: true }));
 
 test("one of two is the keeper until it lets go, and asking again changes nothing", () => {
   const path = join(dir, "made/on/the/way/keeper.sqlite");
-  const [one, two] = [openKeeper(path), openKeeper(path)];
-  expect([one.tryToKeep(), two.tryToKeep(), one.tryToKeep(), two.tryToKeep()]).toEqual([true, false, true, false]);
+  const [one, two] = [openProcessLock(path), openProcessLock(path)];
+  expect([one.tryAcquire(), two.tryAcquire(), one.tryAcquire(), two.tryAcquire()]).toEqual([true, false, true, false]);
   one.close();
-  expect(two.tryToKeep()).toBe(true);
+  expect(two.tryAcquire()).toBe(true);
   two.close();
 });
 
 test("a keeper that is killed with SIGKILL is one no more", async () => {
   const path = join(dir, "killed.sqlite");
   const keeper = resolve(import.meta.dirname, "../../../infra/store/lock.ts");
-  const script = `import { openKeeper } from ${JSON.stringify(keeper)};
-    console.log(openKeeper(${JSON.stringify(path)}).tryToKeep()); setInterval(() => {}, 1000);`;
+  const script = `import { openProcessLock } from ${JSON.stringify(keeper)};
+    console.log(openProcessLock(${JSON.stringify(path)}).tryAcquire()); setInterval(() => {}, 1000);`;
   const child = spawn(process.execPath, ["--import", "tsx", "--input-type=module", "-e", script], {
     stdio: ["ignore", "pipe", "inherit"],
     cwd: resolve(import.meta.dirname, "../../.."),
@@ -30,11 +30,11 @@ test("a keeper that is killed with SIGKILL is one no more", async () => {
   try {
     const said = await new Promise<string>((done) => child.stdout.once("data", (bytes) => done(String(bytes))));
     expect(said.trim()).toBe("true");
-    const mine = openKeeper(path);
-    expect(mine.tryToKeep()).toBe(false);
+    const mine = openProcessLock(path);
+    expect(mine.tryAcquire()).toBe(false);
     child.kill("SIGKILL");
     await ended;
-    expect(mine.tryToKeep()).toBe(true);
+    expect(mine.tryAcquire()).toBe(true);
     mine.close();
   } finally {
     child.kill("SIGKILL");

@@ -10,7 +10,7 @@ import { evm, Mppx } from "mppx/client";
 import { privateKeyToAccount } from "viem/accounts";
 import { afterEach, describe, expect, test } from "vitest";
 import { z } from "zod";
-import { resolveTo, whyNotOurs } from "../../../infra/egress/address.ts";
+import { resolveTo, whyNotBindable } from "../../../infra/egress/address.ts";
 import { createEgress } from "../../../infra/egress/create.ts";
 import { ownLoop } from "../../../infra/loop-watch.ts";
 import { signExact } from "../../../infra/rails/evm.ts";
@@ -39,7 +39,7 @@ import {
 
 const OURS = "touchstone (+https://us.example)";
 /** Elsewhere than on Linux the loopback network has one address. */
-const several = (await whyNotOurs("127.0.0.3")) === null;
+const several = (await whyNotBindable("127.0.0.3")) === null;
 const KNOWN = several ? "127.0.0.2" : "127.0.0.1";
 const BLIND = several ? ["127.0.0.3", "127.0.0.4"] : ["127.0.0.1"];
 const account = privateKeyToAccount(`0x${"11".repeat(32)}`);

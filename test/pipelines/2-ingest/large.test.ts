@@ -2,7 +2,7 @@ import { mkdtemp, readdir, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, beforeAll, expect, test } from "vitest";
-import { MAX_BATCH, type NewRecord } from "../../../infra/log/log.ts";
+import { MAX_BATCH_RECORDS, type NewRecord } from "../../../infra/log/log.ts";
 import { openDirectoryStore } from "../../../infra/store/directory.ts";
 import { createMetrics } from "../../../infra/telemetry.ts";
 import { BATCH_ROWS } from "../../../pipelines/2-ingest/batch.ts";
@@ -25,7 +25,7 @@ beforeAll(async () => {
   for (let i = 0; i < RECORDS; i++) {
     const time = new Date(FIRST + Math.floor(i / NAMES) * 60_000).toISOString();
     batch.push(handshake(`large${i % NAMES}`, time, { terms: null }));
-    if (batch.length === MAX_BATCH || i === RECORDS - 1) {
+    if (batch.length === MAX_BATCH_RECORDS || i === RECORDS - 1) {
       await world.append(...batch);
       batch = [];
     }

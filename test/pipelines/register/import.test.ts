@@ -5,7 +5,7 @@ import { join, resolve } from "node:path";
 import { gzipSync } from "node:zlib";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
 import { systemClock } from "../../../infra/clock.ts";
-import { openKeeper } from "../../../infra/store/lock.ts";
+import { openProcessLock } from "../../../infra/store/lock.ts";
 import { type Imported, type ImportOptions, importRegister, registerPath } from "../../../pipelines/register/import.ts";
 import { Register } from "../../../pipelines/register/register.ts";
 import { search } from "../../../pipelines/register/search.ts";
@@ -283,8 +283,8 @@ describe("what leaves the old register as it was", () => {
 
   test("another import that goes on", async () => {
     await take(GOLDEN);
-    const keeper = openKeeper(`${registerPath(dir)}.lock`);
-    expect(keeper.tryToKeep()).toBe(true);
+    const keeper = openProcessLock(`${registerPath(dir)}.lock`);
+    expect(keeper.tryAcquire()).toBe(true);
     await expect(take(GOLDEN)).rejects.toMatchObject({ code: "busy" });
     keeper.close();
     await expect(take(GOLDEN)).resolves.toMatchObject({ rows_kept: ALL });

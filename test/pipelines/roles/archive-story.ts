@@ -4,7 +4,7 @@ import { join } from "node:path";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { FixedClock } from "../../../infra/clock.ts";
 import type { Lake } from "../../../infra/lake/duckdb.ts";
-import type { Appended, Log, NewRecord } from "../../../infra/log/log.ts";
+import type { AppendedRecord, Log, NewRecord } from "../../../infra/log/log.ts";
 import type { Ownership } from "../../../infra/log/ownership.ts";
 import type { Store } from "../../../infra/store/store.ts";
 import { Followed } from "../../../pipelines/4-publish/followed.ts";
@@ -50,7 +50,7 @@ const at = (days: number, ms = 0): Date => new Date(later(START, days * DAY + ms
  */
 export function archiveStory(open: (dir: string, clock: FixedClock) => Promise<ArchiveEngine>, count: number): void {
   const clock = new FixedClock(START);
-  const acked: Appended[] = [];
+  const acked: AppendedRecord[] = [];
   let dir: string;
   let engine: ArchiveEngine;
   let shared: Deployment;

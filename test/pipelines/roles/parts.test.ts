@@ -4,7 +4,7 @@ import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { systemClock } from "../../../infra/clock.ts";
 import { ConfigError, loadConfig } from "../../../infra/config.ts";
-import { whyNotOurs } from "../../../infra/egress/address.ts";
+import { whyNotBindable } from "../../../infra/egress/address.ts";
 import { makeKeys } from "../../../pipelines/roles/data-folder.ts";
 import { openParts } from "../../../pipelines/roles/parts.ts";
 
@@ -45,7 +45,7 @@ describe("the addresses that calls leave from", () => {
   });
 
   test("those of this machine, and none, are fine", async () => {
-    const several = (await whyNotOurs("127.0.0.3")) === null;
+    const several = (await whyNotBindable("127.0.0.3")) === null;
     for (const [known, blind] of [[[], []], several ? [["127.0.0.2"], ["127.0.0.3"]] : [["127.0.0.1"], []]]) {
       const parts = await open(known!, blind!);
       await parts.close();

@@ -6,7 +6,7 @@ import { FixedClock } from "../../../infra/clock.ts";
 import type { Lake } from "../../../infra/lake/duckdb.ts";
 import { sql } from "../../../infra/lake/sql.ts";
 import { openEmbeddedLog } from "../../../infra/log/embedded.ts";
-import type { Appended, Log } from "../../../infra/log/log.ts";
+import type { AppendedRecord, Log } from "../../../infra/log/log.ts";
 import { createMetrics } from "../../../infra/telemetry.ts";
 import { createIngest } from "../../../pipelines/2-ingest/ingest.ts";
 import { TOPICS } from "../../../pipelines/record/topics.ts";
@@ -32,7 +32,7 @@ const END = new Date(later(START, 2 * 86_400_000 - 1));
 let dir: string;
 let log: Log;
 let at: Deployment;
-let acked: Appended[];
+let acked: AppendedRecord[];
 const clock = new FixedClock(END);
 
 beforeEach(async () => {

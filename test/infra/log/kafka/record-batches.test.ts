@@ -4,7 +4,7 @@ import { describe, expect, test } from "vitest";
 // Registers the codec.
 import "../../../../infra/log/kafka/client.ts";
 import { fetchBatches, recordOf } from "../../../../infra/log/kafka/reader.ts";
-import { crc32c, decodeBatches, unsupported } from "../../../../infra/log/kafka/record-batches.ts";
+import { crc32c, decodeBatches, whyUnsupported } from "../../../../infra/log/kafka/record-batches.ts";
 import * as fc from "../../../helpers/fast-check.ts";
 
 /** kafkajs' own encoder and decoder, which it does not export. */
@@ -165,7 +165,7 @@ test.each([None, ZSTD])(
       for (const bit of [1, 128]) {
         const wrong = Buffer.from(batch!);
         wrong[at]! ^= bit;
-        if (at === 16) expect(unsupported(wrong)).toMatch("of format");
+        if (at === 16) expect(whyUnsupported(wrong)).toMatch("of format");
         else
           expect(() => decodeBatches("t", 0, wrong, 40)).toThrow(
             "the record batch at offset 40 is damaged: its checksum",

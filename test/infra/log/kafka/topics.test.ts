@@ -4,7 +4,7 @@ import {
   checkTopics,
   createTopics,
   identityTopic,
-  KEPT_CONFIG,
+  NO_EXPIRY_CONFIG,
   TOPIC_CONFIG,
   topicOf,
 } from "../../../../infra/log/kafka/topics.ts";
@@ -18,7 +18,11 @@ function brokers(behind: number, expires: readonly string[] = []): { admin: Admi
   let asked = 0;
   const partitions = (name: string) => Array.from({ length: name === NAMES[0] ? 1 : 4 }, () => ({ leader: 1 }));
   const configOf = (name: string) => {
-    const all = { ...TOPIC_CONFIG, ...KEPT_CONFIG, ...(expires.includes(name) ? { "retention.ms": "604800000" } : {}) };
+    const all = {
+      ...TOPIC_CONFIG,
+      ...NO_EXPIRY_CONFIG,
+      ...(expires.includes(name) ? { "retention.ms": "604800000" } : {}),
+    };
     return Object.entries(all).map(([configName, configValue]) => ({ configName, configValue }));
   };
   const admin = {
@@ -72,7 +76,8 @@ describe("topics of a log", () => {
       [...PERMANENT_TOPICS, "log"].map((topic) => `log.${topic}`).sort(),
     );
     for (const { configEntries } of endless) {
-      for (const [name, value] of Object.entries(KEPT_CONFIG)) expect(configEntries).toContainEqual({ name, value });
+      for (const [name, value] of Object.entries(NO_EXPIRY_CONFIG))
+        expect(configEntries).toContainEqual({ name, value });
     }
   });
 });
