@@ -7,41 +7,41 @@ import { lineOf } from "./day-segments.ts";
 import { type Rejected, readRow } from "./row.ts";
 
 /**
- * Bounds of one batch, and so of one segment. 122,880 rows are one row group of the engine: a full one goes straight into
- * its file, a smaller one through the write-ahead log and then again.
+ * Most rows and bytes of one batch, and so of one segment. 122,880 rows are one row group of the engine: it writes a
+ * full row group directly to its file, and a smaller one first to the write-ahead log and then again.
  */
 export const BATCH_ROWS = 122_880;
 export const BATCH_BYTES = 96 * 1024 * 1024;
-/** Bytes of lines that are held before they are written. */
+/** Size of the buffer for lines, bytes. Lines are written to the file when it is full. */
 const HELD_BYTES = 1024 * 1024;
 
-/** Records that the readers of today refuse, as lines of a segment's rejected file. */
+/** Records that the current readers refuse, as the lines of a segment's file of rejected records. */
 export interface RejectedLines {
   records: number;
   bytes: Uint8Array;
-  /** Why the first of them was refused; null where there is none. */
+  /** Why the first of these records was refused; null if there is none. */
   reason: string | null;
 }
 
-/** Records [first, next) of one partition, read and validated. */
+/** The records of one partition from offset `first` to before `next`, read and validated. */
 export interface Batch {
   first: number;
   next: number;
   lastEventId: string;
   rows: number;
   rejected: RejectedLines;
-  /** Local file with the rows as lines (day-segments.ts); the caller removes it. */
+  /** Path of a local file with the rows as lines (day-segments.ts). The caller removes the file. */
   lines: string;
 }
 
-/** Takes the records of one partition in their order: writes the sound ones as lines, and keeps the bytes of the others. */
+/** Writes the valid records of one partition as lines, in their order, and keeps the bytes of the invalid ones. */
 class BatchMaker {
   #held = Buffer.allocUnsafe(HELD_BYTES);
   #end = 0;
   #rows = 0;
   readonly #rejected: Rejected[] = [];
 
-  /** @param lines path of the file of lines, which is made here */
+  /** @param linesPath path of the file of lines, which the constructor creates */
   constructor(private readonly lines: string) {
     writeFileSync(lines, "", { flag: "wx" });
   }
@@ -56,7 +56,7 @@ class BatchMaker {
     }
   }
 
-  /** Writes what is held; nothing is added afterwards. */
+  /** Writes the rest of the buffer. No record is added afterwards. */
   close(): Pick<Batch, "rows" | "rejected" | "lines"> {
     this.#write();
     const reason = this.#rejected[0]?.reason ?? null;
@@ -64,7 +64,10 @@ class BatchMaker {
     return { rows: this.#rows, rejected, lines: this.lines };
   }
 
-  /** Encodes a line at once: as part of a longer text it would be copied by the garbage collector. */
+  /**
+   * Encodes a line into the buffer at once. If lines were first joined to a longer text, the garbage collector would
+   * copy that text.
+   */
   #hold(line: string): void {
     const most = 3 * line.length;
     if (this.#end + most > HELD_BYTES) this.#write();
@@ -78,7 +81,7 @@ class BatchMaker {
   }
 }
 
-/** Lines of a segment's rejected file. */
+/** Encodes rejected records as the lines of a segment's file of rejected records. */
 export const rejectedBytes = (rejected: readonly Rejected[]): Uint8Array =>
   Buffer.from(rejected.map((line) => `${JSON.stringify(line)}\n`).join(""), "utf8");
 
@@ -92,14 +95,15 @@ export const readRejected = (bytes: Uint8Array): Rejected[] =>
 const READ_RECORDS = 1_000;
 const READ_BYTES = 8 * 1024 * 1024;
 /**
- * After so many records the event loop has a turn. Commits and loads that run beside need one for each statement, and the
- * engine idles meanwhile. Reads of records that are in memory already never give one.
+ * Number of records after which other work gets a turn of the event loop. Commits and loads that run at the same time
+ * need a turn for each statement, and the engine is idle until they get it. Reading records that are already in memory
+ * never gives them one.
  */
 const TURN_RECORDS = 100;
 
 /**
- * Reads the next batch of a partition, from `from` on and below `end`; null when there is none.
- * @param path of a new file for its lines, which is removed if this fails
+ * Reads the next batch of a partition, from offset `from` to before `end`; null when there is no record.
+ * @param path path of a new file for the batch's lines, which is removed if the reading fails
  * @throws RecordsLost when the log no longer keeps `from`
  */
 export async function takeBatch(
@@ -130,7 +134,7 @@ export async function takeBatch(
     return maker && { first: from, next, lastEventId, ...maker.close() };
   } catch (error) {
     await rm(path, { force: true });
-    // Those records were never committed.
+    // The log no longer has these records, and they were never committed.
     if (error instanceof OffsetGone) throw new RecordsLost(`${topic}/${partition}`, next, error.start);
     throw error;
   }

@@ -13,16 +13,16 @@ export interface DaySegmentsParts {
   logId: string;
 }
 
-/** Selects records of one partition, observed on the UTC day, below a position (next offset) of each topic. */
+/** Selects the records of one partition that were observed on a UTC day and lie below an offset of each topic. */
 export interface DayRecords {
   partition: number;
   day: string;
   below: Readonly<Record<string, number>>;
 }
 
-/** Local copies of segments, until they are closed. */
+/** Local copies of segments, which exist until they are closed. */
 export interface DaySegments {
-  /** Holds the copies; `close` removes it. */
+  /** Folder of the copies, which `close` removes. */
   folder: string;
   /** Glob for `read_parquet`, or null when there is no segment. */
   files: string | null;
@@ -36,7 +36,10 @@ export interface SegmentsOf {
   wants: (ref: SegmentRef) => boolean;
 }
 
-/** Copies live segments to this machine. @throws DamagedChain, and what the store throws */
+/**
+ * Copies live segments (those that the chain's newest commit holds) to this machine. @throws DamagedChain, and what the
+ * store throws
+ */
 export async function openSegments(
   { workDir, privateStore, logId }: { workDir: string; privateStore: Store; logId: string },
   wanted: readonly SegmentsOf[],
@@ -61,10 +64,11 @@ export async function openSegments(
 }
 
 /**
- * Copies the live segments of one partition that have records of a day below the given positions: bodies of probes are read
- * from them, since the lake does not keep these. The files also hold rows of other days and later positions, and copies of
- * an event, which the caller filters out. The lake knows the days of loaded files; a file that it has not loaded (another
- * ingester joined some) is always included.
+ * Copies the live segments of one partition that have records of a day below the given positions. Callers read the
+ * bodies of probes from them, since the lake does not keep these bodies. The files also hold rows of other days, rows
+ * at later positions, and second copies of an event, which the caller filters out. The lake knows which days a loaded
+ * file has. A file that it has not loaded, for example because another ingester joined several files, is always
+ * included.
  * @throws DamagedChain, and what the store throws
  */
 export async function openDaySegments(
@@ -84,7 +88,7 @@ export async function openDaySegments(
   return openSegments({ workDir: lake.workDir, privateStore, logId }, wanted);
 }
 
-/** A sound record, as a segment holds it. */
+/** A valid record, in the form in which a segment stores it. */
 export interface Row {
   offset: number;
   eventId: string;
@@ -97,13 +101,16 @@ export interface Row {
   v: number;
   /** Unix ms. */
   appendedMs: number;
-  /** The body's text as it came. */
+  /** Text of the body, unchanged. */
   body: string;
   /** Members of the envelope that we do not know, as JSON text. */
   extra: string | null;
 }
 
-/** Separates the fields of a line: the only control characters of a JSON text are white space between its tokens. */
+/**
+ * Separates the fields of a line. No field contains it, since the only control characters of a JSON text are white
+ * space between its tokens.
+ */
 const FIELD = "\x1f";
 const BREAK = /[\r\n]/g;
 
@@ -114,7 +121,7 @@ const BREAK = /[\r\n]/g;
 export function lineOf(row: Row): string {
   const { offset, eventId, type, key, cap, observedMs, producer, v, appendedMs, extra } = row;
   const body = row.body.includes("\n") || row.body.includes("\r") ? row.body.replace(BREAK, " ") : row.body;
-  // Null is an empty field. Joining an array takes three times as long as one template.
+  // Null becomes an empty field. Joining an array would take three times as long as one template.
   return (
     `${offset}${FIELD}${eventId}${FIELD}${type}${FIELD}${key}${FIELD}${cap ?? ""}${FIELD}${observedMs}${FIELD}` +
     `${producer}${FIELD}${v}${FIELD}${appendedMs}${FIELD}${body}${FIELD}${extra ?? ""}\n`
@@ -129,8 +136,8 @@ export function lineOf(row: Row): string {
  * |---|---|---|
  * | topic | VARCHAR | equal in all rows |
  * | part | USMALLINT | partition, equal in all rows |
- * | offset | BIGINT | position in the log; rows rise by it |
- * | event_id | VARCHAR | copies of an event are rows too |
+ * | offset | BIGINT | position in the log, ascending |
+ * | event_id | VARCHAR | second copies of an event have rows too |
  * | type | VARCHAR | of the body |
  * | key | VARCHAR | of the record in the log |
  * | cap | VARCHAR | of the envelope |

@@ -20,20 +20,23 @@ export interface IngestOptions {
   clock: Clock;
   logger: Logger;
   metrics: Metrics;
-  /** Partitions of every topic that this process owns (default: all of the log's). */
+  /** Partitions of every topic that this process owns (default: all partitions of the log). */
   partitions?: readonly number[];
   /** Hosts (with port) that are ours: their endpoints are marked and never graded. */
   ownHosts?: readonly string[];
   /** Drops records from the log once they are committed and loaded. Only for a log that this process alone reads (embedded). */
   truncateLog?: boolean;
-  /** Keeps rows that left the lake from coming back when it is loaded anew. */
+  /** Keeps rows that were moved to the archive from coming back when the lake is loaded again. */
   moved?: {
-    /** Called before a partition is loaded anew: marks those of its rows that leaves of the archive list as moved. */
+    /** Called before partitions are loaded again: marks those of their rows that archive leaves list as moved. */
     mark(lake: Lake): Promise<void>;
   };
 }
 
-/** Rounds of one pass: a round that loses a race leaves records to the next. A bound, never reached in practice. */
+/**
+ * Most rounds of one pass. A round that loses a race against another ingester leaves its records to the next round.
+ * This bound is never reached in practice.
+ */
 const MAX_ROUNDS = 16;
 /** A batch, with the partition that it was read from. */
 type Owned = readonly [Partition, Batch];
@@ -43,9 +46,9 @@ export type Ingest = Pick<Ingester, keyof Ingester>;
 export const createIngest = (options: IngestOptions): Ingest => new Ingester(options);
 
 /**
- * Takes records from the log into segments, commits these in the chain, and loads them into the lake. Exactly once: a record
- * is in one live segment (or its rejected file) and its event id once in the lake, whichever process dies in between and
- * however many run at the same time.
+ * Writes records of the log to segments, commits the segments in the chain, and loads them into the lake, exactly once:
+ * each record is in one live segment (or in that segment's file of rejected records), and its event id is once in the
+ * lake, even if processes die in between or several run at the same time.
  */
 class Ingester {
   readonly #options: IngestOptions;
@@ -54,9 +57,9 @@ class Ingester {
   #partitions: readonly Partition[] = [];
   readonly #turns = new Semaphore(1);
   /**
-   * How often since the start rows were about to be deleted from the lake: partitions were revoked, or it was replaced. A
-   * reader with several statements compares the number before the first with that after the last; if it has changed, rows
-   * may have been missed, even if the lake holds the same partitions again.
+   * Number of times that rows were about to be deleted from the lake since the start, because partitions were revoked
+   * or the lake was replaced. A reader that runs several statements compares the number before the first with the
+   * number after the last. If they differ, it may have missed rows, even if the lake holds the same partitions again.
    */
   revocations = 0;
   #checked = false;
@@ -71,8 +74,8 @@ class Ingester {
   }
 
   /**
-   * Commits and loads all records that the log held when the pass began. With nothing to do it asks the log for the bounds of
-   * each partition. After a throw the next pass completes what was left half done.
+   * Commits and loads all records that the log held when the pass began. If there are none, it only asks the log for
+   * the bounds of each partition. If it throws, the next pass completes the work that was left unfinished.
    * @throws NotOurLog, RecordsLost (see `acceptGap`), DamagedChain, and what log, store and lake throw
    */
   pass(): Promise<{ positions: Positions; rows: number }> {
@@ -83,13 +86,15 @@ class Ingester {
   }
 
   /**
-   * Goes on with these partitions and no others. A pass under way discards its open batches of the partitions that were
-   * lost; when it has ended, their rows are deleted from the lake. The next pass loads newly held partitions from their chains.
+   * Continues with these partitions and no others. A running pass discards its open batches of the partitions that were
+   * lost. When it has ended, the rows of these partitions are deleted from the lake. The next pass loads newly held
+   * partitions from their chains.
    */
   hold(partitions: readonly number[]): Promise<void> {
     this.#held = new Set(partitions);
     return this.#alone(async () => {
-      // Several calls may have come while this one waited for its turn: the newest counts.
+      // Further calls may have been made while this one waited for its turn. The partitions of the newest call are
+      // used.
       const held = [...this.#held].sort((a, b) => a - b);
       const { lake, log } = this.#options;
       if (this.#partitions.some(({ partition }) => !this.#held.has(partition))) this.revocations++;
@@ -104,7 +109,7 @@ class Ingester {
     return lakePositions(this.#options.lake);
   }
 
-  /** Reads rejected records again; those that today's readers accept are appended once more and ingested. */
+  /** Reads rejected records again. Those that the current readers accept are appended to the log again and ingested. */
   redrive(): Promise<Redriven> {
     return this.#alone(async () => {
       await this.#start();
@@ -121,7 +126,7 @@ class Ingester {
 
   /**
    * Joins small neighbouring segments, and deletes files that were not needed for a week.
-   * @param minFiles number of neighbours that are worth a commit (default 8)
+   * @param minFiles least number of neighbouring segments that are joined (default 8)
    */
   tidy(minFiles?: number): Promise<Compacted & { deleted: number }> {
     return this.#alone(async () => {
@@ -139,16 +144,17 @@ class Ingester {
   }
 
   /**
-   * Replaces the lake by a new one, loaded from the chain alone.
-   * @param progress called after each segment, with the segments loaded so far, and how many there are
+   * Replaces the lake by a new one, which is loaded from the chain alone.
+   * @param onProgress called after each segment with the number of segments that are loaded and the number of all
+   * segments
    */
-  rebuild(progress: (taken: number, of: number) => void = () => {}): Promise<{ rows: number }> {
+  rebuild(onProgress: (loadedCount: number, segmentCount: number) => void = () => {}): Promise<{ rows: number }> {
     return this.#alone(async () => {
       await this.#replace(null);
       let of = 0;
       for (const partition of this.#partitions) of += (await partition.chain.head()).live.length;
       let taken = 0;
-      return { rows: await this.#start(() => progress(++taken, of)) };
+      return { rows: await this.#start(() => onProgress(++taken, of)) };
     });
   }
 
@@ -171,7 +177,10 @@ class Ingester {
     });
   }
 
-  /** Runs one call at a time. If the lake turns out damaged, sets it aside, rebuilds it and makes the call once more. */
+  /**
+   * Runs one call at a time. If a call finds that the lake is damaged, the lake is replaced and loaded again, and the
+   * call is made once more.
+   */
   async #alone<T>(work: () => Promise<T>): Promise<T> {
     const done = await this.#turns.take();
     try {
@@ -197,7 +206,7 @@ class Ingester {
     return rows;
   }
 
-  /** Checks the log against every chain, then loads what the chains have and the lake lacks. */
+  /** Checks the log against every chain, then loads the segments that the lake does not have. */
   async #start(onSegment?: () => void): Promise<number> {
     if (!this.#checked) {
       await this.#refuseForeignLake();
@@ -211,7 +220,7 @@ class Ingester {
     return rows;
   }
 
-  /** Is there a partition that the lake has nothing of? */
+  /** Is there a partition of which the lake has loaded nothing? */
   async #hasNewPartitions(): Promise<boolean> {
     const known = await this.positions();
     return this.#partitions.some(({ topic, partition }) => known[topic]?.[partition] === undefined);
@@ -239,7 +248,10 @@ class Ingester {
     return ends;
   }
 
-  /** Takes batches of all due partitions: each is read and validated while those before it are committed and loaded. */
+  /**
+   * Ingests batches of these partitions. Each batch is read and validated while those before it are committed and
+   * loaded.
+   */
   async #round(due: readonly Partition[], ends: ReadonlyMap<Partition, number>): Promise<number> {
     let rows = 0;
     for (const partition of due) if (!partition.inStep) rows += await partition.catchUp();
@@ -247,7 +259,7 @@ class Ingester {
     const loading = new Loading(this.#parts, (segments) => this.#loaded(segments));
     const take = () => {
       const coming = batches.next();
-      // It is awaited later; until then a failure must not count as unhandled.
+      // The promise is awaited later. Until then a failure must not count as an unhandled rejection.
       coming.catch(() => undefined);
       return coming;
     };
@@ -260,7 +272,7 @@ class Ingester {
       await loading.load();
       return rows + loading.fresh;
     } catch (error) {
-      // What was committed before is loaded all the same, unless a load failed.
+      // Segments that were committed before the error are loaded, unless loading was what failed.
       await loading.load().catch(() => undefined);
       throw error;
     } finally {
@@ -271,8 +283,8 @@ class Ingester {
   }
 
   /**
-   * Yields a batch of each partition in turn until none has more. If each partition were read to its end first, the time in
-   * which a full batch is loaded would be used to read a small last one.
+   * Yields one batch of each partition in turn until none has more records. If each partition were read to its end
+   * first, only a small last batch would be read while a full batch is loaded.
    */
   async *#batches(due: readonly Partition[], ends: ReadonlyMap<Partition, number>): AsyncGenerator<Owned, void> {
     let left = due.map((partition) => ({ partition, from: partition.next }));
@@ -290,10 +302,13 @@ class Ingester {
     }
   }
 
-  /** Commits a batch and adds its segment to the next load. @returns records that were loaded after a lost race */
+  /**
+   * Commits a batch and adds its segment to the next load. @returns number of records that were loaded because another
+   * ingester committed first
+   */
   async #publish(partition: Partition, batch: Batch, loading: Loading): Promise<number> {
     if (batch.first !== partition.next || !this.#held.has(partition.partition)) {
-      // Another ingester committed from where this batch begins, and the records behind its commit are read again. Or another
+      // Another ingester committed records of this batch, and the records after that commit are read again. Or another
       // process owns the partition by now and reads it.
       await rm(batch.lines, { force: true });
       return 0;
@@ -309,7 +324,7 @@ class Ingester {
     return 0;
   }
 
-  /** Notes that segments are in the lake; their records may leave the log. */
+  /** Notes that segments are in the lake. Their records may then be dropped from the log. */
   async #loaded(segments: readonly Loadable[]): Promise<void> {
     const { log, truncateLog } = this.#options;
     for (const segment of segments) {
@@ -322,7 +337,7 @@ class Ingester {
     return this.#partitions.find((one) => one.topic === topic && one.partition === partition);
   }
 
-  /** These partitions of all topics, in the state in which they are where they were held before. */
+  /** Returns these partitions of all topics. A partition that was held before keeps its state. */
   #allOf(held: readonly number[]): Partition[] {
     return INGESTED.flatMap((topic) =>
       held.map((partition) => this.#find({ topic, partition }) ?? new Partition(this.#parts, topic, partition)),

@@ -14,8 +14,8 @@ import { MAX_PAY_TOS, type Positions } from "../record/volatile.ts";
 import { openDaySegments } from "./day-segments.ts";
 
 /**
- * Form of the lake: of its tables and of the rows that are loaded. Raise it when the SQL of either changes; an older lake is
- * made anew from the segments (test/pipelines/roles/forms.test.ts holds it against the SQL).
+ * Version of the lake's tables and of the rows that are loaded. Raise it when the SQL of either changes. A lake of an
+ * older version is made again from the segments (test/pipelines/roles/forms.test.ts compares it with the SQL).
  */
 export const LAKE_FORM = 4;
 
@@ -30,7 +30,7 @@ export const INGEST_TABLES: readonly string[] = [
   "tables/archive",
 ].map(sql);
 
-/** Files of SQL that run after staging, in this order; a step runs when a staged segment is of one of its topics. */
+/** SQL files that run after staging, in this order. A step runs if a staged segment is of one of its topics. */
 const STEPS: readonly { topics: readonly IngestedTopic[]; files: readonly string[] }[] = [
   { topics: ["listings"], files: ["staging/records:listings"] },
   { topics: ["observations.free", "observations.mcp"], files: ["staging/probes", "samples/seen"] },
@@ -43,7 +43,7 @@ const NUMBERS: Readonly<Record<string, Params>> = {
   "samples/paid": { shown_again_ms: SHOWN_AGAIN_MS },
   "samples/seen": { kept: MAX_PAY_TOS },
 };
-/** Topics that become segments and rows; the others stay in the log. */
+/** Topics whose records become segments and rows. Records of the other topics stay in the log. */
 export const INGESTED: readonly IngestedTopic[] = STEPS.flatMap(({ topics }) => topics);
 
 /** One live segment of a chain, with its file on this machine. */
@@ -51,7 +51,7 @@ export interface Loadable extends SegmentRef {
   topic: string;
   partition: number;
   path: string;
-  /** Offset behind the segment: once it is loaded, the partition is loaded up to here. */
+  /** Offset after the segment's last record. Once the segment is loaded, the partition is loaded up to here. */
   next: number;
 }
 
@@ -64,33 +64,34 @@ export interface LoadParts {
 }
 
 /**
- * Rows, and bytes of the files, that are loaded at once; one segment alone may have more. What is known of an endpoint is
- * updated once a group, so a row of two full segments (batch.ts) costs less than a row of one. In larger groups a load
- * begins later, and less of it runs while batches are read.
+ * Most rows that are loaded at once; one segment alone may have more. The facts about an endpoint are updated once for
+ * each group, so a row in a group of two full segments (batch.ts) costs less than in a group of one. A larger group
+ * would be loaded later, and less of its loading would run while batches are read.
  */
 const GROUP_ROWS = 245_760;
+/** Most bytes of files that are loaded at once; one segment alone may have more. */
 const GROUP_BYTES = 48 * 1024 * 1024;
 
 /**
- * Loads segments of any partitions and topics into the lake, in groups: a transaction of a hundred rows costs what one of
- * ten thousand does, and a service that is up has a small segment of each partition in a pass. A full group is loaded
- * while the caller goes on; at most one is under way.
+ * Loads segments of any partitions and topics into the lake, in groups: a transaction of a hundred rows costs as much
+ * as one of ten thousand, and a running service has a small segment of each partition in each pass. A full group is
+ * loaded while the caller continues. Only one group is loaded at a time.
  */
 export class Loading {
   #group: Loadable[] = [];
   #running: Promise<void> = Promise.resolve();
-  /** Records so far that the lake did not have. */
+  /** Number of loaded records that the lake did not have before. */
   fresh = 0;
 
-  /** @param loaded is called with the segments that are in the lake now */
+  /** @param onLoaded called with segments that are now in the lake */
   constructor(
     private readonly parts: LoadParts,
     private readonly loaded: (segments: readonly Loadable[]) => void | Promise<void> = () => {},
   ) {}
 
   /**
-   * Takes a segment, whose file is removed once it is loaded, or by {@link discard}.
-   * @throws what the group before met
+   * Adds a segment. Its file is removed once the segment is loaded, or by {@link discard}.
+   * @throws the error of loading the group before
    */
   async add(segment: Loadable): Promise<void> {
     this.#group.push(segment);
@@ -98,25 +99,28 @@ export class Loading {
     if (sum("rows") >= GROUP_ROWS || sum("bytes") >= GROUP_BYTES) await this.#start();
   }
 
-  /** Ends when all that was added is in the lake. */
+  /** Resolves when all segments that were added are in the lake. */
   async load(): Promise<void> {
     await this.#start();
     await this.#running;
   }
 
-  /** Ends when nothing is under way, and removes the files of what was not loaded; the segments are in the store. */
+  /**
+   * Waits for a running load, then removes the files of segments that were not loaded. The store still has these
+   * segments.
+   */
   async discard(): Promise<void> {
     await this.#running.catch(() => undefined);
     await removeFiles(this.#group.splice(0));
   }
 
-  /** Waits for the group before, then begins with the next one. */
+  /** Waits until the group before is loaded, then begins to load the next one. */
   async #start(): Promise<void> {
     await this.#running;
     const group = this.#group.splice(0);
     if (group.length === 0) return;
     this.#running = this.#loadGroup(group);
-    // It is awaited later; until then a failure must not count as unhandled.
+    // The promise is awaited later. Until then a failure must not count as an unhandled rejection.
     this.#running.catch(() => undefined);
   }
 
@@ -134,7 +138,9 @@ async function removeFiles(segments: readonly Loadable[]): Promise<void> {
   for (const { path } of segments) await rm(path, { force: true });
 }
 
-/** A filed day whose ids are needed to load the staged segments; `known`: they are in the lake. */
+/**
+ * A day with archived rows whose record ids are needed to load the staged segments. `known`: are these ids in the lake?
+ */
 interface NearDay {
   topic: string;
   part: number;
@@ -144,9 +150,9 @@ interface NearDay {
 }
 
 /**
- * Loads the new records of segments, with their `loaded` rows and the positions: one transaction, all or nothing. Loading
- * one again, or a compacted one, adds nothing twice.
- * @returns how many records the lake did not have
+ * Loads the new records of segments, the segments' rows of `loaded`, and the positions, in one transaction. Loading a
+ * segment again, or one that was joined from loaded segments, adds nothing twice.
+ * @returns number of records that the lake did not have
  */
 async function loadSegments(parts: LoadParts, segments: readonly Loadable[]): Promise<number> {
   const { fresh, near } = await tryLoad(parts, segments, true);
@@ -155,7 +161,12 @@ async function loadSegments(parts: LoadParts, segments: readonly Loadable[]): Pr
   return (await tryLoad(parts, segments, false)).fresh;
 }
 
-/** @returns in `near`, with nothing loaded, the filed days that are near when ids of one are missing and have to be here */
+/**
+ * Loads segments, unless record ids are missing in the lake that are needed for it.
+ * @param needsIds false to load without these ids, after they were fetched
+ * @returns `nearDays`: null if the segments were loaded; otherwise the days whose ids are needed, and nothing was
+ * loaded
+ */
 async function tryLoad(
   { lake, ownHosts }: LoadParts,
   segments: readonly Loadable[],
@@ -181,7 +192,7 @@ async function tryLoad(
   });
 }
 
-/** Moves a partition's position where there is nothing to load, and deletes files that were replaced from `loaded`. */
+/** Sets a partition's position if there is nothing to load, and deletes files that were replaced from `loaded`. */
 export async function advanceLake(
   lake: Lake,
   { topic, partition: part, next }: { topic: string; partition: number; next: number },
@@ -207,9 +218,9 @@ async function fold(tx: Statements, segments: readonly Loadable[], ownHosts: Rea
 }
 
 /**
- * Fetches the ids of filed days that left the lake, so that a copy of such a record is known as one. They are read from the
- * segments that are loaded, which is slow and rare: a record that comes months late. A log that is loaded in its order needs
- * next to none. Ids of other days are dropped.
+ * Fetches the record ids of archived days, so that a second copy of an archived record is recognised. The ids are read
+ * from the segments that were loaded. That is slow and rare: it is needed for a record that arrives months late, and
+ * almost never when a log is loaded in its order. Ids of other days are deleted.
  * @throws DamagedChain, and what lake and store throw
  */
 async function fetchLeftIds({ lake, privateStore, log }: LoadParts, near: readonly NearDay[]): Promise<void> {
@@ -246,23 +257,26 @@ interface Named {
   tool: string | null;
 }
 
-/** The HTTP method that the capability's hash was made with: a listing may name none, and the observer then chose one. */
+/**
+ * Finds the HTTP method that the capability id was made with. If the listing names no method, the observer chose one.
+ */
 function methodOf({ cap, url, method, tool }: Named): string {
   const order = method === null ? METHODS : [method, ...METHODS];
   return order.find((name) => capId(name, url, tool ?? "") === cap) ?? method ?? "GET";
 }
 
-/** Host (with port), registrable domain and platform of a url; null for a listed text that is no url. */
+/** Returns host (with port), registrable domain and platform of a url; null for a listed text that is no url. */
 function placeOf(url: string): { host: string | null; domain: string | null; platform: string | null } {
   const parsed = parseUrl(url);
   if (!parsed) return { host: null, domain: null, platform: null };
   return { host: parsed.host, domain: registrableDomain(url), platform: platformOf(url) };
 }
 
-/** Adds rows of `endpoint` for the new capabilities of the staged records, and marks these as touched. */
+/** Adds rows of `endpoint` for the new capabilities of the staged records, and marks the capabilities as touched. */
 async function addEndpoints(tx: Statements, ownHosts: ReadonlySet<string>): Promise<void> {
   const all = await tx.all<Named>(sql("staging/endpoints:named"));
-  // A template is probed under a concrete url, so a probe's url is the capability's only if the hash was made of it.
+  // A url template is probed at a concrete url, so the url of a probe is the capability's only if the id was made from
+  // it.
   const isOwn = ({ topic, cap, url, method }: Named): boolean =>
     topic !== "observations.free" || (method !== null && capId(method, url, "") === cap);
   const first = new Map<string, Named>();
@@ -276,7 +290,8 @@ async function addEndpoints(tx: Statements, ownHosts: ReadonlySet<string>): Prom
 }
 
 /**
- * Deletes the rows of every partition but these from the lake, in one transaction: their new owner loads them from the chain.
+ * Deletes from the lake, in one transaction, the rows of all partitions but the held ones. The new owner of a partition
+ * loads its rows from the chain.
  * @param partitions number of partitions of the log
  */
 export async function evictPartitions(lake: Lake, held: readonly number[], partitions: number): Promise<void> {
@@ -318,7 +333,7 @@ export async function lakePositions(lake: Pick<Statements, "all">): Promise<Posi
   return positions;
 }
 
-/** Keys of a partition's loaded files, and its position; null if none was ever set. */
+/** Reads the keys of a partition's loaded files, and its position, which is null if none was ever set. */
 export async function lakeHas(
   lake: Lake,
   topic: string,

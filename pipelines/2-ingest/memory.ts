@@ -22,10 +22,10 @@ import { addDays, BLOCK_MS, blockOf, dayStart, rfc3339 } from "../record/time.ts
 /** Passes in a row after which re-tests of a failure end. */
 const PASSES = 3;
 
-/** Endpoints whose claims are read between two turns of others: a few milliseconds. */
+/** Number of endpoints whose claims are parsed before other work gets a turn: a few milliseconds. */
 const LISTED_A_TURN = 64;
 
-/** The record's memory, answered from the lake as it is now: whoever asks has run a pass first. */
+/** Creates the {@link Memory} that reads the lake as it is now. Callers run an ingest pass first. */
 export function createMemory(lake: Lake): Memory {
   const intents = async (name: string): Promise<OpenIntent[]> => (await lake.all<IntentRow>(sql(name))).map(intentOf);
   return {
@@ -113,7 +113,7 @@ interface ListedRow {
   pay_to: string | null;
   last_asked: Date | null;
   last_tried: Date | null;
-  /** Id of the mapping that stands, and what came of its trials. */
+  /** Id of the mapping that is in use, and the results of its trials; null if there is none. */
   mapping: string | null;
   mapping_dropped: boolean;
   controls: number;
@@ -139,7 +139,7 @@ interface SpentRow {
   micro: bigint;
 }
 
-/** Claims and bodies were validated before they were committed; here they are only read again. */
+/** Converts a row. Claims are parsed without validation, since they were validated before they were committed. */
 function listedOf(row: ListedRow): ListedCap {
   const claims = JSON.parse(row.claims) as Claims;
   const failing = row.failed && row.passes < PASSES;

@@ -39,20 +39,23 @@ export class Partition {
   /** Has the lake loaded every commit that this process knows of? False before the first check, and after a failure. */
   inStep = false;
 
-  /** Reads the head of the chain and checks that the log is the one it was made from. @throws NotOurLog, RecordsLost, DamagedChain */
+  /**
+   * Reads the head of the chain and checks that the chain was made from this log. @throws NotOurLog, RecordsLost,
+   * DamagedChain
+   */
   async check(): Promise<void> {
     const head = await checkLog(this.chain, this.#parts.log);
-    // Another ingester has committed: its segments have to be loaded, also if the log has no record behind them.
+    // Another ingester has committed. Its segments must be loaded even if the log has no further record.
     if (head.n !== this.#head?.n) this.inStep = false;
     this.#head = head;
   }
 
-  /** Path for a file of this partition in the lake's work folder; no name is used twice. */
+  /** Returns a new path for a file of this partition in the lake's work folder. */
   path(end: string): string {
     return join(this.#parts.lake.workDir, `${this.topic}-${this.partition}-${randomBytes(8).toString("hex")}.${end}`);
   }
 
-  /** Loads the segments that the chain has and the lake has not. @returns how many records were new */
+  /** Loads the segments of the chain that the lake does not have. @returns number of new records */
   async catchUp(onSegment: () => void = () => {}): Promise<number> {
     const { topic, partition } = this;
     const head = await this.chain.head();
@@ -73,7 +76,8 @@ export class Partition {
     }
     const live = new Set(head.live.map((ref) => ref.file));
     const gone = [...has.files].filter((file) => !live.has(file));
-    // A gap at the end of the chain, or a file that was replaced, changes positions or files and may bring nothing to load.
+    // A gap at the end of the chain, or a replaced file, changes the position or the files even if there is nothing to
+    // load.
     if (gone.length > 0 || has.next === null || has.next < head.next) {
       await advanceLake(this.#parts.lake, { topic, partition, next: head.next }, gone);
     }
@@ -83,7 +87,8 @@ export class Partition {
 
   /**
    * Writes a batch as a segment and commits it. The caller loads the segment, or removes its file.
-   * @returns null when another ingester committed first: the segment is dropped, and `catchUp` loads theirs
+   * @returns null when another ingester committed first: then the segment is deleted, and `catchUp` loads that
+   * ingester's segments
    */
   async publish(batch: Batch): Promise<Loadable | null> {
     const path = this.path("parquet");
@@ -102,14 +107,15 @@ export class Partition {
     }
   }
 
-  /** Called when a segment that `publish` returned is in the lake. */
+  /** Notes that a segment which `publish` returned is in the lake. */
   loaded({ next }: Loadable): void {
     this.inStep = this.#head?.next === next;
   }
 
   /**
-   * @returns true when the commit is ours. The partition is not in step until the lake has loaded it, so the next pass
-   * completes what a throw in between leaves.
+   * Makes a commit. Until the lake has loaded it, the partition is not up to date, so the next pass completes the work
+   * if an error prevents the loading.
+   * @returns true when the commit is ours, false when another ingester committed first
    */
   async commit(proposal: Omit<Proposal, "at">): Promise<boolean> {
     this.inStep = false;

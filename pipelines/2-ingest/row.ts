@@ -6,7 +6,7 @@ import { type Envelope, readEnvelope } from "../record/envelope.ts";
 import type { Row } from "./day-segments.ts";
 import { isValid, matched } from "./validate.ts";
 
-/** A record that the current readers do not take: kept with its bytes until `redrive` reads it again. */
+/** A record that the current readers refuse. It is kept with its bytes until `redrive` reads it again. */
 export interface Rejected {
   topic: string;
   partition: number;
@@ -17,7 +17,7 @@ export interface Rejected {
   appended_at: string;
   /** The value's bytes, base64. */
   raw: string;
-  /** Offset of the copy that a redrive appended once readers took it; then the record stands there. */
+  /** Offset of the copy that a redrive appended once readers accepted the record; absent before. */
   moved_to?: number;
 }
 
@@ -27,8 +27,8 @@ const KNOWN = new Set(["v", "type", "event_id", "cap", "key", "observed_at", "pr
 const utf8 = new TextDecoder("utf-8");
 
 /**
- * Reads one record of the log as a row of a segment, or as a rejected one with the reason. A row loads: what the engine
- * would refuse is refused here, before a commit makes it permanent.
+ * Reads one record of the log as a row of a segment, or returns the reason why it is rejected. A record that the engine
+ * would refuse is rejected here, before a commit makes it permanent.
  */
 export function readRow(record: LogRecord): Read {
   const text = textOf(record.value);
@@ -43,21 +43,25 @@ export function readRow(record: LogRecord): Read {
   const body = scanMember(text, "body");
   const unreadable = body.text === undefined ? "no body" : unsafe(text, body.depth, body.odd);
   const row = rowOf(record, envelope, body.text ?? "", extraOf(envelope) ?? null);
-  // A control character separates the fields of a segment's lines (day-segments.ts). The pattern of a bulk record takes none.
+  // A control character separates the fields of a segment's lines (day-segments.ts). The pattern of bulk records
+  // accepts none.
   if (row.ok && CONTROL.test(envelope.key + envelope.producer))
     return refuse(record, "key or producer has a control character");
   return row.ok && unreadable ? refuse(record, unreadable) : row;
 }
 
-/** Nearly every record is ASCII, which needs no decoder. What is no UTF-8 comes back with marks (U+FFFD). */
+/** Decodes a record. Nearly every record is ASCII, which needs no decoder. Bytes that are no UTF-8 become U+FFFD. */
 function textOf(bytes: Uint8Array): string {
   if (!isAscii(bytes)) return utf8.decode(bytes);
   return Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength).toString("latin1");
 }
 
-/** The envelope where it is plainly sound; null leaves the verdict, and the words of a refusal, to `readEnvelope`. */
+/**
+ * Returns the envelope if a quick check finds it valid. null decides nothing: then `readEnvelope` decides and words the
+ * reason.
+ */
 function validated(text: string): Envelope | null {
-  // Half of a character has become a mark in the text, and only the bytes can tell it from a mark that was written.
+  // Invalid bytes have become U+FFFD in the text. Only the bytes show whether a U+FFFD was written.
   if (text.includes("\ufffd") || text.includes("__proto__")) return null;
   try {
     const value: unknown = JSON.parse(text);
@@ -67,7 +71,10 @@ function validated(text: string): Envelope | null {
   }
 }
 
-/** The row of a sound envelope; rejected where it would be looked for elsewhere: under another id, key or topic. */
+/**
+ * Makes the row of a valid envelope. A record whose id, key or topic differs from the envelope's is rejected, since
+ * readers would look for it elsewhere.
+ */
 function rowOf(record: LogRecord, envelope: Omit<Envelope, "body">, body: string, extra: string | null): Read {
   const { event_id, type, key, cap, observed_at, producer, v } = envelope;
   if (event_id !== record.eventId) return refuse(record, "event_id is not the one it was appended under");
@@ -80,7 +87,7 @@ function rowOf(record: LogRecord, envelope: Omit<Envelope, "body">, body: string
   return { ok: true, row };
 }
 
-/** Rejected lines back to records, as they came from the log. */
+/** Converts a line of a rejected record back to the record as it was read from the log. */
 export const recordOf = (rejected: Rejected): LogRecord => ({
   topic: rejected.topic,
   partition: rejected.partition,
@@ -109,13 +116,16 @@ function refuse(record: LogRecord, reason: string): Read {
 
 const CONTROL = /\p{Cc}/u;
 
-/** The form alone lets 31 February and hour 24 through, and so does Date.parse. */
+/** Is this a time that exists? The pattern of times and Date.parse accept 31 February and hour 24. */
 function isTime(text: string, at: number): boolean {
   if (Number.isNaN(at)) return false;
   return (text.slice(8, 10) <= "28" && text.slice(11, 13) < "24") || new Date(at).toISOString() === text;
 }
 
-/** JSON that JSON.parse takes and others do not: half a surrogate pair, numbers past a double, deep nesting. */
+/**
+ * Returns why readers other than JSON.parse may refuse this JSON (half a surrogate pair, a number that no double holds,
+ * deep nesting); null if none does.
+ */
 function unsafe(text: string, depth: number, odd: boolean): string | null {
   if (depth > MAX_DEPTH) return `nested deeper than ${MAX_DEPTH}`;
   if (!odd) return null;
@@ -127,30 +137,35 @@ function unsafe(text: string, depth: number, odd: boolean): string | null {
   }
 }
 
-/** Members of the envelope that we do not know yet, as JSON text, or undefined when there are none. */
+/** Returns the members of the envelope that we do not know yet, as JSON text; undefined when there are none. */
 function extraOf(envelope: Envelope): string | undefined {
   if (Object.keys(envelope).length === (envelope.cap === undefined ? KNOWN.size - 1 : KNOWN.size)) return undefined;
   const unknown = Object.entries(envelope).filter(([name]) => !KNOWN.has(name));
   return unknown.length > 0 ? JSON.stringify(Object.fromEntries(unknown)) : undefined;
 }
 
-/** What a scan of a JSON object's text finds. */
+/** The result of scanning the text of a JSON object. */
 interface Scanned {
-  /** Exact text of the last top-level member with the name, which is the one that JSON.parse takes; or undefined. */
+  /**
+   * Exact text of the last top-level member with this name, which is the one that JSON.parse returns; undefined if
+   * there is none.
+   */
   text: string | undefined;
   /** Deepest nesting, 1 for a flat object. */
   depth: number;
-  /** Escapes in a string, or a number with an exponent or hundreds of digits: readers may disagree on those. */
+  /**
+   * Does the text have escapes, or a number with an exponent or hundreds of digits? Readers may read these differently.
+   */
   odd: boolean;
 }
 
-/** A string, a mark, or a number or word. */
+/** Matches a string, one character of punctuation, or a number or word. */
 const TOKEN = /"[^"\\]*(?:\\.[^"\\]*)*"|[[\]{},:]|[^\s"[\]{},:]+/g;
 const ODD_NUMBER = /^-?\d[^eE]*[eE]|^[^"]{300}/;
 
 /**
- * Finds the top-level member `name` of a text that JSON.parse accepted, without parsing it again: the record keeps the bytes
- * that came, not a reprint of them.
+ * Finds the top-level member `name` of a text that JSON.parse accepted, without printing it again, since the record
+ * keeps the bytes that were received.
  */
 export function scanMember(text: string, name: string): Scanned {
   let found: string | undefined;

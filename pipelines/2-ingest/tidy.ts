@@ -9,32 +9,32 @@ import { BATCH_BYTES, BATCH_ROWS, readRejected, rejectedBytes } from "./batch.ts
 import type { Partition } from "./partition.ts";
 import { type Rejected, readRow, recordOf } from "./row.ts";
 
-/** Neighbours that are worth a commit: a running service writes one small segment a pass. */
+/** Least number of neighbouring segments that are joined. A running service writes one small segment in each pass. */
 const MIN_FILES = 8;
 
 export interface Compacted {
-  /** Live files before and after. */
+  /** Number of live files before and after the joining. */
   before: number;
   after: number;
 }
 
 /**
- * Joins small neighbouring segments of one partition, up to the size of a batch, each group in one commit that removes and
- * adds (records.md, The commit chain). After a kill either the old files are live or the new one. If another ingester
- * replaced one of them meanwhile, its commit wins and the next compaction looks again. The old files stay in the store for
- * a week (collectGarbage), for readers of an older head.
+ * Joins small neighbouring segments of one partition, up to the size of a batch. Each group is replaced in one commit
+ * (records.md, The commit chain), so after a kill either the old files or the new file are live. If another ingester
+ * replaced one of the files meanwhile, its commit wins, and the next compaction tries again. The old files stay in the
+ * store for a week (collectGarbage), for readers of an older head.
  */
 export async function compactPartition(partition: Partition, lake: Lake, minFiles = MIN_FILES): Promise<Compacted> {
   const { live } = await partition.chain.head();
   const groups = groupsOf(live).filter((group) => group.length >= minFiles);
   let won = false;
   for (const group of groups) won = (await compactGroup(partition, lake, group)) || won;
-  // Exchanges the files in `loaded`; the lake has the rows already.
+  // The lake has these rows already. This replaces only the names of the files in `loaded`.
   if (won) await partition.catchUp();
   return { before: live.length, after: (await partition.chain.head()).live.length };
 }
 
-/** Groups neighbours without a gap between them that together fit into one batch. */
+/** Groups neighbouring segments that have no gap between them and together fit into one batch. */
 function groupsOf(live: readonly SegmentRef[]): SegmentRef[][] {
   const groups: SegmentRef[][] = [];
   let size = { rows: 0, bytes: 0 };
@@ -78,14 +78,17 @@ async function compactGroup(partition: Partition, lake: Lake, group: readonly Se
   }
 }
 
-/** How long a file that is not live is kept: for readers of an older head, and for ingesters that are about to commit it. */
+/**
+ * Time for which a file that is not live is kept, ms: for readers of an older head, and for ingesters that are about to
+ * commit it.
+ */
 const KEPT_MS = 7 * 86_400_000;
 const PAGE = 1_000;
 
 /**
- * Deletes data files of a chain that a commit removed a week ago, and files a week old that no commit added (their writer
- * died, perhaps after it lost a race). Reads the history only if there is a file that is not live.
- * @returns how many files were deleted
+ * Deletes data files of a chain that a commit removed a week ago, and files a week old that no commit added (their
+ * writer died, or lost a race). It reads the chain's history only if there is a file that is not live.
+ * @returns number of deleted files
  */
 export async function collectGarbage(store: Store, chain: Chain, now: Date): Promise<number> {
   const { live } = await chain.head();
@@ -111,7 +114,7 @@ export async function collectGarbage(store: Store, chain: Chain, now: Date): Pro
   return deleted;
 }
 
-/** For every file that a commit added: when a commit removed it, or null while it is live. */
+/** Reads when a commit removed each file that a commit added, unix ms; null while the file is live. */
 async function removals(chain: Chain): Promise<Map<string, number | null>> {
   const moments = new Map<string, number | null>();
   const sides = new Map<string, string>();
@@ -132,20 +135,23 @@ async function removals(chain: Chain): Promise<Map<string, number | null>> {
 }
 
 export interface Redriven {
-  /** Records that the readers of today accept. */
+  /** Number of records that the current readers accept. */
   found: number;
-  /** Records that stay rejected. */
+  /** Number of records that stay rejected. */
   left: number;
 }
 
-/** Lost races in a row after which a redrive gives up: each was a commit of another ingester, so there are few. */
+/**
+ * Number of lost races in a row after which a redrive gives up. Each is a commit of another ingester, so there are few.
+ */
 const MAX_RACES = 8;
 
 /**
- * Reads the rejected records of one partition again, and appends those that pass to the log once more, under their own event
- * ids. They are not taken at their old offsets, since published cards and the evidence of closed days have read past these
- * and would leave them out. The rejected line stays and names the new offset. After a kill between append and commit the
- * next redrive appends them again, and loading drops the copy. The caller ingests the appended records.
+ * Reads the rejected records of one partition again, and appends those that pass to the log once more, under their
+ * event ids. They do not get their old offsets: runs that made published cards and the evidence of closed days have
+ * read past these offsets, and would lack the records. The line of a rejected record stays and gets the new offset.
+ * After a kill between append and commit the next redrive appends the records again, and loading drops the copies. The
+ * caller ingests the appended records.
  */
 export async function redrivePartition(partition: Partition, log: Log): Promise<Redriven> {
   const total: Redriven = { found: 0, left: 0 };
@@ -162,7 +168,7 @@ export async function redrivePartition(partition: Partition, log: Log): Promise<
   return total;
 }
 
-/** @returns the new offset by the old one */
+/** Appends the records again. @returns their new offsets by the old ones */
 async function appendAgain(log: Log, passing: readonly Rejected[]): Promise<Map<number, number>> {
   const moved = new Map<number, number>();
   for (let i = 0; i < passing.length; i += MAX_BATCH) {
@@ -186,7 +192,7 @@ async function markMoved(
   const content = { rows: ref.rows, rejected: { records: lines.length, bytes: rejectedBytes(lines) } };
   for (let race = 0; race < MAX_RACES; race++) {
     const head = await partition.chain.head();
-    // Another ingester replaced the file: at worst the next redrive appends these records again, as copies.
+    // Another ingester replaced the file. At worst the next redrive appends these records again, as copies.
     if (!head.live.some(({ file }) => file === ref.file)) return;
     const { next, lastEventId } = head;
     const add = [await partition.chain.putSegment(bytes, ref.first, ref.last, content)];

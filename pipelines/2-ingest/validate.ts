@@ -6,36 +6,40 @@ import { isId } from "../record/ids.ts";
 import { RFC3339 } from "../record/time.ts";
 
 /**
- * Two quick answers to whether a record is sound, both made from the zod schemas. `matched` looks at the text of the two
- * types that are nearly all of a log; `isValid` looks at any parsed record. Both say yes only to what zod takes unchanged.
- * What neither takes is read by zod, which alone refuses a record and words the reason.
+ * Two quick checks whether a record is valid, both made from the zod schemas. `matchBulkRecord` checks the text of
+ * records of the two types that make up nearly all of a log; `isValid` checks any parsed record. Both accept only
+ * records that zod accepts unchanged. A record that neither accepts is read by zod, which alone rejects a record and
+ * words the reason.
  */
 
-/** Says yes only to what a zod schema takes as it is; no means that zod has to be asked. */
+/** Returns true only for a value that a zod schema accepts unchanged. False decides nothing: then zod decides. */
 type Validate = (value: unknown) => boolean;
 
-/** What the translation keeps whole (`oneOf` is a union told apart by a constant). Another keyword may mean less in JSON Schema than in zod: then zod does it all. */
+/**
+ * Keywords that mean in JSON Schema all that they mean in zod (`oneOf`: a union whose members differ by a constant). A
+ * schema with any other keyword is left to zod.
+ */
 const KEYWORDS = new Set(
   "$schema type properties required additionalProperties propertyNames items anyOf oneOf enum pattern minimum maximum exclusiveMinimum exclusiveMaximum minLength maxLength minItems maxItems const".split(
     " ",
   ),
 );
-/** Checks that a JSON Schema says nothing of: code of ours, and those that change the value. */
+/** Checks of zod that JSON Schema cannot express: our own code, and checks that change the value. */
 const UNSAYABLE = new Set(["custom", "overwrite"]);
 
-/** Lengths in characters and patterns without the u flag, as zod takes them; a test holds both against zod. */
+/** Compiles lengths in characters and patterns without the u flag, as zod does; a test compares both with zod. */
 const compiler = new Ajv2020({ unicodeRegExp: false, allowUnionTypes: true, validateSchema: false });
 
 /**
- * A zod schema compiled to a function that is an order of magnitude quicker, or null where the translation would lose
- * something: a refinement, a transform, a default. zod stays what decides and what words the reason.
+ * Compiles a zod schema to a function that is an order of magnitude faster; null if the translation would lose
+ * something: a refinement, a transform, a default. A value that the function does not accept is still decided by zod.
  */
 export function compile(schema: z.ZodType): Validate | null {
   const json = translated(schema);
   return json && (compiler.compile(json) as Validate);
 }
 
-/** What a zod schema says as a JSON Schema; null where that cannot say all of it. */
+/** Translates a zod schema to a JSON Schema; null if JSON Schema cannot express all of it. */
 function translated(schema: z.ZodType): object | null {
   let whole = true;
   try {
@@ -44,20 +48,23 @@ function translated(schema: z.ZodType): object | null {
         const { checks = [] } = zodSchema._zod.def as { checks?: { _zod: { def: { check: string } } }[] };
         if (checks.some(({ _zod }) => UNSAYABLE.has(_zod.def.check))) whole = false;
         if (Object.keys(jsonSchema).some((keyword) => !KEYWORDS.has(keyword))) whole = false;
-        // What is no schema keyword above but a member's name must not be one of every object's own.
+        // A schema with a member whose name every object inherits, such as `toString`, is left to zod.
         if (Object.keys(jsonSchema.properties ?? {}).some((name) => name in Object.prototype)) whole = false;
       },
     });
     return whole ? json : null;
   } catch {
-    // A transform, a date, a bigint: nothing that JSON Schema has a word for.
+    // zod throws for what JSON Schema cannot express: a transform, a date, a bigint.
     return null;
   }
 }
 
 const validators = new Map<string, Validate | null>();
 
-/** Compiled when the first body of the type comes: all of them together are a quarter of a second of CPU. */
+/**
+ * Returns the compiled schema of a type. It is compiled at its first use, since compiling all of them takes a quarter
+ * of a second of processor time.
+ */
 function validatorOf(type: string): Validate | null {
   const known = validators.get(type);
   if (known !== undefined || !Object.hasOwn(BODIES, type)) return known ?? null;
@@ -69,8 +76,8 @@ function validatorOf(type: string): Validate | null {
 const isText = (value: unknown, max: number): value is string => typeof value === "string" && value.length <= max;
 
 /**
- * Is this parsed value an envelope of today's version that {@link readEnvelope} takes, with nothing changed in it? False
- * decides nothing: it also stands for all that is rare (older versions, types without a compiled schema).
+ * Is this parsed value an envelope of the current version that {@link readEnvelope} accepts unchanged? False decides
+ * nothing: valid envelopes of older versions, or of types without a compiled schema, give false too.
  */
 export function isValid(value: unknown): value is Envelope<RecordType> {
   if (typeof value !== "object" || value === null) return false;
@@ -93,9 +100,9 @@ export function isValid(value: unknown): value is Envelope<RecordType> {
 /** Types whose records are matched as text: a log holds hundreds of them for each record of another type. */
 const BULK: readonly RecordType[] = ["handshake", "mcp.probe"];
 
-/** A character that stands in JSON as it is: printable ASCII without quote and backslash. */
+/** Matches a character that JSON holds unescaped: printable ASCII without quote and backslash. */
 const CHAR = "[ !#-\\[\\]-~]";
-/** At most 15 digits, so the number is exact. */
+/** Matches a whole number of at most 15 digits, which a double holds exactly. */
 const DIGITS = "(?:0|[1-9]\\d{0,14})";
 const FRACTION = "(?:\\.\\d{0,16}[1-9])?";
 const CROCKFORD = "[0-9A-HJKMNP-TV-Z]{26}";
@@ -123,7 +130,7 @@ interface Schema {
   required?: readonly string[];
 }
 
-/** Members of each form that {@link textPattern} understands. It gives up where a schema has another one. */
+/** Keywords that {@link textPattern} translates, by type. It returns null for a schema with any other keyword. */
 const UNDERSTOOD: Readonly<Record<string, readonly string[]>> = {
   null: ["type"],
   boolean: ["type"],
@@ -136,7 +143,10 @@ const UNDERSTOOD: Readonly<Record<string, readonly string[]>> = {
 
 const oneOf = (patterns: readonly string[]): string => `(?:${patterns.join("|")})`;
 
-/** Whole numbers from 0 to `most`, digit by digit: for 359 those of up to two digits, 1xx and 2xx, 30x to 34x, 350 to 359. */
+/**
+ * Makes a pattern of the whole numbers from 0 to `max`. For 359: numbers of up to two digits, 1xx and 2xx, 30x to 34x,
+ * 350 to 359.
+ */
 function upTo(most: number): string {
   const last = String(most);
   const shorter = last.length > 1 ? [`(?:0|[1-9]\\d{0,${last.length - 2}})`] : [];
@@ -174,7 +184,9 @@ function arrayPattern({ items, minItems = 0, maxItems = Infinity }: Schema): str
   return minItems === 1 ? `\\[${some}\\]` : `\\[(?:${some})?\\]`;
 }
 
-/** Known members in the order of RFC 8785. A text with another member does not match. */
+/**
+ * Makes a pattern of objects with known members in the order of RFC 8785. A text with another member does not match.
+ */
 function objectPattern({ properties = {}, required = [] }: Schema): string | null {
   const names = Object.keys(properties).sort();
   const first = names.findIndex((name) => required.includes(name));
@@ -200,9 +212,9 @@ const PATTERNS: Readonly<Record<string, (schema: Schema) => string | null>> = {
 };
 
 /**
- * A regular expression for RFC 8785 texts of values that the schema takes, without escapes, characters beyond ASCII and
- * unknown members; null where the schema has something that is not translated. It is linear: each part of a text is matched
- * by one part of it.
+ * Makes a regular expression for the RFC 8785 texts of values that the schema accepts, without escapes, characters
+ * beyond ASCII and unknown members; null if the schema has something that is not translated. Matching takes linear
+ * time: each part of a text is matched by one part of the expression.
  */
 export function textPattern(schema: Schema): string | null {
   const { type, anyOf } = schema;
@@ -218,7 +230,10 @@ export function textPattern(schema: Schema): string | null {
   return PATTERNS[form]!(schema);
 }
 
-/** Of a bulk type: what ends its envelopes, and the expression of a whole one; made when its first record comes. */
+/**
+ * A bulk type: the end of its envelopes' texts, and the expression that matches a whole envelope, which is made at its
+ * first use.
+ */
 interface Bulk {
   type: RecordType;
   end: string;
@@ -239,8 +254,8 @@ function expressionOf({ type, end }: Bulk): RegExp | null {
 }
 
 /**
- * The envelope of a record of a bulk type, with the text of its body, where its text is the canonical one of a sound record.
- * Null decides nothing.
+ * Returns the envelope of a record of a bulk type, with the text of its body, if the record's text is canonical and
+ * valid. null decides nothing.
  */
 export function matched(text: string): (Omit<Envelope, "body"> & { body: string }) | null {
   const one = bulk.find(({ end }) => text.endsWith(end));

@@ -21,7 +21,7 @@ import {
   type VolatileRow,
 } from "../record/volatile.ts";
 
-/** An offer of the newest 402, as the lake keeps it. */
+/** An offer of the newest 402, as stored in the lake. */
 interface Offered {
   network: string | null;
   asset: string | null;
@@ -43,19 +43,25 @@ interface Row extends Omit<VolatileRow, "asked_for_payment" | "defects" | "corre
   terms_t: number | null;
 }
 
-/** What published headline cards stood on. Without one nothing is newer than the card, and both counts are 0. */
+/**
+ * The published headline cards. For an endpoint without a card nothing counts as newer than the card: both counts are
+ * 0.
+ */
 export interface Published {
-  /** `computed_at` (RFC 3339) of a capability's card, and {topic: next offset} of what its run had read. */
+  /**
+   * Returns `computed_at` (RFC 3339) of a capability's card, and the positions {topic: next offset} up to which its run
+   * had read.
+   */
   get(cap: string): { at: string; read: Readonly<Record<string, number>> } | undefined;
 }
 
-/** Rows that are made between two turns of others: a few milliseconds. */
+/** Number of rows that are made before other work gets a turn: a few milliseconds. */
 const ROWS_A_TURN = 64;
 
 /**
- * Rows of the volatile table, ascending by capability; an endpoint whose address is not known has none.
+ * Reads the rows of the volatile table, ascending by capability. An endpoint whose address is not known has no row.
  * @param corrections records of corrections that are not in the tree yet, by capability
- * @param caps endpoints that are asked for (default: all that the lake knows)
+ * @param caps ids of the endpoints to read (default: all that the lake knows)
  */
 export async function volatileRows(
   lake: Lake,
@@ -81,7 +87,10 @@ export async function volatileRows(
   return rows;
 }
 
-/** What handshakes have beside method and url, by capability; only where there is something to say. */
+/**
+ * Reads the parts of our handshakes besides method and url, by capability. Endpoints whose handshake has no such part
+ * are left out.
+ */
 async function requestsOf(lake: Lake, wanted: readonly { cap: string }[]): Promise<Map<string, string>> {
   const requests = new Map<string, string>();
   const caps = JSON.stringify(wanted.map(({ cap }) => cap));
@@ -94,7 +103,7 @@ async function requestsOf(lake: Lake, wanted: readonly { cap: string }[]): Promi
   return requests;
 }
 
-/** Every capability whose address the lake knows. */
+/** Reads the ids of all capabilities whose address the lake knows. */
 export async function knownCaps(lake: Lake): Promise<string[]> {
   const caps: string[] = [];
   for await (const batch of lake.stream<{ cap: string }>("SELECT cap FROM endpoint")) {
@@ -104,8 +113,8 @@ export async function knownCaps(lake: Lake): Promise<string[]> {
 }
 
 /**
- * Endpoints that records came of since this was asked last, each once; all of them in a lake that was loaded anew. They are
- * told once: who asks keeps them until their rows are written.
+ * Reads and forgets the endpoints that got records since the last call, each once; in a newly loaded lake these are all
+ * endpoints. The caller keeps them until their rows are written.
  */
 export async function takeStale(lake: Lake): Promise<string[]> {
   return lake.transaction(async (tx) => {
@@ -139,26 +148,38 @@ const saidIn = (defects: string | null): Said[] =>
 const seenAt = (defects: string | null, at: number | null): Defect[] =>
   at === null ? [] : saidIn(defects).map((one) => ({ ...one, seenAt: rfc3339(new Date(at)) }));
 
-/** A 402 is newer than any listing that spoke of it and stands behind it here, so of two with one name its words stay. */
+/**
+ * Keeps the last of several defects with one name. Defects of a 402 are after those of a listing, so the text of the
+ * 402, which is newer, is kept.
+ */
 const lastOfEach = <T extends Said>(defects: readonly T[]): T[] => [
   ...new Map(defects.map((one) => [one.defect, one])).values(),
 ];
 
-/** CAIP-2: namespace and reference, in the grammar's own lengths. */
+/** Matches a CAIP-2 id, with the lengths of its grammar. */
 const CAIP2 = /^[-a-z0-9]{3,8}:[-_a-zA-Z0-9]{1,32}$/;
 
-/** Once each, in order, as written where it stood first. */
+/**
+ * Returns each text once, in order, as it is written at its first place. @param key returns equal keys for texts that
+ * count as equal
+ */
 function distinct(texts: readonly (string | null)[], key = (text: string) => text): string[] {
   const first = new Map<string, string>();
   for (const text of texts) if (text && !first.has(key(text))) first.set(key(text), text);
   return [...first.values()];
 }
 
-/** A unit of it is a dollar: our rail's own asset, USDC by contract or symbol, or the currency code itself. */
+/**
+ * Is one unit of the offer's asset a dollar? It is for our rail's own asset, for USDC by contract or symbol, and for
+ * the currency code.
+ */
 const isDollar = ({ network, asset, payable }: Offered): boolean =>
   payable === true || /^(?:usd|usdc)$/i.test(asset ?? "") || sameAsset(network ?? "", asset ?? "", "usdc") === true;
 
-/** What the newest 402 asked, whether or not our rail could pay it. @param paidTo addresses of all 402s, seen last first */
+/**
+ * Returns what the newest 402 asks for, even if our rail cannot pay it. @param paidTo payTos of all 402s, the last seen
+ * first
+ */
 function askedOf(offers: readonly Offered[], paidTo: readonly string[]): Pick<VolatileRow, AskedColumn> {
   const readable = offers.find(({ asset, price }) => asset !== null && price !== null);
   const named = readable ?? offers.find(({ asset }) => asset !== null);
@@ -179,12 +200,16 @@ function askedOf(offers: readonly Offered[], paidTo: readonly string[]): Pick<Vo
   };
 }
 
-/** What a shortened schema keeps: members of an object, values of an enum, characters of a text, levels, and all in all. */
+/**
+ * Limits of a shortened schema: members of an object, values of an enum, characters of a text, levels, and characters
+ * of the whole.
+ */
 const SHORT = { members: 20, values: 8, text: 80, depth: 3, all: 1_024 };
 
 /**
- * What somebody who is about to call an endpoint needs of a declared schema: types, members, which are required, short
- * enums and descriptions; without descriptions if it would be too long with them; null if there is nothing to keep.
+ * Shortens a declared schema to the parts that a caller of the endpoint needs: types, members, which of them are
+ * required, short enums and descriptions. Descriptions are left out if the result would be too long with them. null if
+ * there is nothing to keep.
  */
 export function shortSchema(schema: unknown): Record<string, unknown> | null {
   for (const described of [true, false]) {
@@ -215,8 +240,9 @@ function shortened(schema: unknown, described: boolean, depth: number): Record<s
 }
 
 /**
- * What our free handshake sends beside method and url, so that a reader can repeat it (VolatileRow.request). null: nothing.
- * "": it cannot be shown, because it is too long, or because the server's list of tools decides the arguments.
+ * Returns the parts of our free handshake besides method and url, so that a reader can repeat it (VolatileRow.request).
+ * null: there are none. "": they cannot be shown, because they are too long, or because the arguments depend on the
+ * server's list of tools.
  */
 export function repeatable(listing: CurrentListing): string | null {
   const { request } = buildRequest(toListedCap(listing), null, null);
@@ -240,8 +266,9 @@ interface DayRow extends HistoryDay {
 }
 
 /**
- * Buckets with observations or corrections that the history in force does not know.
- * @param before positions of that history; null or ones that the lake is not up to: every bucket with a record.
+ * Finds the buckets with observations or corrections that the current history lacks.
+ * @param before positions of that history. If they are null, or beyond those of the lake, every bucket with a record is
+ * returned
  */
 export async function changedBuckets(
   lake: Lake,
@@ -257,8 +284,8 @@ export async function changedBuckets(
 }
 
 /**
- * The last 90 days of these buckets, one bucket at a time, ascending; a bucket without a row is left out. At most one
- * bucket's rows are held.
+ * Yields the last 90 days of these buckets, one bucket at a time, ascending. A bucket without a row is left out. Only
+ * one bucket's rows are in memory at a time.
  */
 export async function* historyOf(
   lake: Lake,
@@ -284,7 +311,7 @@ export async function* historyOf(
   if (held) yield held;
 }
 
-/** What a listing leaf says of an endpoint: defects without the moment they were last seen. */
+/** The content of a listing leaf about an endpoint: its defects lack the time at which they were last seen. */
 export interface ListingFact {
   capability_id: string;
   url: string;
@@ -315,14 +342,15 @@ interface FactRow {
   payees: number;
 }
 
-/** With more prices than this an endpoint has none that holds until the next call. */
+/** An endpoint with more distinct prices than this has no price that holds until the next call. */
 const FEW_PRICES = 3;
-/** With so many payees beside those of its newest 402 an endpoint names another one in each call. */
+/** An endpoint with more payees than this, besides those of its newest 402, names another payee in each call. */
 const FEW_PAYEES = 3;
 
 /**
- * The endpoints with news since the last grade, or all of them: what their listing leaves would say, and those that no
- * source names now. Costs by the number of endpoints with news; run it in the transaction that clears `dirty`.
+ * Reads the endpoints that changed since the last grading, or all endpoints: the content of their listing leaves, and
+ * the ids of those that no source names now. The cost grows with the number of endpoints that changed. Run it in the
+ * transaction that clears `dirty`.
  */
 export async function listingFacts(
   tx: Statements,
@@ -348,8 +376,8 @@ const factOf = (row: FactRow): ListingFact => ({
 });
 
 /**
- * What the newest 402 offers, for the leaf. Sellers that ask another price or name another address in each 402 would have a
- * leaf for each probe, so theirs is null.
+ * Returns the offers of the newest 402 for the leaf. A price or payee that differs in each 402 is null, since otherwise
+ * the seller would get a new leaf for each probe.
  */
 function listedOffers({ offers, prices, payees }: FactRow): ListedOffer[] {
   const now = new Set(offers.flatMap(({ pay_to }) => (pay_to ? [addressKey(pay_to)] : [])));
