@@ -103,10 +103,10 @@ export interface AskRunnerParts {
 }
 
 /**
- * Probes the urls that clients asked for. It reads from the records of the topic `asks` and from the handshakes which
- * asks are done, so that a restarted process continues where the last one stopped. {@link startDue} starts the probes
- * that may start and returns at once, so that a slow host delays only its own asks. The end of each ask is recorded,
- * also when nothing could be probed.
+ * Probes the urls that clients asked for. Which asks are done follows from the records of the topic `asks` and from the
+ * handshakes, so a restarted process continues where the last one stopped. {@link startDue} starts the probes that may
+ * start and returns at once, so that a slow host delays only its own asks. The end of each ask is recorded, also when
+ * nothing could be probed.
  */
 export class AskRunner {
   readonly #running = new Map<string, Promise<void>>();

@@ -167,8 +167,8 @@ export class Buying {
   }
 
   /**
-   * Why a call would not be bought now, or null. This reserves nothing: the caps are checked again once the order is in the
-   * log, and may refuse it then.
+   * Returns why a call would not be bought now, or null. This reserves nothing: the caps are checked again once the
+   * order is in the log, and may refuse it then.
    * @param buyer null while it is not known who pays
    */
   refusal(seller: SellerSide, buyer: BuyerSide | null): Refusal | null {
@@ -505,10 +505,10 @@ export class Buying {
   }
 
   /**
-   * The transfer to us under the nonce of the buyer's payment, read from the chain; null where there is none as of the
+   * Reads from the chain the transfer to us under the nonce of the buyer's payment; null if there is none as of the
    * blocks that were read. Receiver and amount are read too: a wallet can sign two transfers under one nonce and send
    * the other one itself.
-   * @param expected true: the facilitator said that it sent the transfer, so it is looked for several times
+   * @param isExpected true: the facilitator said that it sent the transfer, so it is looked for several times
    * @throws ChainDown when the chain cannot be asked: then nothing is known
    */
   async readCharge(order: Order, expected = false): Promise<AsOf<Charge | null>> {

@@ -103,7 +103,8 @@ export class Cancelling {
    * Cancels the last payment of an order whose answer did not pass: nothing is bought from that seller's address until
    * it can no longer take the money. The buyer does not wait for this; if this process stops, {@link cancelAbandoned}
    * of another one continues.
-   * @param may called once, before the cancellation: may it be sent? (default: {@link mayCancel} for the order's payer)
+   * @param mayCancel called once, before the cancellation: may it be sent? (default: {@link mayCancel} for the order's
+   * payer)
    */
   cancelAfterEnd(order: Order, may = () => this.mayCancel(order.payer)): void {
     if (!this.#isPaymentOpen(order) || !this.#decide(order)) return;
@@ -125,7 +126,8 @@ export class Cancelling {
    * Cancels the last payment of an order whose replica stopped before cancelling it; each process tries this once per
    * order. The order is not taken over, since the payment would have expired by then: its own replica, or the replica
    * that takes it over later, appends the step.
-   * @param leftMs ms of the log's time without a step after which the order counts as abandoned @throws ChainDown
+   * @param abandonedAfterMs ms of the log's time without a step after which the order counts as abandoned @throws
+   * ChainDown
    */
   async cancelAbandoned(order: Order, leftMs: number): Promise<void> {
     const isLeft = this.deps.orders.looksAbandoned(order, leftMs);

@@ -14,9 +14,10 @@ import {
 } from "./stakes.ts";
 
 /**
- * How much of our own money may be at risk for calls that others buy, micro-units (orders.md, "Bounding our losses"). Buyer and seller can be one attacker: after a failed answer the seller has our money and the buyer pays
- * nothing. A loss counts against the buyer or seller that caused it. The limits over all buyers and all sellers hold
- * only for buyers without credit and sellers without a letter.
+ * How much of our own money may be at risk for calls that others buy, micro-units (orders.md, "Bounding our losses").
+ * Buyer and seller can be one attacker: after a failed answer the seller has our money and the buyer pays nothing. A
+ * loss counts against the buyer or seller that caused it. The limits over all buyers and all sellers hold only for
+ * buyers without credit and sellers without a letter.
  */
 export interface OrderCaps {
   /** Smallest price that is bought: an order below it costs us more in transactions than its fee. */
@@ -141,7 +142,8 @@ export class Caps {
   }
 
   /**
-   * Why nothing is bought from this seller now, in words, or null. @param counted true: the sums include this leg already
+   * Returns why nothing is bought from this seller now, in words; null if nothing prevents it. @param isCounted true:
+   * the sums include this leg already
    */
   refusalOfSeller(seller: SellerSide, counted = false): string | null {
     const { caps } = this;
@@ -165,9 +167,9 @@ export class Caps {
   }
 
   /**
-   * May this buyer have a call? A payment into escrow puts none of our money at risk, so its payer is refused only for too
-   * many failed transactions and too many stored bytes.
-   * @param counted not null: the sums include this order already, with this credit
+   * May this buyer have a call? A payment into escrow puts none of our money at risk, so its payer is refused only for
+   * too many failed transactions and too many stored bytes.
+   * @param counted if not null, the sums include this order already, with this credit
    */
   standingOfBuyer(buyer: BuyerSide, counted: { credit: boolean } | null = null): Standing {
     const { caps } = this;

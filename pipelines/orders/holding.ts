@@ -187,7 +187,7 @@ export class Holding {
     return isHeld;
   }
 
-  /** Capture the hold of an order in `settle_intent`. @throws OrderLost, StepNotSeen */
+  /** Captures the hold of an order in `settle_intent`. @throws OrderLost, StepNotSeen */
   async collect(order: Order): Promise<void> {
     const { escrow, rail } = this.deps;
     const hold = await this.#holdOf(order);
@@ -212,7 +212,7 @@ export class Holding {
     });
   }
 
-  /** Give back the hold of an order in `void_intent`. @throws OrderLost, StepNotSeen */
+  /** Gives back the hold of an order in `void_intent`. @throws OrderLost, StepNotSeen */
   async giveBack(order: Order): Promise<void> {
     const { escrow } = this.deps;
     const hold = await this.#holdOf(order);
@@ -305,7 +305,7 @@ export class Holding {
 
   /**
    * Reads the state of a hold; null when the chain cannot be reached.
-   * @param until if not null, the state is read again, with pauses, until this returns true
+   * @param isExpected if not null, the state is read again, with pauses, until this returns true
    */
   async #readState(
     order: Order,

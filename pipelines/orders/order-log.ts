@@ -105,7 +105,7 @@ export class OrderLog {
     for (const changes of this.#changes) changes.add(placeOf(record));
   }
 
-  /** Read and fold new records, of the partition of one key or of all partitions. @throws what the log throws */
+  /** Reads and folds new records, of the partition of one key or of all partitions. @throws what the log throws */
   catchUp(key?: string): Promise<void> {
     return this.#tail.catchUp(key === undefined ? undefined : partitionOf(key, this.log.partitions));
   }
@@ -115,7 +115,7 @@ export class OrderLog {
   }
 
   /**
-   * Claim a payment for a new order.
+   * Claims a payment for a new order.
    * @returns the order that has the payment: the new one, or an earlier one if its claim is before ours in the log
    * @throws StepNotSeen
    */
@@ -128,7 +128,7 @@ export class OrderLog {
   }
 
   /**
-   * Append the order's next step, or several at once. When this resolves the log and the table have them.
+   * Appends the order's next step, or several at once. When this resolves, the log and the table have them.
    * @throws StepNotSeen; OrderLost when they changed nothing, because another replica wrote a step before them
    */
   async step(order: Order, ...steps: readonly NewStep[]): Promise<void> {
@@ -157,7 +157,8 @@ export class OrderLog {
   }
 
   /**
-   * Begin our own work of an order again ({@link mayReopen}). @returns true when this process acts on the order from now on
+   * Begins our own work of an order again ({@link mayReopen}). @returns true when this process acts on the order from
+   * now on
    * @throws StepNotSeen
    */
   async reopen(order: Order): Promise<boolean> {
@@ -166,7 +167,7 @@ export class OrderLog {
     return (await this.#append([step], steps)).stand;
   }
 
-  /** Read one record of an order from the log, for the members that the table does not keep. @throws StepNotSeen */
+  /** Reads one record of an order from the log, for the members that the table does not keep. @throws StepNotSeen */
   async read<S extends StepState>(state: S, { partition, offset }: RecordPlace): Promise<StepOf<S>> {
     const [record] = await this.log.read("orders", partition, offset, { maxRecords: 1 }).catch((cause: unknown) => {
       throw new StepNotSeen(`the orders at ${partition}/${offset} cannot be read now`, { cause });
@@ -182,8 +183,8 @@ export class OrderLog {
 
   /**
    * Appends steps and waits until this process has read them back.
-   * @param before number of steps of the order so far; it makes the event ids differ
-   * @returns `stand`: every step changed its order; `stamp`: the log's timestamp of the last record, ms
+   * @param stepsBefore number of steps of the order so far; it makes the event ids differ
+   * @returns `allApplied`: every step changed its order; `appendedMs`: the log's timestamp of the last record, unix ms
    */
   async #append(steps: readonly OrderStep[], before: number): Promise<{ stand: boolean; stamp: number }> {
     const at = this.clock.now();

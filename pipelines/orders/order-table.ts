@@ -144,7 +144,8 @@ export class OrderTable implements StoredFold {
   }
 
   /**
-   * Fold one record of the topic; a record that is no step of an order is skipped. @returns true when it changed an order
+   * Folds one record of the topic; a record that is no step of an order is skipped. @returns true when it changed an
+   * order
    */
   apply(record: LogRecord): boolean {
     const read = readRecord(record);

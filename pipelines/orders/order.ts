@@ -191,8 +191,8 @@ const RULES: Readonly<Record<Exclude<Order["state"], "claimed">, Rule>> = {
     from: ["held", "checked", "settle_intent", "settle_unknown", "settled", "void_intent", "void_unknown", "voided"],
     when: isEscrow,
   },
-  // Somebody else submitted the authorization of a buyer who owes nothing, or captured a hold that we were voiding; or,
-  // after one that was given up, the buyer used its nonce to pay us another amount than it owed.
+  // Somebody else submitted the authorization of a buyer who owes nothing, or captured a hold that we were voiding. Or
+  // the order was written off, and its buyer then used the nonce to pay us another amount than it owed.
   refund_due: {
     from: [
       ...(["rejected", "released", "written_off", "hold_intent", "hold_unknown"] as const),
@@ -303,7 +303,8 @@ export const mayReopen = ({ own, state, expired, epoch }: Order): boolean =>
   own?.result === null && (state === "released" || state === "rejected") && !expired && epoch < MAX_EPOCHS;
 
 /**
- * Applies a step that is not in {@link RULES}: it may follow any state, as the news that a seller took its money.
+ * Applies a step that is not in {@link RULES}. It may follow any state, for example the step that a seller took its
+ * money.
  * @returns true when it changed the order
  */
 function applySideStep(order: Order, step: OrderStep): boolean {

@@ -127,7 +127,7 @@ class Inliner {
       this.#targets.set(ref, placed);
       return placed;
     } catch (error) {
-      // The target is forgotten, since a reference at a higher level may still resolve within MAX_DEPTH.
+      // The target is forgotten, since a reference at a higher level may still resolve within MAX_SCHEMA_DEPTH.
       this.#targets.delete(ref);
       throw error;
     }

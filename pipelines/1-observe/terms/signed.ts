@@ -6,7 +6,7 @@ import { get, isObject, type JsonObject, parseBase64Json, text } from "../json.t
 /**
  * Name of the x402 extension (version 1) with signed offers and receipts: a seller signs the price that it asks and the
  * payment that it received. The results are published beside the grade and change neither grade nor defects. EIP-712
- * signatures are checked. A JWS is only counted, since its key would have to be fetched from an address that the seller
+ * signatures are checked. A JWS is only counted: its key would have to be fetched from an address that the seller
  * chooses (a DID).
  */
 const EXTENSION = "offer-receipt";

@@ -142,7 +142,7 @@ export class RandomDraws {
   #at = 0;
   constructor(private readonly bytes: Uint8Array) {}
 
-  /** Draws a whole number from 0 to `below` - 1. `below` is at most 65,536. */
+  /** Draws a whole number from 0 to `limit` - 1. `limit` is at most 65,536. */
   below(below: number): number {
     const high = this.bytes[this.#at++ % this.bytes.length]!;
     const low = this.bytes[this.#at++ % this.bytes.length]!;
@@ -160,7 +160,7 @@ export class RandomDraws {
 }
 
 /**
- * Returns a text without the white space around it; undefined for a value that is no text, or longer than `most`
+ * Returns a text without the white space around it; undefined for a value that is no text, or longer than `maxChars`
  * characters.
  */
 export const boundedText = (value: unknown, most = 10_000): string | undefined =>
