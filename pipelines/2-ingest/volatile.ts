@@ -267,7 +267,7 @@ interface DayRow extends HistoryDay {
 
 /**
  * Finds the buckets with observations or corrections that the current history lacks.
- * @param before positions of that history. If they are null, or beyond those of the lake, every bucket with a record is
+ * @param positionsBefore positions of that history. If they are null, or beyond those of the lake, every bucket with a record is
  * returned
  */
 export async function changedBuckets(

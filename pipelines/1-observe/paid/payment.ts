@@ -78,7 +78,7 @@ export function classifyRetry(
 }
 
 /**
- * Sends a paid request with its proof once more. `isObserved` is false when the end of the request was not observed.
+ * Sends a paid request with its proof once more. `watched` is false when the end of the request was not observed.
  * Then the result says nothing about the seller.
  */
 export async function sendProofOnce(tools: Tools, payment: Payment, clock: Clock) {
@@ -86,7 +86,7 @@ export async function sendProofOnce(tools: Tools, payment: Payment, clock: Clock
   const { wall, ...evaluation } = await evaluateAnswer(tools, payment, exchanged, true);
   const control = evaluation.delivered ? null : await tools.control.call(clock);
   const isObserved = control?.ok !== false && !isUnobserved(tools, exchanged.result) && !didOurStallEndIt(exchanged);
-  return { evaluation: evaluation, wall, control, watched: isObserved };
+  return { evaluation, wall, control, watched: isObserved };
 }
 
 /** The members of an evaluation that decide about re-tests. */
