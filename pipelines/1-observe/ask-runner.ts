@@ -38,7 +38,7 @@ export interface OpenAsk {
   body: string;
 }
 
-/** Most probes an hour for the endpoints of one domain, and for all names under one hosting platform. */
+/** Returns the most probes an hour for the endpoints of one domain, and for all names under one hosting platform. */
 const probeLimits = (perDomain: number) => ({ per_domain: perDomain, per_platform: PLATFORM_CAP_FACTOR * perDomain });
 
 /**

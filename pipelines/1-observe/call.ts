@@ -31,8 +31,8 @@ export const handshakeId = (
 ): string => recordId(type, cap, plannedSlot(call.block, call.minute), HANDSHAKE_ATTEMPTS[planned]);
 
 /**
- * Event ids of both types of probe record. Only one of them can be in the record, since an endpoint either is an MCP
- * tool or is not.
+ * Returns the event ids of both types of probe record. Only one of them can be in the record, since an endpoint either
+ * is an MCP tool or is not.
  */
 const probeIds = (cap: string, call: Pick<Call, "block" | "minute">, planned: "free" | "paid"): string[] => [
   handshakeId(cap, call, planned),
@@ -42,7 +42,7 @@ const probeIds = (cap: string, call: Pick<Call, "block" | "minute">, planned: "f
 export const intentId = (cap: string, call: Pick<Call, "block" | "minute">): string =>
   recordId("paid.intent", cap, plannedSlot(call.block, call.minute));
 
-/** All event ids that a call may have in the record, depending on how it ends. */
+/** Returns all event ids that a call may have in the record, depending on how it ends. */
 export const eventIdsOf = (cap: string, call: Pick<Call, "kind" | "block" | "minute">): string[] =>
   call.kind === "probe" ? probeIds(cap, call, "free") : [intentId(cap, call), ...probeIds(cap, call, "paid")];
 
@@ -51,7 +51,7 @@ export function isDone(done: ReadonlySet<string>, cap: string, call: Pick<Call, 
   return eventIdsOf(cap, call).some((id) => done.has(id));
 }
 
-/** Seed of a call's question with a known answer. Without the secret nobody can predict the question. */
+/** Computes the seed of a call's question with a known answer. Without the secret nobody can predict the question. */
 export const seedOf = (secret: Uint8Array, cap: string, call: Pick<Call, "block" | "minute">): Buffer =>
   createHmac("sha256", secret)
     .update(`known answer ${cap} ${plannedSlot(call.block, call.minute)}`)

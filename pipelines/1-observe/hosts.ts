@@ -11,7 +11,7 @@ export interface Hosts {
   owns(host: string): boolean;
 }
 
-/** For a single observer, which may call every host. */
+/** The hosts of a single observer, which may call every host. */
 export const EVERY_HOST: Hosts = { owns: () => true };
 
 /** Work for the hosts of one partition. After `signal` has aborted, the work ends before its next call. */

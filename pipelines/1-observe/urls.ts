@@ -23,5 +23,5 @@ export function isSameResource(claimed: string, asked: string): boolean {
   return asks ? left.startsWith(asks.prefix) : pathKey(left) === pathKey(right);
 }
 
-/** Scheme, host and port of a url that is known to be valid. */
+/** Returns scheme, host and port of a url that is known to be valid. */
 export const originOf = (url: string): string => new URL(url).origin;

@@ -28,7 +28,10 @@ export interface BuyingDeps extends Omit<CancellingDeps, "hasWastedTooMuch"> {
   holding: Holding;
   /** Bodies of requests and answers. */
   objects: OrderObjects;
-  /** Why nothing is sold now, in words for a buyer (a buyer could not be charged), or null when calls are sold. */
+  /**
+   * Returns why nothing is sold now, in words for a buyer (for example, a buyer could not be charged); null when calls
+   * are sold.
+   */
   closed?: () => string | null;
   metrics: Pick<Metrics, "count" | "time">;
   /** Pauses (real ms) between looks at the chain for a Transfer that should be there. */
@@ -290,8 +293,8 @@ export class Buying {
   }
 
   /**
-   * The block from which a buyer's transfer is looked for. The payment was verified before now, maybe by a node that is
-   * behind ours.
+   * Returns the block from which a buyer's transfer is searched. The payment was verified before now, maybe by a node
+   * that is behind ours.
    */
   async #sinceBlock(): Promise<number> {
     const { number } = await this.deps.seller.rail.head();
@@ -486,12 +489,12 @@ export class Buying {
     });
   }
 
-  /** Balance of an order's payer in the order's token, as money. @throws ChainDown */
+  /** Reads the balance of an order's payer in the order's token, as money. @throws ChainDown */
   async payerBalance(order: Order): Promise<string> {
     return formatMoney(await this.#payerBalance(order));
   }
 
-  /** Balance of an order's payer, micro-units. @throws ChainDown */
+  /** Reads the balance of an order's payer, micro-units. @throws ChainDown */
   async #payerBalance({ payer, network, asset }: Order): Promise<bigint> {
     const { value } = await this.deps.seller.rail.balance(payer, { network, asset });
     return atomicToMicro(value, 6) ?? 0n;
@@ -499,7 +502,7 @@ export class Buying {
 
   gas: GasOf = async (order, kind, tx) => this.deps.gas?.(order, kind, tx) ?? {};
 
-  /** The `settled` step of a charge under the buyer's signed authorization, with the gas that it cost us. */
+  /** Makes the `settled` step of a charge under the buyer's signed authorization, with the gas that it cost us. */
   async settledStep(order: Order, seen: Charge): Promise<NewStep<"settled">> {
     return { ...settledStep(seen), ...(await this.gas(order, "charge", seen.tx)) };
   }
@@ -550,7 +553,7 @@ const buyerOf = ({ payer, client, scheme, quote }: Purchase["claim"], micro: big
   ...{ micro, totalMicro: parseMoney(quote.total) },
 });
 
-/** The seller of a quote, in the form that the caps take. */
+/** Returns the seller of a quote, in the form that the caps take. */
 export const sellerOf = ({ payTo, request, cap, lettered, priceMicro: micro }: SellerQuote): SellerSide => ({
   ...{ payTo, url: request.url, cap, lettered, micro },
 });

@@ -149,9 +149,7 @@ export class Cancelling {
     return true;
   }
 
-  /**
-   * The transaction that cancelled this payment, once that is final; null before. @throws ChainDown
-   */
+  /** Returns the transaction that cancelled this payment, once it is final; null before. @throws ChainDown */
   async cancellationTx({ wallet: from, nonce, sinceBlock }: Leg): Promise<string | null> {
     const read = await this.deps.authorizations?.stateOf({ from, nonce, sinceBlock });
     const seen = read?.value;

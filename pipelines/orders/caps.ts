@@ -198,7 +198,7 @@ export class Caps {
     return credit >= 0n ? { credit: true } : { says: whole ?? DAY_LOSS_REACHED, exactOnly: true };
   }
 
-  /** Why this buyer may not order any more today, whatever the payment scheme, in words; or null. */
+  /** Returns why this buyer may not order any more today, whatever the payment scheme, in words; null if it may. */
   #dayLimitRefusal(buyer: BuyerSide): string | null {
     if (this.hasWastedTooMuch(buyer)) return "Too many payments came to nothing today; ask again tomorrow.";
     const { bytesPerPayerDay, bytesPerNetworkDay } = this.caps;

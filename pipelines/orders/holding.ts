@@ -47,7 +47,9 @@ const HOLDING_STATES: ReadonlySet<Order["state"]> = new Set([
 export const isHolding = ({ scheme, state, final }: Order): boolean =>
   scheme === "auth-capture" && (HOLDING_STATES.has(state) || !final);
 
-/** Next step of an order whose buyer owes nothing: money in escrow is given back first. */
+/**
+ * Makes the next step of an order whose buyer owes nothing. Money in escrow is given back before the order is released.
+ */
 export const releaseStep = ({ scheme, state }: Order, says: string): NewStep<"released" | "void_intent"> =>
   scheme === "auth-capture" && state !== "verified" ? { state: "void_intent", says } : { state: "released", says };
 
@@ -60,8 +62,8 @@ export interface Charge {
 }
 
 /**
- * The `settled` step of a charge that was read from the chain. The buyer waits for its answer, so a charge counts as
- * soon as it is in a block; recovery reads the chain again until the charge is final.
+ * Makes the `settled` step of a charge that was read from the chain. The buyer waits for its answer, so a charge counts
+ * as soon as it is in a block; recovery reads the chain again until the charge is final.
  */
 export const settledStep = ({ final, ...seen }: Charge): NewStep<"settled"> => ({
   state: "settled",
@@ -71,7 +73,7 @@ export const settledStep = ({ final, ...seen }: Charge): NewStep<"settled"> => (
 
 const moneyOf = (amountAtomic: bigint): string => formatMoney(atomicToMicro(amountAtomic, 6) ?? 0n);
 
-/** How the sending of a transaction ended, in words for a step; for a transaction that is not on the chain. */
+/** Describes, in words for a step, how the sending of a transaction ended that is not on the chain. */
 export function outcomeInWords(result: Outcome): string {
   if (result.outcome === "sent") return `${result.tx} is not on the chain yet`;
   return result.outcome === "refused"
@@ -88,8 +90,8 @@ const isTooLateToCapture = (read: AsOf<HoldState>, hold: Hold): boolean =>
   isFinallyExpired(read, hold.captureDeadline, NODE_DELAY_S);
 
 /**
- * Next step of an order whose hold was sent; null while its outcome is unknown. Only a final hold counts, since the
- * seller is paid on the strength of it.
+ * Returns the next step of an order whose hold was sent; null while the hold's outcome is unknown. Only a final hold
+ * counts, since the seller is paid because of it.
  */
 function stepAfterHold(read: AsOf<HoldState>, hold: Hold): NewStep | null {
   const { value: seen } = read;
@@ -105,7 +107,7 @@ function stepAfterHold(read: AsOf<HoldState>, hold: Hold): NewStep | null {
   }
 }
 
-/** Next step of an order whose capture was sent; null while its outcome is unknown. */
+/** Returns the next step of an order whose capture was sent; null while the capture's outcome is unknown. */
 function stepAfterCapture(read: AsOf<HoldState>, hold: Hold): NewStep | null {
   const { value: seen } = read;
   switch (seen.state) {
@@ -124,7 +126,10 @@ function stepAfterCapture(read: AsOf<HoldState>, hold: Hold): NewStep | null {
   }
 }
 
-/** Next step of an order whose void (return of the hold to the buyer) was sent; null while its outcome is unknown. */
+/**
+ * Returns the next step of an order whose void (return of the hold to the buyer) was sent; null while the void's
+ * outcome is unknown.
+ */
 function stepAfterVoid(read: AsOf<HoldState>, hold: Hold, why: string): NewStep | null {
   const { value: seen } = read;
   switch (seen.state) {
@@ -143,7 +148,7 @@ function stepAfterVoid(read: AsOf<HoldState>, hold: Hold, why: string): NewStep 
   }
 }
 
-/** Why the buyer of an order gets its money back. */
+/** Returns why the buyer of an order gets its money back, in words. */
 function refundReasonOf({ legs }: Order): string {
   const last = legs.at(-1);
   if (!last) return "The seller was not called.";
@@ -295,7 +300,7 @@ export class Holding {
     await this.giveBack(order);
   }
 
-  /** The hold that the order's claim in the log describes, so it is one and the same on every replica. */
+  /** Reads the hold from the order's claim in the log, so that every replica has the same hold. */
   async #holdOf(order: Order): Promise<Hold> {
     const claim = await this.deps.orders.read("claimed", { partition: order.partition, offset: order.claimedAt });
     const hold = holdOf(claim.payment, claim.requirements as unknown as PaymentRequirements);

@@ -10,9 +10,9 @@ const PARTLY_RIGHT_PASSES = new Set(["llm-echo", "planted-page", "token-price"])
 export type CheckInputs = Pick<Expectation, "class" | "known" | "schema" | "mime">;
 
 /**
- * The strongest check that can judge an answer. In this order: the known right answer, if the buyer's input determines it;
- * the seller's own JSON Schema; the form of the endpoint's class; that the answer parses; its status alone.
- * @param want what the answer is compared with; its schema, if set, has been found usable
+ * Returns the strongest check that can judge an answer: the known right answer, if the buyer's input determines it;
+ * else the seller's own JSON Schema; else the form of the endpoint's class; else that the answer parses; else its
+ * status alone. A schema among the inputs has been found usable.
  */
 export function strongestCheckOf({ class: name, known, schema, mime }: CheckInputs): JudgedBy {
   if (known) return "truth";
@@ -29,9 +29,9 @@ export const isAtLeastAsStrong = (one: JudgedBy, other: JudgedBy): boolean =>
 type Check = Evaluation["checks"][number];
 
 /**
- * The checks of an answer with their final results. Classes that score in parts report a check as failed unless it is
- * complete; if the answer passed our checks, its score was enough, so it counts as passed here.
- * @param passed did the answer pass all checks but the buyer's own?
+ * Returns the checks of an answer with their final results. Classes that score in parts report a check as failed unless
+ * it is complete. If the answer passed our checks, its score was enough, so such a check counts as passed here.
+ * @param hasPassed did the answer pass all checks but the buyer's own?
  */
 export const decided = <T extends Check>(checks: readonly T[], passed: boolean): T[] =>
   checks.map((one) => (passed && /^(?:truth$|class_)/.test(one.name) ? { ...one, ok: true } : one));
@@ -61,10 +61,7 @@ const SENTENCE_MARKS: Readonly<Record<JudgedBy, string>> = {
   status: "is no error page",
 };
 
-/**
- * The check that a text promises, recognized by the sentence of {@link guaranteeOf} in it; null without such a
- * sentence.
- */
+/** Finds the check that a text promises, by the sentence of {@link guaranteeOf} in it; null without such a sentence. */
 export const parsePromisedCheck = (text: string): JudgedBy | null =>
   JUDGED_BY.find((by) => text.includes(SENTENCE_MARKS[by])) ?? null;
 
@@ -76,8 +73,8 @@ const EXPECTATION_WORDS = {
 } as const;
 
 /**
- * The promise that a buyer gets before paying, in one sentence: which check judges the answer, and the buyer's own
- * expectations.
+ * Makes the promise that a buyer gets before paying, in one sentence: which check judges the answer, and the buyer's
+ * own expectations.
  */
 export function guaranteeOf(want: CheckInputs, expect: BuyersExpectation | null): string {
   const by = strongestCheckOf(want);

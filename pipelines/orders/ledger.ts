@@ -69,7 +69,7 @@ function legMovements(order: Order, leg: Leg): Movement[] {
   return moved;
 }
 
-/** Every confirmed movement of an order's money. */
+/** Returns every confirmed movement of an order's money. */
 function movementsOf(order: Order): Movement[] {
   const { id, payer, payTo, nonce, sinceBlock, charged, refund, refunded } = order;
   const moved = order.legs.flatMap((leg) => legMovements(order, leg));
@@ -111,7 +111,7 @@ function owedOf(order: Order): Owed[] {
 
 const isIncoming = ({ what }: Movement): boolean => what === "charge" || what === "call sent back";
 
-/** The books by asset. */
+/** Makes the books of the orders, one for each asset. */
 export function booksOf(orders: Iterable<Order>): Books[] {
   const books = new Map<string, Books>();
   const spent = new Map<Books, Gas[]>();

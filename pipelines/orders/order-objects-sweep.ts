@@ -22,9 +22,9 @@ const PAGE_LIMITS = { objects: 100, parts: 64 };
 const UNKNOWN_DAYS = 1;
 
 /**
- * Who may still need an object of an order: the replica that finishes the order or publishes its call ("order"), the
- * buyer who was charged ("buyer"), or nobody (null). Nobody needs the objects of a leg after which another seller was
- * paid.
+ * Returns who may still need an object of an order: the replica that finishes the order or publishes its call
+ * ("order"), the buyer who was charged ("buyer"), or nobody (null). Nobody needs the objects of a leg after which
+ * another seller was paid.
  */
 export function neededBy(order: Order, leg: number, kind: ObjectKind): "order" | "buyer" | null {
   const last = order.legs.at(-1)?.leg ?? 0;
@@ -84,7 +84,7 @@ export class ObjectSweep {
   constructor(private readonly deps: SweepDeps) {}
 
   /**
-   * Why no order may begin now, in words for a buyer, or null. Orders are refused when open orders alone exceed
+   * Returns why no order may begin now, in words for a buyer, or null. Orders are refused when open orders alone exceed
    * `maxBytes`.
    */
   refusalWhenFull = (): string | null =>

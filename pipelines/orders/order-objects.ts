@@ -29,8 +29,8 @@ export const OBJECTS_FOLDER = "held/";
 const KEY_PATTERN = /^held\/(\d{4}-\d\d-\d\d)\/(ord_[0-9A-HJKMNP-TV-Z]{26})-(\d{1,2})\.(request|answer)$/;
 
 /**
- * The key of an object. Objects are flat below their day, since a folder per order would stay on the disk after its
- * objects.
+ * Returns the key of an object. The objects of a day are in one folder, since a folder for each order would stay on the
+ * disk after its objects were removed.
  */
 export const objectKey = ({ day, order, leg, kind }: ObjectName): string =>
   `${OBJECTS_FOLDER}${day}/${order}-${leg}.${kind}`;
@@ -124,7 +124,9 @@ export async function answerOf(objects: OrderObjects, order: Order): Promise<Buf
   return named ? objects.get(order, order.own ? 0 : order.legs.at(-1)!.leg, "answer", named) : Buffer.alloc(0);
 }
 
-/** sha256 and size of the answer that the buyer of an order is charged for; null when no bytes came. */
+/**
+ * Returns sha256 and size of the answer that the buyer of an order is charged for; null when no bytes were received.
+ */
 export function answerDigestOf(order: Order): ObjectDigest | null {
   const result = order.own ? order.own.result : (order.legs.at(-1)?.result ?? null);
   return result === null || result.sha256 === null ? null : { sha256: result.sha256, size: result.size };

@@ -69,12 +69,12 @@ export class OrderTable implements StoredFold {
     return this.#byId.get(id);
   }
 
-  /** The order that has this payment. */
+  /** Returns the order that has this payment. */
   ofKey(key: string): Order | undefined {
     return this.#byKey.get(key);
   }
 
-  /** The newest order for which this wallet gave this identifier. */
+  /** Returns the newest order for which this wallet gave this identifier. */
   ofIdentifier(payer: string, identifier: string): Order | undefined {
     return this.#byIdentifier.get(`${payer.toLowerCase()} ${identifier}`);
   }
@@ -90,24 +90,24 @@ export class OrderTable implements StoredFold {
     return [...this.#open];
   }
 
-  /** Every order that is known, oldest first. */
+  /** Returns every known order, oldest first. */
   all(): IterableIterator<Order> {
     return this.#byId.values();
   }
 
-  /** How many orders are in each state. */
+  /** Counts the orders in each state. */
   countByState(): Map<Order["state"], number> {
     const counts = new Map<Order["state"], number>();
     for (const { state } of this.#byId.values()) counts.set(state, (counts.get(state) ?? 0) + 1);
     return counts;
   }
 
-  /** A sum over all orders that are known, by its name ({@link SUM}): micro-units, or a count. */
+  /** Returns a sum over all known orders by its name ({@link SUM}): micro-units, or a count. */
   sum(name: string): bigint {
     return this.#sums.get(name);
   }
 
-  /** What the payer of this order owes for its orders that were claimed after this one, micro-units. */
+  /** Returns what the payer of this order owes for its orders that were claimed after this one, micro-units. */
   dueAfter(order: Order): bigint {
     let sum = 0n;
     for (const other of this.#byPayer.get(order.payer) ?? []) {
@@ -124,7 +124,7 @@ export class OrderTable implements StoredFold {
     }
   }
 
-  /** Ended orders whose seller has our money, or may take it, for an answer that failed. */
+  /** Returns the ended orders whose seller has our money, or may take it, for an answer that failed. */
   owedBySellers(): Iterable<Order> {
     return this.#owedBySellers;
   }

@@ -464,9 +464,9 @@ const ENDED_STATES: ReadonlySet<Order["state"]> = new Set([
 export const isEnded = ({ state }: Order): boolean => ENDED_STATES.has(state);
 
 /**
- * The leg whose call still has to enter the public record, or null. A call enters when its seller has the money, its
- * answer was read to the end, and the answer failed or the buyer was charged for it. A call that our own crash broke
- * does not enter: it is no evidence about the seller.
+ * Returns the leg whose call must still enter the public record, or null. A call enters when its seller has the money,
+ * its answer was read to the end, and the answer failed or the buyer was charged for it. A call that was interrupted by
+ * our own crash does not enter: it is no evidence about the seller.
  */
 export function callToRecord(order: Order): Leg | null {
   const leg = order.legs.at(-1);
@@ -495,7 +495,7 @@ export function isClosed(order: Order): boolean {
   return charged || order.scheme === "auth-capture" || order.expired;
 }
 
-/** Who caused that no buyer pays for this leg; null when a buyer paid, or the order has not ended. */
+/** Returns who caused that no buyer pays for this leg; null when a buyer paid, or the order has not ended. */
 export function faultOf(order: Order, leg: Leg): "seller" | "buyer" | "ours" | null {
   if (order.state === "settled" || !isEnded(order)) return null;
   return leg.checked?.pass || leg.result?.unmet ? "buyer" : (leg.checked?.fault ?? "ours");

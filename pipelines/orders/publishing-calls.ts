@@ -27,7 +27,7 @@ export interface PublishingDeps {
   log: Pick<Log, "append" | "partitions">;
   /** Only objects under `call/` are written to it. */
   publicStore: Store;
-  /** Opaque name of a buyer's wallet ({@link createPayerNames}). */
+  /** Returns the opaque name of a buyer's wallet ({@link createPayerNames}). */
   nameOf(wallet: string): string;
   logger: Pick<Logger, "warn" | "error">;
   metrics: Pick<Metrics, "count">;

@@ -149,7 +149,7 @@ export class Recovery {
     if (!all) this.#kindsUnderWay.delete(kind);
   }
 
-  /** Never rejects. */
+  /** Continues one order and plans its next look. Never rejects. */
   async #lookAt(order: Order, everyMs: number): Promise<void> {
     const { buying, logger, metrics } = this.deps;
     if (this.#isStopped || buying.isActing(order)) return;

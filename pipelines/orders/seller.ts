@@ -79,7 +79,9 @@ export interface SellerAnswer {
 
 export interface SellerTools extends ProbeDeps {
   rail: Rail;
-  /** The wallet that sellers are paid from. @param need what is to be signed with it @throws NoWallet, ChainDown */
+  /**
+   * Returns the wallet that sellers are paid from. @param need what is to be signed with it @throws NoWallet, ChainDown
+   */
   float(need?: PaymentNeed): Promise<Wallet>;
   /** Sources of right answers; absent: only right answers that can be computed are known. */
   truths?: TruthParts;
@@ -121,7 +123,7 @@ const toStepRequest = ({ body, tool, ...request }: CallRequest): BoughtRequest =
   ...(body === null || body.length === 0 ? {} : { body_sha256: sha256hex(body), body_bytes: body.length }),
 });
 
-/** The seller's JSON Schema, or undefined if it is too long or an answer cannot be validated against it. */
+/** Returns the seller's JSON Schema; undefined if it is too long or an answer cannot be validated against it. */
 async function usableSchemaOf({ reader }: Pick<ProbeDeps, "reader">, schema: unknown): Promise<unknown> {
   const text = schema === undefined ? undefined : JSON.stringify(schema);
   if (text === undefined || text.length > MAX_SCHEMA) return undefined;
@@ -138,7 +140,9 @@ const STATE_WORDS = {
   unfetchable: "is never fetched",
 } as const;
 
-/** Why nothing is bought from a seller whose 402 has no offer that can be paid. @param network CAIP-2 */
+/**
+ * Returns why nothing is bought from a seller whose 402 has no offer that can be paid, in words. @param network CAIP-2
+ */
 export const noOfferOn = (network: string): string =>
   `Sellers are paid on ${network} here, and its newest 402 has no offer there that we can pay.`;
 
@@ -183,8 +187,8 @@ export async function askForQuote(
 const TRUTH_SOURCE_DOWN = { says: "The right answer for this input cannot be looked up now.", ours: true } as const;
 
 /**
- * The known right answer to this request; null: its input determines none. `unknown`: a source of truth cannot be
- * reached.
+ * Finds the known right answer to this request; null if its input determines none; `unknown` if a source of right
+ * answers cannot be reached.
  */
 async function answerIfKnown(
   { truths }: Pick<SellerTools, "truths">,
@@ -199,7 +203,9 @@ async function answerIfKnown(
 
 const ECHO_TOO_LONG = { says: "The seller wants more echoed in the payment than is kept." };
 
-/** How many base64 characters of a payment header echo members of the seller's 402, as x402 v2 and mpp require. */
+/**
+ * Returns how many base64 characters of a payment header echo members of the seller's 402, as x402 v2 and mpp require.
+ */
 function echoLengthOf({ x402Version, challenge, raw }: PayableEntry, { resource, extensions }: SignContext): number {
   if (challenge === undefined && x402Version === 1) return 0;
   const echoed = JSON.stringify(challenge ?? [raw, resource, extensions]);

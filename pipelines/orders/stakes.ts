@@ -38,15 +38,17 @@ export const SUM = {
 /** Name of the sums that count all sellers whose endpoint had no grade (letter) when they were paid. */
 export const UNLETTERED = "unlettered";
 
-/** The names under which an order's buyer is counted in the sums: its wallet, then its client network, if known. */
+/**
+ * Returns the names under which an order's buyer is counted in the sums: its wallet, then its client network, if known.
+ */
 export const buyerNamesOf = ({ payer, client }: Pick<Order, "payer" | "client">): string[] => [
   `payer ${payer}`,
   ...(client === null ? [] : [`network ${client}`]),
 ];
 
 /**
- * The names under which a seller is counted in the sums. Host names under a hosting platform cost nothing, so all of
- * them count as the platform.
+ * Returns the names under which a seller is counted in the sums. Host names under a hosting platform cost nothing, so
+ * all of them count as the platform.
  */
 export const sellerNamesOf = (to: { payTo: string; url: string; cap: string; lettered: boolean }): string[] => [
   `payTo ${to.payTo.toLowerCase()}`,
@@ -55,7 +57,9 @@ export const sellerNamesOf = (to: { payTo: string; url: string; cap: string; let
   ...(to.lettered ? [] : [UNLETTERED]),
 ];
 
-/** What an order under way risks with its buyer. An order in escrow risks nothing: its money is held. */
+/**
+ * Returns what an order in progress risks with its buyer. An order in escrow risks nothing, since its money is held.
+ */
 export function buyerStakesOf(
   of: Pick<Order, "payer" | "client" | "credit" | "scheme"> & { micro: bigint; totalMicro: bigint },
 ): Stake[] {
@@ -68,11 +72,13 @@ export function buyerStakesOf(
   ];
 }
 
-/** What an order risks with a seller that is paid, until its answer has passed. */
+/** Returns what an order risks with a seller that is paid, until its answer has passed. */
 export const sellerStakesOf = (to: Parameters<typeof sellerNamesOf>[0], micro: bigint): Stake[] =>
   sellerNamesOf(to).map((where): Stake => [SUM.out(where), micro]);
 
-/** What we lose if the buyer does not pay, micro-units: the seller's price, or the whole price of our own work. */
+/**
+ * Returns what we lose if the buyer does not pay, micro-units: the seller's price, or the whole price of our own work.
+ */
 export const stakeOf = ({ own, quote }: Pick<Order, "own" | "quote">): bigint =>
   parseMoney(own ? quote.total : quote.price);
 
@@ -89,7 +95,7 @@ function stakesUnderWay(order: Order): Stake[] {
   ];
 }
 
-/** The loss of a leg that no buyer pays for, added to the sums of the side that caused it. */
+/** Returns the loss of a leg that no buyer pays for, as additions to the sums of the side that caused it. */
 function stakesOfLoss(order: Order, leg: Leg, day: string): Stake[] {
   const micro = parseMoney(leg.price);
   const fault = faultOf(order, leg);
@@ -118,7 +124,7 @@ function stakesOfEnded(order: Order, day: string): Stake[] {
 const answerBytesOf = ({ own, legs }: Order): number =>
   (own?.result?.size ?? 0) + legs.reduce((sum, { result }) => sum + (result?.size ?? 0), 0);
 
-/** Everything that an order adds to the sums in its present state. Pure. */
+/** Returns everything that an order adds to the sums in its present state. */
 export function stakesOf(order: Order): Stake[] {
   const day = order.createdAt.slice(0, 10);
   const count = BigInt(order.gas.filter((gas) => isWasted(order, gas)).length);

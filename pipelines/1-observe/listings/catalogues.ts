@@ -92,7 +92,7 @@ const pageUrl = (catalogue: string, offset: number): string => {
   return url.href;
 };
 
-/** Of several rows of one resource, keeps the row that was updated last. */
+/** Keeps, of several rows of one resource, the row that was updated last. */
 function keepNewest(seen: Map<string, PageRow>, row: PageRow): void {
   const known = seen.get(row.key);
   if (known === undefined || (row.updatedAt ?? 0) >= (known.updatedAt ?? 0)) seen.set(row.key, row);

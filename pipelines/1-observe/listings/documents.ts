@@ -180,7 +180,7 @@ export interface Page {
   total: number | null;
 }
 
-/** A row's `lastUpdated` as unix ms: an ISO string or a Unix number in seconds or ms; null for neither. */
+/** Reads a row's `lastUpdated` as unix ms: an ISO string or a Unix number in seconds or ms; null for neither. */
 export function updatedAt(row: unknown): number | null {
   const stated = get(row, "lastUpdated") ?? get(row, "last_updated");
   if (typeof stated === "number" && Number.isFinite(stated)) return stated < 1e11 ? stated * 1000 : stated;

@@ -353,7 +353,8 @@ export function splitMethods(item: unknown): unknown[] {
 }
 
 /**
- * The text that a payee signs with EIP-191 (personal_sign): the RFC 8785 form of the row without its member `signed`.
+ * Returns the text that a payee signs with EIP-191 (personal_sign): the RFC 8785 form of the row without its member
+ * `signed`.
  */
 export function listingStatement(row: JsonObject): string {
   const { signed: _, ...rest } = row;
