@@ -48,7 +48,8 @@ export const isHolding = ({ scheme, state, final }: Order): boolean =>
   scheme === "auth-capture" && (HOLDING_STATES.has(state) || !final);
 
 /**
- * Makes the next step of an order whose buyer owes nothing. Money in escrow is given back before the order is released.
+ * Makes the next step of an order whose buyer owes nothing: `void_intent`, which gives money in escrow back, or
+ * `released`.
  */
 export const releaseStep = ({ scheme, state }: Order, says: string): NewStep<"released" | "void_intent"> =>
   scheme === "auth-capture" && state !== "verified" ? { state: "void_intent", says } : { state: "released", says };
