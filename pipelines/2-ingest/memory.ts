@@ -113,7 +113,7 @@ interface ListedRow {
   pay_to: string | null;
   last_asked: Date | null;
   last_tried: Date | null;
-  /** Id of the mapping that is in use, and the results of its trials; null if there is none. */
+  /** Id of the endpoint's mapping to a class, or null; then whether it was dropped, and the results of its trials. */
   mapping: string | null;
   mapping_dropped: boolean;
   controls: number;
