@@ -13,7 +13,7 @@ export interface Memory {
   /** Reads the event ids of handshakes and intents whose planned slot is on that UTC day. */
   recordedIdsOn(day: string): Promise<Set<string>>;
   /** Reads at most `max` synthetic inputs whose calls passed, as `<cap> <request_sha256>`, newest first. */
-  passedInputs(most: number): Promise<string[]>;
+  passedInputs(max: number): Promise<string[]>;
   /**
    * Reads the intents (records written before a payment is sent) without a result, because the process that wrote the
    * intent ended too early.
@@ -40,7 +40,7 @@ export interface Memory {
    * Reads the classes whose calls all failed on a UTC day from `since` to before `until`, with at least `minPayees`
    * payees called.
    */
-  failedClasses(since: string, until: string, least: number): Promise<FailedClass[]>;
+  failedClasses(since: string, until: string, minPayees: number): Promise<FailedClass[]>;
   /**
    * Reads the calls of a class on a UTC day that count for grading, were answered, and were not withdrawn by a
    * correction.
