@@ -30,7 +30,7 @@ export interface DaySegments {
 }
 
 /** Selects segments of one partition of a topic. */
-export interface SegmentsOf {
+export interface SegmentSelection {
   topic: string;
   partition: number;
   wants: (ref: SegmentRef) => boolean;
@@ -42,14 +42,14 @@ export interface SegmentsOf {
  */
 export async function openSegments(
   { workDir, privateStore, logId }: { workDir: string; privateStore: Store; logId: string },
-  wanted: readonly SegmentsOf[],
+  selections: readonly SegmentSelection[],
 ): Promise<DaySegments> {
   const folder = join(workDir, `day-${randomBytes(8).toString("hex")}`);
   const close = () => rm(folder, { recursive: true, force: true });
   let count = 0;
   try {
     await mkdir(folder);
-    for (const { topic, partition, wants } of wanted) {
+    for (const { topic, partition, wants } of selections) {
       const chain = openChain(privateStore, { logId, topic, partition });
       for (const ref of (await chain.head()).live) {
         if (ref.rows === 0 || !wants(ref)) continue;
@@ -75,17 +75,17 @@ export async function openDaySegments(
   { lake, privateStore, logId }: DaySegmentsParts,
   { partition, day, below }: DayRecords,
 ): Promise<DaySegments> {
-  const others = await lake.all<{ topic: string; file: string }>(sql("staging/loaded:other_days"), {
+  const otherDayFiles = await lake.all<{ topic: string; file: string }>(sql("staging/loaded:other_days"), {
     part: partition,
     day,
   });
-  const without = new Set(others.map(({ topic, file }) => `${topic}/${file}`));
-  const wanted = Object.entries(below).map(([topic, next]) => ({
+  const excludedFiles = new Set(otherDayFiles.map(({ topic, file }) => `${topic}/${file}`));
+  const selections = Object.entries(below).map(([topic, next]) => ({
     topic,
     partition,
-    wants: ({ first, file }: SegmentRef) => first < next && !without.has(`${topic}/${file}`),
+    wants: ({ first, file }: SegmentRef) => first < next && !excludedFiles.has(`${topic}/${file}`),
   }));
-  return openSegments({ workDir: lake.workDir, privateStore, logId }, wanted);
+  return openSegments({ workDir: lake.workDir, privateStore, logId }, selections);
 }
 
 /** A valid record, in the form in which a segment stores it. */
@@ -111,8 +111,8 @@ export interface Row {
  * Separates the fields of a line. No field contains it, since the only control characters of a JSON text are white
  * space between its tokens.
  */
-const FIELD = "\x1f";
-const BREAK = /[\r\n]/g;
+const SEPARATOR = "\x1f";
+const LINE_BREAKS = /[\r\n]/g;
 
 /**
  * Prints a row as a line for {@link writeSegment}. Line breaks between the tokens of a body become spaces; its other bytes
@@ -120,11 +120,11 @@ const BREAK = /[\r\n]/g;
  */
 export function lineOf(row: Row): string {
   const { offset, eventId, type, key, cap, observedMs, producer, v, appendedMs, extra } = row;
-  const body = row.body.includes("\n") || row.body.includes("\r") ? row.body.replace(BREAK, " ") : row.body;
+  const body = row.body.includes("\n") || row.body.includes("\r") ? row.body.replace(LINE_BREAKS, " ") : row.body;
   // Null becomes an empty field. Joining an array would take three times as long as one template.
   return (
-    `${offset}${FIELD}${eventId}${FIELD}${type}${FIELD}${key}${FIELD}${cap ?? ""}${FIELD}${observedMs}${FIELD}` +
-    `${producer}${FIELD}${v}${FIELD}${appendedMs}${FIELD}${body}${FIELD}${extra ?? ""}\n`
+    `${offset}${SEPARATOR}${eventId}${SEPARATOR}${type}${SEPARATOR}${key}${SEPARATOR}${cap ?? ""}${SEPARATOR}${observedMs}${SEPARATOR}` +
+    `${producer}${SEPARATOR}${v}${SEPARATOR}${appendedMs}${SEPARATOR}${body}${SEPARATOR}${extra ?? ""}\n`
   );
 }
 

@@ -8,7 +8,7 @@ import type { Store } from "../../infra/store/store.ts";
 import type { Logger, Metrics } from "../../infra/telemetry.ts";
 import type { Positions } from "../record/volatile.ts";
 import { type Batch, takeBatch } from "./batch.ts";
-import { evictPartitions, INGESTED, type Loadable, Loading, lakePositions } from "./load.ts";
+import { evictPartitions, INGESTED, type Loadable, lakePositions, SegmentLoader } from "./load.ts";
 import { Partition, type PartitionParts } from "./partition.ts";
 import { type Compacted, collectGarbage, compactPartition, type Redriven, redrivePartition } from "./tidy.ts";
 
@@ -39,7 +39,7 @@ export interface IngestOptions {
  */
 const MAX_ROUNDS = 16;
 /** A batch, with the partition that it was read from. */
-type Owned = readonly [Partition, Batch];
+type PartitionBatch = readonly [Partition, Batch];
 
 export type Ingest = Pick<Ingester, keyof Ingester>;
 
@@ -53,7 +53,7 @@ export const createIngest = (options: IngestOptions): Ingest => new Ingester(opt
 class Ingester {
   readonly #options: IngestOptions;
   readonly #parts: PartitionParts;
-  #held: ReadonlySet<number>;
+  #heldPartitions: ReadonlySet<number>;
   #partitions: readonly Partition[] = [];
   readonly #turns = new Semaphore(1);
   /**
@@ -62,15 +62,15 @@ class Ingester {
    * number after the last. If they differ, it may have missed rows, even if the lake holds the same partitions again.
    */
   revocations = 0;
-  #checked = false;
+  #isLogChecked = false;
 
   constructor(options: IngestOptions) {
     const { log, lake, privateStore, clock } = options;
     this.#parts = { log, lake, privateStore, clock, ownHosts: new Set(options.ownHosts ?? []) };
     const partitions = options.partitions ?? Array.from({ length: log.partitions }, (_, i) => i);
     this.#options = options;
-    this.#held = new Set(partitions);
-    this.#partitions = this.#allOf(partitions);
+    this.#heldPartitions = new Set(partitions);
+    this.#partitions = this.#partitionsOf(partitions);
   }
 
   /**
@@ -79,7 +79,7 @@ class Ingester {
    * @throws NotOurLog, RecordsLost (see `acceptGap`), DamagedChain, and what log, store and lake throw
    */
   pass(): Promise<{ positions: Positions; rows: number }> {
-    return this.#alone(async () => {
+    return this.#runAlone(async () => {
       const rows = await this.#pass();
       return { positions: await this.positions(), rows };
     });
@@ -91,16 +91,16 @@ class Ingester {
    * partitions from their chains.
    */
   hold(partitions: readonly number[]): Promise<void> {
-    this.#held = new Set(partitions);
-    return this.#alone(async () => {
+    this.#heldPartitions = new Set(partitions);
+    return this.#runAlone(async () => {
       // Further calls may have been made while this one waited for its turn. The partitions of the newest call are
       // used.
-      const held = [...this.#held].sort((a, b) => a - b);
+      const heldPartitions = [...this.#heldPartitions].sort((a, b) => a - b);
       const { lake, log } = this.#options;
-      if (this.#partitions.some(({ partition }) => !this.#held.has(partition))) this.revocations++;
-      await evictPartitions(lake, held, log.partitions);
-      this.#partitions = this.#allOf(held);
-      this.#checked = false;
+      if (this.#partitions.some(({ partition }) => !this.#heldPartitions.has(partition))) this.revocations++;
+      await evictPartitions(lake, heldPartitions, log.partitions);
+      this.#partitions = this.#partitionsOf(heldPartitions);
+      this.#isLogChecked = false;
     });
   }
 
@@ -111,7 +111,7 @@ class Ingester {
 
   /** Reads rejected records again. Those that the current readers accept are appended to the log again and ingested. */
   redrive(): Promise<Redriven> {
-    return this.#alone(async () => {
+    return this.#runAlone(async () => {
       await this.#start();
       const total = { found: 0, left: 0 };
       for (const partition of this.#partitions) {
@@ -129,7 +129,7 @@ class Ingester {
    * @param minFiles least number of neighbouring segments that are joined (default 8)
    */
   tidy(minFiles?: number): Promise<Compacted & { deleted: number }> {
-    return this.#alone(async () => {
+    return this.#runAlone(async () => {
       await this.#start();
       const { lake, privateStore, clock } = this.#options;
       const total = { before: 0, after: 0, deleted: 0 };
@@ -149,18 +149,18 @@ class Ingester {
    * segments
    */
   rebuild(onProgress: (loadedCount: number, segmentCount: number) => void = () => {}): Promise<{ rows: number }> {
-    return this.#alone(async () => {
+    return this.#runAlone(async () => {
       await this.#replace(null);
-      let of = 0;
-      for (const partition of this.#partitions) of += (await partition.chain.head()).live.length;
-      let taken = 0;
-      return { rows: await this.#start(() => onProgress(++taken, of)) };
+      let segmentCount = 0;
+      for (const partition of this.#partitions) segmentCount += (await partition.chain.head()).live.length;
+      let loadedCount = 0;
+      return { rows: await this.#start(() => onProgress(++loadedCount, segmentCount)) };
     });
   }
 
   /** Writes the gap between chain and log into the chain, for every partition that has one. */
   acceptGap(): Promise<{ topic: string; partition: number; first: number; next: number }[]> {
-    return this.#alone(async () => {
+    return this.#runAlone(async () => {
       const { log, clock, logger } = this.#options;
       const accepted = [];
       for (const { topic, partition, chain } of this.#partitions) {
@@ -172,7 +172,7 @@ class Ingester {
         logger.warn({ topic, partition, first: head.next, next: start }, "records lost, gap accepted");
         accepted.push({ topic, partition, first: head.next, next: start });
       }
-      this.#checked = false;
+      this.#isLogChecked = false;
       return accepted;
     });
   }
@@ -181,8 +181,8 @@ class Ingester {
    * Runs one call at a time. If a call finds that the lake is damaged, the lake is replaced and loaded again, and the
    * call is made once more.
    */
-  async #alone<T>(work: () => Promise<T>): Promise<T> {
-    const done = await this.#turns.take();
+  async #runAlone<T>(work: () => Promise<T>): Promise<T> {
+    const release = await this.#turns.take();
     try {
       return await work().catch(async (error: unknown) => {
         if (!isDamage(error)) throw error;
@@ -191,57 +191,59 @@ class Ingester {
         return work();
       });
     } finally {
-      done();
+      release();
     }
   }
 
   async #pass(): Promise<number> {
     let rows = await this.#start();
-    const ends = await this.#ends();
+    const ends = await this.#readEnds();
     for (let rounds = 0; rounds < MAX_ROUNDS; rounds++) {
-      const due = this.#partitions.filter((partition) => !partition.inStep || ends.get(partition)! > partition.next);
-      if (due.length === 0) break;
-      rows += await this.#options.lake.onOneThread(() => this.#round(due, ends));
+      const duePartitions = this.#partitions.filter(
+        (partition) => !partition.isUpToDate || ends.get(partition)! > partition.next,
+      );
+      if (duePartitions.length === 0) break;
+      rows += await this.#options.lake.onOneThread(() => this.#runRound(duePartitions, ends));
     }
     return rows;
   }
 
   /** Checks the log against every chain, then loads the segments that the lake does not have. */
   async #start(onSegment?: () => void): Promise<number> {
-    if (!this.#checked) {
-      await this.#refuseForeignLake();
+    if (!this.#isLogChecked) {
+      await this.#replaceForeignLake();
       for (const partition of this.#partitions) await partition.check();
-      this.#checked = true;
+      this.#isLogChecked = true;
     }
     const { moved, lake } = this.#options;
     if (moved && (await this.#hasNewPartitions())) await moved.mark(lake);
     let rows = 0;
-    for (const partition of this.#partitions) if (!partition.inStep) rows += await partition.catchUp(onSegment);
+    for (const partition of this.#partitions) if (!partition.isUpToDate) rows += await partition.catchUp(onSegment);
     return rows;
   }
 
   /** Is there a partition of which the lake has loaded nothing? */
   async #hasNewPartitions(): Promise<boolean> {
-    const known = await this.positions();
-    return this.#partitions.some(({ topic, partition }) => known[topic]?.[partition] === undefined);
+    const knownPositions = await this.positions();
+    return this.#partitions.some(({ topic, partition }) => knownPositions[topic]?.[partition] === undefined);
   }
 
   /** Replaces a lake that was loaded from another log. */
-  async #refuseForeignLake(): Promise<void> {
+  async #replaceForeignLake(): Promise<void> {
     const { lake, log } = this.#options;
-    const foreign = await lake.all("SELECT file FROM loaded WHERE NOT starts_with(file, $own) LIMIT 1", {
+    const foreignFiles = await lake.all("SELECT file FROM loaded WHERE NOT starts_with(file, $own) LIMIT 1", {
       own: `lake/${log.id}/`,
     });
-    if (foreign.length > 0) await this.#replace("it was loaded from another log");
+    if (foreignFiles.length > 0) await this.#replace("it was loaded from another log");
   }
 
   async #replace(reason: string | null): Promise<void> {
     this.revocations++;
     await this.#options.lake.replace(reason);
-    for (const partition of this.#partitions) partition.inStep = false;
+    for (const partition of this.#partitions) partition.isUpToDate = false;
   }
 
-  async #ends(): Promise<Map<Partition, number>> {
+  async #readEnds(): Promise<Map<Partition, number>> {
     const ends = new Map<Partition, number>();
     for (const partition of this.#partitions)
       ends.set(partition, (await this.#options.log.bounds(partition.topic, partition.partition)).end);
@@ -252,32 +254,32 @@ class Ingester {
    * Ingests batches of these partitions. Each batch is read and validated while those before it are committed and
    * loaded.
    */
-  async #round(due: readonly Partition[], ends: ReadonlyMap<Partition, number>): Promise<number> {
+  async #runRound(duePartitions: readonly Partition[], ends: ReadonlyMap<Partition, number>): Promise<number> {
     let rows = 0;
-    for (const partition of due) if (!partition.inStep) rows += await partition.catchUp();
-    const batches = this.#batches(due, ends);
-    const loading = new Loading(this.#parts, (segments) => this.#loaded(segments));
-    const take = () => {
-      const coming = batches.next();
+    for (const partition of duePartitions) if (!partition.isUpToDate) rows += await partition.catchUp();
+    const batches = this.#readBatches(duePartitions, ends);
+    const loading = new SegmentLoader(this.#parts, (segments) => this.#noteLoaded(segments));
+    const startNextBatch = () => {
+      const nextBatch = batches.next();
       // The promise is awaited later. Until then a failure must not count as an unhandled rejection.
-      coming.catch(() => undefined);
-      return coming;
+      nextBatch.catch(() => undefined);
+      return nextBatch;
     };
-    let coming = take();
+    let nextBatch = startNextBatch();
     try {
-      for (let taken = await coming; !taken.done; taken = await coming) {
-        coming = take();
-        rows += await this.#publish(...taken.value, loading);
+      for (let batchResult = await nextBatch; !batchResult.done; batchResult = await nextBatch) {
+        nextBatch = startNextBatch();
+        rows += await this.#publishBatch(...batchResult.value, loading);
       }
       await loading.load();
-      return rows + loading.fresh;
+      return rows + loading.newRecords;
     } catch (error) {
       // Segments that were committed before the error are loaded, unless loading was what failed.
       await loading.load().catch(() => undefined);
       throw error;
     } finally {
-      const left = await coming.catch(() => null);
-      if (left?.value) await rm(left.value[1].lines, { force: true });
+      const unusedBatch = await nextBatch.catch(() => null);
+      if (unusedBatch?.value) await rm(unusedBatch.value[1].linesPath, { force: true });
       await loading.discard();
     }
   }
@@ -286,19 +288,22 @@ class Ingester {
    * Yields one batch of each partition in turn until none has more records. If each partition were read to its end
    * first, only a small last batch would be read while a full batch is loaded.
    */
-  async *#batches(due: readonly Partition[], ends: ReadonlyMap<Partition, number>): AsyncGenerator<Owned, void> {
-    let left = due.map((partition) => ({ partition, from: partition.next }));
-    while (left.length > 0) {
-      const more: typeof left = [];
-      for (const { partition, from } of left) {
-        if (!this.#held.has(partition.partition)) continue;
+  async *#readBatches(
+    duePartitions: readonly Partition[],
+    ends: ReadonlyMap<Partition, number>,
+  ): AsyncGenerator<PartitionBatch, void> {
+    let remaining = duePartitions.map((partition) => ({ partition, from: partition.next }));
+    while (remaining.length > 0) {
+      const stillRemaining: typeof remaining = [];
+      for (const { partition, from } of remaining) {
+        if (!this.#heldPartitions.has(partition.partition)) continue;
         const range = { from, end: ends.get(partition)! };
         const batch = await takeBatch(this.#options.log, partition, range, partition.path("lines"));
         if (!batch) continue;
-        more.push({ partition, from: batch.next });
+        stillRemaining.push({ partition, from: batch.next });
         yield [partition, batch];
       }
-      left = more;
+      remaining = stillRemaining;
     }
   }
 
@@ -306,11 +311,11 @@ class Ingester {
    * Commits a batch and adds its segment to the next load. @returns number of records that were loaded because another
    * ingester committed first
    */
-  async #publish(partition: Partition, batch: Batch, loading: Loading): Promise<number> {
-    if (batch.first !== partition.next || !this.#held.has(partition.partition)) {
+  async #publishBatch(partition: Partition, batch: Batch, loading: SegmentLoader): Promise<number> {
+    if (batch.first !== partition.next || !this.#heldPartitions.has(partition.partition)) {
       // Another ingester committed records of this batch, and the records after that commit are read again. Or another
       // process owns the partition by now and reads it.
-      await rm(batch.lines, { force: true });
+      await rm(batch.linesPath, { force: true });
       return 0;
     }
     const { topic } = partition;
@@ -319,16 +324,16 @@ class Ingester {
       this.#options.metrics.count("touchstone_ingest_races_lost_total", { topic });
       return partition.catchUp();
     }
-    this.#tell(partition, batch);
+    this.#reportBatch(partition, batch);
     await loading.add(published);
     return 0;
   }
 
   /** Notes that segments are in the lake. Their records may then be dropped from the log. */
-  async #loaded(segments: readonly Loadable[]): Promise<void> {
+  async #noteLoaded(segments: readonly Loadable[]): Promise<void> {
     const { log, truncateLog } = this.#options;
     for (const segment of segments) {
-      this.#find(segment)?.loaded(segment);
+      this.#find(segment)?.markLoaded(segment);
       if (truncateLog) await log.truncate(segment.topic, segment.partition, segment.next);
     }
   }
@@ -338,13 +343,15 @@ class Ingester {
   }
 
   /** Returns these partitions of all topics. A partition that was held before keeps its state. */
-  #allOf(held: readonly number[]): Partition[] {
+  #partitionsOf(heldPartitions: readonly number[]): Partition[] {
     return INGESTED.flatMap((topic) =>
-      held.map((partition) => this.#find({ topic, partition }) ?? new Partition(this.#parts, topic, partition)),
+      heldPartitions.map(
+        (partition) => this.#find({ topic, partition }) ?? new Partition(this.#parts, topic, partition),
+      ),
     );
   }
 
-  #tell({ topic, partition }: Partition, { rows, rejected }: Batch): void {
+  #reportBatch({ topic, partition }: Partition, { rows, rejected }: Batch): void {
     const { metrics, logger } = this.#options;
     metrics.count("touchstone_ingest_rows_total", { topic }, rows);
     const { records, reason } = rejected;

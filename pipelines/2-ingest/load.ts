@@ -39,7 +39,7 @@ const STEPS: readonly { topics: readonly IngestedTopic[]; files: readonly string
   { topics: ["corrections"], files: ["staging/records:corrections"] },
 ];
 /** Parameters of these files. */
-const NUMBERS: Readonly<Record<string, Params>> = {
+const FILE_PARAMETERS: Readonly<Record<string, Params>> = {
   "samples/paid": { shown_again_ms: SHOWN_AGAIN_MS },
   "samples/seen": { kept: MAX_PAY_TOS },
 };
@@ -68,25 +68,25 @@ export interface LoadParts {
  * each group, so a row in a group of two full segments (batch.ts) costs less than in a group of one. A larger group
  * would be loaded later, and less of its loading would run while batches are read.
  */
-const GROUP_ROWS = 245_760;
+const MAX_GROUP_ROWS = 245_760;
 /** Most bytes of files that are loaded at once; one segment alone may have more. */
-const GROUP_BYTES = 48 * 1024 * 1024;
+const MAX_GROUP_BYTES = 48 * 1024 * 1024;
 
 /**
  * Loads segments of any partitions and topics into the lake, in groups: a transaction of a hundred rows costs as much
  * as one of ten thousand, and a running service has a small segment of each partition in each pass. A full group is
  * loaded while the caller continues. Only one group is loaded at a time.
  */
-export class Loading {
+export class SegmentLoader {
   #group: Loadable[] = [];
   #running: Promise<void> = Promise.resolve();
   /** Number of loaded records that the lake did not have before. */
-  fresh = 0;
+  newRecords = 0;
 
   /** @param onLoaded called with segments that are now in the lake */
   constructor(
     private readonly parts: LoadParts,
-    private readonly loaded: (segments: readonly Loadable[]) => void | Promise<void> = () => {},
+    private readonly onLoaded: (segments: readonly Loadable[]) => void | Promise<void> = () => {},
   ) {}
 
   /**
@@ -95,13 +95,13 @@ export class Loading {
    */
   async add(segment: Loadable): Promise<void> {
     this.#group.push(segment);
-    const sum = (of: "rows" | "bytes") => this.#group.reduce((all, one) => all + one[of], 0);
-    if (sum("rows") >= GROUP_ROWS || sum("bytes") >= GROUP_BYTES) await this.#start();
+    const sum = (member: "rows" | "bytes") => this.#group.reduce((total, one) => total + one[member], 0);
+    if (sum("rows") >= MAX_GROUP_ROWS || sum("bytes") >= MAX_GROUP_BYTES) await this.#startGroup();
   }
 
   /** Resolves when all segments that were added are in the lake. */
   async load(): Promise<void> {
-    await this.#start();
+    await this.#startGroup();
     await this.#running;
   }
 
@@ -115,7 +115,7 @@ export class Loading {
   }
 
   /** Waits until the group before is loaded, then begins to load the next one. */
-  async #start(): Promise<void> {
+  async #startGroup(): Promise<void> {
     await this.#running;
     const group = this.#group.splice(0);
     if (group.length === 0) return;
@@ -126,8 +126,8 @@ export class Loading {
 
   async #loadGroup(group: readonly Loadable[]): Promise<void> {
     try {
-      this.fresh += await loadSegments(this.parts, group);
-      await this.loaded(group);
+      this.newRecords += await loadSegments(this.parts, group);
+      await this.onLoaded(group);
     } finally {
       await removeFiles(group);
     }
@@ -155,10 +155,10 @@ interface NearDay {
  * @returns number of records that the lake did not have
  */
 async function loadSegments(parts: LoadParts, segments: readonly Loadable[]): Promise<number> {
-  const { fresh, near } = await tryLoad(parts, segments, true);
-  if (near === null) return fresh;
-  await fetchLeftIds(parts, near);
-  return (await tryLoad(parts, segments, false)).fresh;
+  const { newRecords, nearDays } = await tryLoad(parts, segments, true);
+  if (nearDays === null) return newRecords;
+  await fetchArchivedIds(parts, nearDays);
+  return (await tryLoad(parts, segments, false)).newRecords;
 }
 
 /**
@@ -171,24 +171,24 @@ async function tryLoad(
   { lake, ownHosts }: LoadParts,
   segments: readonly Loadable[],
   needsIds: boolean,
-): Promise<{ fresh: number; near: readonly NearDay[] | null }> {
+): Promise<{ newRecords: number; nearDays: readonly NearDay[] | null }> {
   return lake.transaction(async (tx) => {
     const files = JSON.stringify(segments.map(({ file }) => file));
-    const known = new Set(
+    const loadedFiles = new Set(
       (await tx.all<{ file: string }>(sql("staging/loaded:known"), { files })).map(({ file }) => file),
     );
-    const news = segments.filter(({ file }) => !known.has(file));
-    let fresh = 0;
-    if (news.length > 0) {
-      await tx.run(sql("staging/stage:parsed"), { paths: JSON.stringify(news.map(({ path }) => path)) });
-      const near = await tx.all<NearDay>(sql("archive/copies:days"));
-      if (needsIds && near.some(({ known }) => !known)) return { fresh, near };
-      fresh = await fold(tx, news, ownHosts);
+    const newSegments = segments.filter(({ file }) => !loadedFiles.has(file));
+    let newRecords = 0;
+    if (newSegments.length > 0) {
+      await tx.run(sql("staging/stage:parsed"), { paths: JSON.stringify(newSegments.map(({ path }) => path)) });
+      const nearDays = await tx.all<NearDay>(sql("archive/copies:days"));
+      if (needsIds && nearDays.some(({ known }) => !known)) return { newRecords, nearDays };
+      newRecords = await foldSegments(tx, newSegments, ownHosts);
     }
     await tx.run(sql("staging/loaded:positions"), {
       ends: JSON.stringify(segments.map(({ topic, partition: part, next }) => ({ topic, part, next }))),
     });
-    return { fresh, near: null };
+    return { newRecords, nearDays: null };
   });
 }
 
@@ -196,20 +196,24 @@ async function tryLoad(
 export async function advanceLake(
   lake: Lake,
   { topic, partition: part, next }: { topic: string; partition: number; next: number },
-  gone: readonly string[],
+  removedFiles: readonly string[],
 ): Promise<void> {
   await lake.transaction(async (tx) => {
-    await tx.run(sql("staging/loaded:gone"), { topic, part, gone: JSON.stringify(gone) });
+    await tx.run(sql("staging/loaded:gone"), { topic, part, gone: JSON.stringify(removedFiles) });
     await tx.run(sql("staging/loaded:positions"), { ends: JSON.stringify([{ topic, part, next }]) });
   });
 }
 
-async function fold(tx: Statements, segments: readonly Loadable[], ownHosts: ReadonlySet<string>): Promise<number> {
+async function foldSegments(
+  tx: Statements,
+  segments: readonly Loadable[],
+  ownHosts: ReadonlySet<string>,
+): Promise<number> {
   const rows = segments.map(({ partition: part, ...one }) => ({ part, ...one }));
   await tx.run(sql("staging/stage:fresh"), { segments: JSON.stringify(rows) });
   for (const { topics, files } of STEPS)
     if (rows.some(({ topic }) => topics.includes(topic as IngestedTopic)))
-      for (const file of files) await tx.run(sql(file), NUMBERS[file]);
+      for (const file of files) await tx.run(sql(file), FILE_PARAMETERS[file]);
   await tx.run(sql("samples/touched:withdrawn"));
   await addEndpoints(tx, ownHosts);
   await tx.run(sql("samples/touched:site"));
@@ -223,33 +227,33 @@ async function fold(tx: Statements, segments: readonly Loadable[], ownHosts: Rea
  * almost never when a log is loaded in its order. Ids of other days are deleted.
  * @throws DamagedChain, and what lake and store throw
  */
-async function fetchLeftIds({ lake, privateStore, log }: LoadParts, near: readonly NearDay[]): Promise<void> {
-  const unknown = near.filter(({ known }) => !known);
-  for (const { topic, part } of new Map(unknown.map((one) => [`${one.topic}/${one.part}`, one])).values()) {
-    const ofPart = (one: { topic: string; part: number }) => one.topic === topic && one.part === part;
-    const days = JSON.stringify([...new Set(near.filter(ofPart).map(({ day }) => day))]);
-    const types = JSON.stringify([...new Set(near.filter(ofPart).map(({ type }) => type))]);
-    const { next } = await lakeHas(lake, topic, part);
+async function fetchArchivedIds({ lake, privateStore, log }: LoadParts, nearDays: readonly NearDay[]): Promise<void> {
+  const unknownDays = nearDays.filter(({ known }) => !known);
+  for (const { topic, part } of new Map(unknownDays.map((one) => [`${one.topic}/${one.part}`, one])).values()) {
+    const isOfPart = (one: { topic: string; part: number }) => one.topic === topic && one.part === part;
+    const days = JSON.stringify([...new Set(nearDays.filter(isOfPart).map(({ day }) => day))]);
+    const types = JSON.stringify([...new Set(nearDays.filter(isOfPart).map(({ type }) => type))]);
+    const { next } = await readLoadedFiles(lake, topic, part);
     await lake.run(sql("archive/copies:forget"), { part, types, days });
-    for (const { type, day } of unknown.filter(ofPart)) {
-      const left = await openDaySegments(
+    for (const { type, day } of unknownDays.filter(isOfPart)) {
+      const daySegments = await openDaySegments(
         { lake, privateStore, logId: log.id },
         { partition: part, day, below: { [topic]: next ?? 0 } },
       );
       try {
-        const { files } = left;
+        const { files } = daySegments;
         await lake.transaction(async (tx) => {
           if (files !== null) await tx.run(sql("archive/copies:ids"), { files, type, day, part });
           await tx.run("INSERT INTO left_day VALUES ($type, $day::DATE, $part)", { type, day, part });
         });
       } finally {
-        await left.close();
+        await daySegments.close();
       }
     }
   }
 }
 
-interface Named {
+interface NamedEndpoint {
   topic: string;
   cap: string;
   url: string;
@@ -260,13 +264,13 @@ interface Named {
 /**
  * Finds the HTTP method that the capability id was made with. If the listing names no method, the observer chose one.
  */
-function methodOf({ cap, url, method, tool }: Named): string {
+function methodOf({ cap, url, method, tool }: NamedEndpoint): string {
   const order = method === null ? METHODS : [method, ...METHODS];
   return order.find((name) => capId(name, url, tool ?? "") === cap) ?? method ?? "GET";
 }
 
 /** Returns host (with port), registrable domain and platform of a url; null for a listed text that is no url. */
-function placeOf(url: string): { host: string | null; domain: string | null; platform: string | null } {
+function hostPartsOf(url: string): { host: string | null; domain: string | null; platform: string | null } {
   const parsed = parseUrl(url);
   if (!parsed) return { host: null, domain: null, platform: null };
   return { host: parsed.host, domain: registrableDomain(url), platform: platformOf(url) };
@@ -274,17 +278,23 @@ function placeOf(url: string): { host: string | null; domain: string | null; pla
 
 /** Adds rows of `endpoint` for the new capabilities of the staged records, and marks the capabilities as touched. */
 async function addEndpoints(tx: Statements, ownHosts: ReadonlySet<string>): Promise<void> {
-  const all = await tx.all<Named>(sql("staging/endpoints:named"));
+  const namedEndpoints = await tx.all<NamedEndpoint>(sql("staging/endpoints:named"));
   // A url template is probed at a concrete url, so the url of a probe is the capability's only if the id was made from
   // it.
-  const isOwn = ({ topic, cap, url, method }: Named): boolean =>
+  const hasOwnUrl = ({ topic, cap, url, method }: NamedEndpoint): boolean =>
     topic !== "observations.free" || (method !== null && capId(method, url, "") === cap);
-  const first = new Map<string, Named>();
-  for (const named of all) if (!first.has(named.cap) && isOwn(named)) first.set(named.cap, named);
-  if (first.size === 0) return;
-  const rows = [...first.values()].map((named) => {
-    const at = placeOf(named.url);
-    return { ...named, method: methodOf(named), ...at, ours: at.host !== null && ownHosts.has(at.host) };
+  const firstByCap = new Map<string, NamedEndpoint>();
+  for (const endpoint of namedEndpoints)
+    if (!firstByCap.has(endpoint.cap) && hasOwnUrl(endpoint)) firstByCap.set(endpoint.cap, endpoint);
+  if (firstByCap.size === 0) return;
+  const rows = [...firstByCap.values()].map((endpoint) => {
+    const hostParts = hostPartsOf(endpoint.url);
+    return {
+      ...endpoint,
+      method: methodOf(endpoint),
+      ...hostParts,
+      ours: hostParts.host !== null && ownHosts.has(hostParts.host),
+    };
   });
   await tx.run(sql("staging/endpoints:added"), { endpoints: JSON.stringify(rows) });
 }
@@ -295,8 +305,10 @@ async function addEndpoints(tx: Statements, ownHosts: ReadonlySet<string>): Prom
  * @param partitions number of partitions of the log
  */
 export async function evictPartitions(lake: Lake, held: readonly number[], partitions: number): Promise<void> {
-  const known = await lake.all<{ part: number }>("SELECT DISTINCT part FROM positions UNION SELECT part FROM loaded");
-  const evicted = known.map(({ part }) => part).filter((part) => !held.includes(part));
+  const knownPartitions = await lake.all<{ part: number }>(
+    "SELECT DISTINCT part FROM positions UNION SELECT part FROM loaded",
+  );
+  const evicted = knownPartitions.map(({ part }) => part).filter((part) => !held.includes(part));
   if (evicted.length === 0) return;
   const shift = 6 - Math.log2(partitions);
   await lake.transaction(async (tx) => {
@@ -334,13 +346,13 @@ export async function lakePositions(lake: Pick<Statements, "all">): Promise<Posi
 }
 
 /** Reads the keys of a partition's loaded files, and its position, which is null if none was ever set. */
-export async function lakeHas(
+export async function readLoadedFiles(
   lake: Lake,
   topic: string,
   partition: number,
 ): Promise<{ files: Set<string>; next: number | null }> {
-  const has = sql("staging/loaded:has");
-  const rows = await lake.all<{ file: string | null; next: bigint | null }>(has, { topic, part: partition });
+  const statement = sql("staging/loaded:has");
+  const rows = await lake.all<{ file: string | null; next: bigint | null }>(statement, { topic, part: partition });
   const next = rows[0]?.next ?? null;
   const files = rows.flatMap(({ file }) => (file === null ? [] : [file]));
   return { files: new Set(files), next: next === null ? null : Number(next) };

@@ -9,7 +9,7 @@ import type { Log } from "../../infra/log/log.ts";
 import type { IngestedTopic } from "../record/topics.ts";
 import type { Batch } from "./batch.ts";
 import { writeSegment } from "./day-segments.ts";
-import { advanceLake, type Loadable, Loading, type LoadParts, lakeHas } from "./load.ts";
+import { advanceLake, type Loadable, type LoadParts, readLoadedFiles, SegmentLoader } from "./load.ts";
 
 export interface PartitionParts extends LoadParts {
   log: Log;
@@ -37,7 +37,7 @@ export class Partition {
   }
 
   /** Has the lake loaded every commit that this process knows of? False before the first check, and after a failure. */
-  inStep = false;
+  isUpToDate = false;
 
   /**
    * Reads the head of the chain and checks that the chain was made from this log. @throws NotOurLog, RecordsLost,
@@ -46,13 +46,16 @@ export class Partition {
   async check(): Promise<void> {
     const head = await checkLog(this.chain, this.#parts.log);
     // Another ingester has committed. Its segments must be loaded even if the log has no further record.
-    if (head.n !== this.#head?.n) this.inStep = false;
+    if (head.n !== this.#head?.n) this.isUpToDate = false;
     this.#head = head;
   }
 
   /** Returns a new path for a file of this partition in the lake's work folder. */
-  path(end: string): string {
-    return join(this.#parts.lake.workDir, `${this.topic}-${this.partition}-${randomBytes(8).toString("hex")}.${end}`);
+  path(extension: string): string {
+    return join(
+      this.#parts.lake.workDir,
+      `${this.topic}-${this.partition}-${randomBytes(8).toString("hex")}.${extension}`,
+    );
   }
 
   /** Loads the segments of the chain that the lake does not have. @returns number of new records */
@@ -60,29 +63,29 @@ export class Partition {
     const { topic, partition } = this;
     const head = await this.chain.head();
     this.#head = head;
-    const has = await lakeHas(this.#parts.lake, topic, partition);
-    const loading = new Loading(this.#parts);
+    const loadedFiles = await readLoadedFiles(this.#parts.lake, topic, partition);
+    const loading = new SegmentLoader(this.#parts);
     try {
       for (const ref of head.live) {
-        if (has.files.has(ref.file)) continue;
+        if (loadedFiles.files.has(ref.file)) continue;
         const path = this.path("parquet");
         await writeFile(path, await this.chain.readSegment(ref));
-        await loading.add(this.#loadable(ref, path, ref.last + 1));
+        await loading.add(this.#toLoadable(ref, path, ref.last + 1));
         onSegment();
       }
       await loading.load();
     } finally {
       await loading.discard();
     }
-    const live = new Set(head.live.map((ref) => ref.file));
-    const gone = [...has.files].filter((file) => !live.has(file));
+    const liveFiles = new Set(head.live.map((ref) => ref.file));
+    const removedFiles = [...loadedFiles.files].filter((file) => !liveFiles.has(file));
     // A gap at the end of the chain, or a replaced file, changes the position or the files even if there is nothing to
     // load.
-    if (gone.length > 0 || has.next === null || has.next < head.next) {
-      await advanceLake(this.#parts.lake, { topic, partition, next: head.next }, gone);
+    if (removedFiles.length > 0 || loadedFiles.next === null || loadedFiles.next < head.next) {
+      await advanceLake(this.#parts.lake, { topic, partition, next: head.next }, removedFiles);
     }
-    this.inStep = true;
-    return loading.fresh;
+    this.isUpToDate = true;
+    return loading.newRecords;
   }
 
   /**
@@ -94,22 +97,22 @@ export class Partition {
     const path = this.path("parquet");
     let published: Loadable | null = null;
     try {
-      await writeSegment(this.#parts.lake, this, { lines: batch.lines, segment: path });
+      await writeSegment(this.#parts.lake, this, { lines: batch.linesPath, segment: path });
       const { rows, rejected } = batch;
       const ref = await this.chain.putSegment(await readFile(path), batch.first, batch.next - 1, { rows, rejected });
       const { first, next, lastEventId } = batch;
       if (await this.commit({ first, next, lastEventId, add: [ref], remove: [] }))
-        published = this.#loadable(ref, path, next);
+        published = this.#toLoadable(ref, path, next);
       return published;
     } finally {
-      await rm(batch.lines, { force: true });
+      await rm(batch.linesPath, { force: true });
       if (!published) await rm(path, { force: true });
     }
   }
 
   /** Notes that a segment which `publish` returned is in the lake. */
-  loaded({ next }: Loadable): void {
-    this.inStep = this.#head?.next === next;
+  markLoaded({ next }: Loadable): void {
+    this.isUpToDate = this.#head?.next === next;
   }
 
   /**
@@ -118,14 +121,14 @@ export class Partition {
    * @returns true when the commit is ours, false when another ingester committed first
    */
   async commit(proposal: Omit<Proposal, "at">): Promise<boolean> {
-    this.inStep = false;
+    this.isUpToDate = false;
     const { won, head } = await this.chain.commit({ ...proposal, at: this.#parts.clock.now() });
     this.#head = head;
     if (!won) for (const ref of proposal.add) await this.chain.dropSegment(ref);
     return won;
   }
 
-  #loadable(ref: SegmentRef, path: string, next: number): Loadable {
+  #toLoadable(ref: SegmentRef, path: string, next: number): Loadable {
     return { ...ref, topic: this.topic, partition: this.partition, path, next };
   }
 }

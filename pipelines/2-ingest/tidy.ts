@@ -5,7 +5,7 @@ import type { Lake } from "../../infra/lake/duckdb.ts";
 import { sql } from "../../infra/lake/sql.ts";
 import { type Log, MAX_BATCH } from "../../infra/log/log.ts";
 import type { Store } from "../../infra/store/store.ts";
-import { BATCH_BYTES, BATCH_ROWS, readRejected, rejectedBytes } from "./batch.ts";
+import { BATCH_BYTES, BATCH_ROWS, encodeRejected, parseRejected } from "./batch.ts";
 import type { Partition } from "./partition.ts";
 import { type Rejected, readRow, recordOf } from "./row.ts";
 
@@ -65,9 +65,9 @@ async function compactGroup(partition: Partition, lake: Lake, group: readonly Se
     await lake.run(sql("staging/segment:joined"), { files: JSON.stringify(files), segment });
     const rejected = [];
     for (const { rejects } of group)
-      if (rejects) rejected.push(...readRejected(await partition.chain.readSegment(rejects)));
+      if (rejects) rejected.push(...parseRejected(await partition.chain.readSegment(rejects)));
     const rows = group.reduce((sum, ref) => sum + ref.rows, 0);
-    const content = { rows, rejected: { records: rejected.length, bytes: rejectedBytes(rejected) } };
+    const content = { rows, rejected: { records: rejected.length, bytes: encodeRejected(rejected) } };
     const { next, lastEventId } = await partition.chain.head();
     const add = [
       await partition.chain.putSegment(await readFile(segment), group[0]!.first, group.at(-1)!.last, content),
@@ -82,8 +82,8 @@ async function compactGroup(partition: Partition, lake: Lake, group: readonly Se
  * Time for which a file that is not live is kept, ms: for readers of an older head, and for ingesters that are about to
  * commit it.
  */
-const KEPT_MS = 7 * 86_400_000;
-const PAGE = 1_000;
+const GARBAGE_LIFETIME_MS = 7 * 86_400_000;
+const PAGE_SIZE = 1_000;
 
 /**
  * Deletes data files of a chain that a commit removed a week ago, and files a week old that no commit added (their
@@ -92,22 +92,22 @@ const PAGE = 1_000;
  */
 export async function collectGarbage(store: Store, chain: Chain, now: Date): Promise<number> {
   const { live } = await chain.head();
-  const needed = new Set(live.flatMap((ref) => [ref.file, ...(ref.rejects ? [ref.rejects.file] : [])]));
-  const loose = new Map<string, number>();
+  const neededKeys = new Set(live.flatMap((ref) => [ref.file, ...(ref.rejects ? [ref.rejects.file] : [])]));
+  const unusedFiles = new Map<string, number>();
   const prefix = `${chainFolder(chain)}/data/`;
   for (let startAfter: string | undefined; ; ) {
-    const page = await store.list(prefix, { limit: PAGE, ...(startAfter ? { startAfter } : {}) });
-    for (const { key, modifiedAt } of page) if (!needed.has(key)) loose.set(key, modifiedAt.getTime());
-    if (page.length < PAGE) break;
+    const page = await store.list(prefix, { limit: PAGE_SIZE, ...(startAfter ? { startAfter } : {}) });
+    for (const { key, modifiedAt } of page) if (!neededKeys.has(key)) unusedFiles.set(key, modifiedAt.getTime());
+    if (page.length < PAGE_SIZE) break;
     startAfter = page.at(-1)!.key;
   }
-  if (loose.size === 0) return 0;
-  const moments = await removals(chain);
+  if (unusedFiles.size === 0) return 0;
+  const removalTimes = await readRemovalTimes(chain);
   let deleted = 0;
-  for (const [key, written] of loose) {
-    const since = moments.has(key) ? moments.get(key)! : written;
+  for (const [key, writtenAt] of unusedFiles) {
+    const unusedSince = removalTimes.has(key) ? removalTimes.get(key)! : writtenAt;
     // Null: the file was committed after the head was read, and is live.
-    if (since === null || now.getTime() - since < KEPT_MS) continue;
+    if (unusedSince === null || now.getTime() - unusedSince < GARBAGE_LIFETIME_MS) continue;
     await store.delete(key);
     deleted++;
   }
@@ -115,23 +115,23 @@ export async function collectGarbage(store: Store, chain: Chain, now: Date): Pro
 }
 
 /** Reads when a commit removed each file that a commit added, unix ms; null while the file is live. */
-async function removals(chain: Chain): Promise<Map<string, number | null>> {
-  const moments = new Map<string, number | null>();
-  const sides = new Map<string, string>();
+async function readRemovalTimes(chain: Chain): Promise<Map<string, number | null>> {
+  const removalTimes = new Map<string, number | null>();
+  const rejectsFiles = new Map<string, string>();
   for await (const { add, remove, at } of chain.history()) {
     for (const file of remove) {
-      moments.set(file, Date.parse(at));
-      const side = sides.get(file);
-      if (side) moments.set(side, Date.parse(at));
+      removalTimes.set(file, Date.parse(at));
+      const rejectsFile = rejectsFiles.get(file);
+      if (rejectsFile) removalTimes.set(rejectsFile, Date.parse(at));
     }
     for (const { file, rejects } of add) {
-      moments.set(file, null);
+      removalTimes.set(file, null);
       if (!rejects) continue;
-      moments.set(rejects.file, null);
-      sides.set(file, rejects.file);
+      removalTimes.set(rejects.file, null);
+      rejectsFiles.set(file, rejects.file);
     }
   }
-  return moments;
+  return removalTimes;
 }
 
 export interface Redriven {
@@ -158,11 +158,11 @@ export async function redrivePartition(partition: Partition, log: Log): Promise<
   const { live } = await partition.chain.head();
   for (const ref of live) {
     if (!ref.rejects) continue;
-    const rejected = readRejected(await partition.chain.readSegment(ref.rejects));
-    const here = rejected.filter((one) => one.moved_to === undefined);
-    const passing = here.filter((one) => readRow(recordOf(one)).ok);
+    const rejected = parseRejected(await partition.chain.readSegment(ref.rejects));
+    const notMoved = rejected.filter((one) => one.moved_to === undefined);
+    const passing = notMoved.filter((one) => readRow(recordOf(one)).ok);
     total.found += passing.length;
-    total.left += here.length - passing.length;
+    total.left += notMoved.length - passing.length;
     if (passing.length > 0) await markMoved(partition, ref, rejected, await appendAgain(log, passing));
   }
   return total;
@@ -170,26 +170,28 @@ export async function redrivePartition(partition: Partition, log: Log): Promise<
 
 /** Appends the records again. @returns their new offsets by the old ones */
 async function appendAgain(log: Log, passing: readonly Rejected[]): Promise<Map<number, number>> {
-  const moved = new Map<number, number>();
+  const newOffsets = new Map<number, number>();
   for (let i = 0; i < passing.length; i += MAX_BATCH) {
     const batch = passing.slice(i, i + MAX_BATCH);
     const appended = await log.append(batch.map(recordOf));
     appended.forEach(({ offset }, n) => {
-      moved.set(batch[n]!.offset, offset);
+      newOffsets.set(batch[n]!.offset, offset);
     });
   }
-  return moved;
+  return newOffsets;
 }
 
 async function markMoved(
   partition: Partition,
   ref: SegmentRef,
   rejected: readonly Rejected[],
-  moved: ReadonlyMap<number, number>,
+  newOffsets: ReadonlyMap<number, number>,
 ): Promise<void> {
-  const lines = rejected.map((one) => (moved.has(one.offset) ? { ...one, moved_to: moved.get(one.offset)! } : one));
+  const lines = rejected.map((one) =>
+    newOffsets.has(one.offset) ? { ...one, moved_to: newOffsets.get(one.offset)! } : one,
+  );
   const bytes = await partition.chain.readSegment(ref);
-  const content = { rows: ref.rows, rejected: { records: lines.length, bytes: rejectedBytes(lines) } };
+  const content = { rows: ref.rows, rejected: { records: lines.length, bytes: encodeRejected(lines) } };
   for (let race = 0; race < MAX_RACES; race++) {
     const head = await partition.chain.head();
     // Another ingester replaced the file. At worst the next redrive appends these records again, as copies.

@@ -25,7 +25,7 @@ const KEYWORDS = new Set(
   ),
 );
 /** Checks of zod that JSON Schema cannot express: our own code, and checks that change the value. */
-const UNSAYABLE = new Set(["custom", "overwrite"]);
+const UNTRANSLATABLE_CHECKS = new Set(["custom", "overwrite"]);
 
 /** Compiles lengths in characters and patterns without the u flag, as zod does; a test compares both with zod. */
 const compiler = new Ajv2020({ unicodeRegExp: false, allowUnionTypes: true, validateSchema: false });
@@ -35,24 +35,24 @@ const compiler = new Ajv2020({ unicodeRegExp: false, allowUnionTypes: true, vali
  * something: a refinement, a transform, a default. A value that the function does not accept is still decided by zod.
  */
 export function compile(schema: z.ZodType): Validate | null {
-  const json = translated(schema);
-  return json && (compiler.compile(json) as Validate);
+  const jsonSchema = toJsonSchema(schema);
+  return jsonSchema && (compiler.compile(jsonSchema) as Validate);
 }
 
 /** Translates a zod schema to a JSON Schema; null if JSON Schema cannot express all of it. */
-function translated(schema: z.ZodType): object | null {
-  let whole = true;
+function toJsonSchema(schema: z.ZodType): object | null {
+  let isComplete = true;
   try {
     const json = z.toJSONSchema(schema, {
       override: ({ zodSchema, jsonSchema }) => {
         const { checks = [] } = zodSchema._zod.def as { checks?: { _zod: { def: { check: string } } }[] };
-        if (checks.some(({ _zod }) => UNSAYABLE.has(_zod.def.check))) whole = false;
-        if (Object.keys(jsonSchema).some((keyword) => !KEYWORDS.has(keyword))) whole = false;
+        if (checks.some(({ _zod }) => UNTRANSLATABLE_CHECKS.has(_zod.def.check))) isComplete = false;
+        if (Object.keys(jsonSchema).some((keyword) => !KEYWORDS.has(keyword))) isComplete = false;
         // A schema with a member whose name every object inherits, such as `toString`, is left to zod.
-        if (Object.keys(jsonSchema.properties ?? {}).some((name) => name in Object.prototype)) whole = false;
+        if (Object.keys(jsonSchema.properties ?? {}).some((name) => name in Object.prototype)) isComplete = false;
       },
     });
-    return whole ? json : null;
+    return isComplete ? json : null;
   } catch {
     // zod throws for what JSON Schema cannot express: a transform, a date, a bigint.
     return null;
@@ -66,8 +66,8 @@ const validators = new Map<string, Validate | null>();
  * of a second of processor time.
  */
 function validatorOf(type: string): Validate | null {
-  const known = validators.get(type);
-  if (known !== undefined || !Object.hasOwn(BODIES, type)) return known ?? null;
+  const compiled = validators.get(type);
+  if (compiled !== undefined || !Object.hasOwn(BODIES, type)) return compiled ?? null;
   const validate = compile(BODIES[type as RecordType]);
   validators.set(type, validate);
   return validate;
@@ -98,7 +98,7 @@ export function isValid(value: unknown): value is Envelope<RecordType> {
 }
 
 /** Types whose records are matched as text: a log holds hundreds of them for each record of another type. */
-const BULK: readonly RecordType[] = ["handshake", "mcp.probe"];
+const BULK_TYPES: readonly RecordType[] = ["handshake", "mcp.probe"];
 
 /** Matches a character that JSON holds unescaped: printable ASCII without quote and backslash. */
 const CHAR = "[ !#-\\[\\]-~]";
@@ -131,7 +131,7 @@ interface Schema {
 }
 
 /** Keywords that {@link textPattern} translates, by type. It returns null for a schema with any other keyword. */
-const UNDERSTOOD: Readonly<Record<string, readonly string[]>> = {
+const TRANSLATED_KEYWORDS: Readonly<Record<string, readonly string[]>> = {
   null: ["type"],
   boolean: ["type"],
   integer: ["type", "minimum", "maximum"],
@@ -147,31 +147,33 @@ const oneOf = (patterns: readonly string[]): string => `(?:${patterns.join("|")}
  * Makes a pattern of the whole numbers from 0 to `max`. For 359: numbers of up to two digits, 1xx and 2xx, 30x to 34x,
  * 350 to 359.
  */
-function upTo(most: number): string {
-  const last = String(most);
-  const shorter = last.length > 1 ? [`(?:0|[1-9]\\d{0,${last.length - 2}})`] : [];
-  const below = [...last].flatMap((digit, i) => {
-    const from = i === 0 && last.length > 1 ? 1 : 0;
-    return Number(digit) > from ? [`${last.slice(0, i)}[${from}-${Number(digit) - 1}]\\d{${last.length - 1 - i}}`] : [];
+function wholeNumberPattern(max: number): string {
+  const digits = String(max);
+  const shorterNumbers = digits.length > 1 ? [`(?:0|[1-9]\\d{0,${digits.length - 2}})`] : [];
+  const sameLengthNumbers = [...digits].flatMap((digit, i) => {
+    const firstDigit = i === 0 && digits.length > 1 ? 1 : 0;
+    return Number(digit) > firstDigit
+      ? [`${digits.slice(0, i)}[${firstDigit}-${Number(digit) - 1}]\\d{${digits.length - 1 - i}}`]
+      : [];
   });
-  return oneOf([...shorter, ...below, last]);
+  return oneOf([...shorterNumbers, ...sameLengthNumbers, digits]);
 }
 
 function numberPattern({ type, minimum = -Infinity, maximum = Infinity }: Schema): string | null {
   const fraction = type === "integer" ? "" : FRACTION;
-  const isFree = maximum >= Number.MAX_SAFE_INTEGER;
+  const isUnbounded = maximum >= Number.MAX_SAFE_INTEGER;
   // `-0` is another number to some readers than to others.
-  if (isFree && minimum <= -Number.MAX_SAFE_INTEGER) return `(?:-?(?!0(?!\\.))${DIGITS}${fraction}|0)`;
-  if (isFree && minimum === 0) return `${DIGITS}${fraction}`;
-  if (isFree && minimum === 1) return `[1-9]\\d{0,14}${fraction}`;
-  return type === "integer" && minimum === 0 && maximum <= 1e6 ? upTo(maximum) : null;
+  if (isUnbounded && minimum <= -Number.MAX_SAFE_INTEGER) return `(?:-?(?!0(?!\\.))${DIGITS}${fraction}|0)`;
+  if (isUnbounded && minimum === 0) return `${DIGITS}${fraction}`;
+  if (isUnbounded && minimum === 1) return `[1-9]\\d{0,14}${fraction}`;
+  return type === "integer" && minimum === 0 && maximum <= 1e6 ? wholeNumberPattern(maximum) : null;
 }
 
 function stringPattern({ enum: values, pattern, minLength, maxLength }: Schema): string | null {
   const isBounded = minLength !== undefined || maxLength !== undefined;
   if (values !== undefined) {
-    const plain = values.every((value) => typeof value === "string" && /^[\w-]+$/.test(value));
-    return plain && !isBounded && pattern === undefined ? `"${oneOf(values)}"` : null;
+    const isPlain = values.every((value) => typeof value === "string" && /^[\w-]+$/.test(value));
+    return isPlain && !isBounded && pattern === undefined ? `"${oneOf(values)}"` : null;
   }
   if (pattern === undefined) return `"${CHAR}{${minLength ?? 0},${maxLength ?? ""}}"`;
   return PLAIN_PATTERN.test(pattern) && !isBounded ? `"${pattern.slice(1, -1)}"` : null;
@@ -180,8 +182,8 @@ function stringPattern({ enum: values, pattern, minLength, maxLength }: Schema):
 function arrayPattern({ items, minItems = 0, maxItems = Infinity }: Schema): string | null {
   const item = items === undefined ? null : textPattern(items);
   if (item === null || minItems > 1 || maxItems < 1) return null;
-  const some = `${item}(?:,${item}){0,${maxItems === Infinity ? "" : maxItems - 1}}`;
-  return minItems === 1 ? `\\[${some}\\]` : `\\[(?:${some})?\\]`;
+  const itemsPattern = `${item}(?:,${item}){0,${maxItems === Infinity ? "" : maxItems - 1}}`;
+  return minItems === 1 ? `\\[${itemsPattern}\\]` : `\\[(?:${itemsPattern})?\\]`;
 }
 
 /**
@@ -189,16 +191,16 @@ function arrayPattern({ items, minItems = 0, maxItems = Infinity }: Schema): str
  */
 function objectPattern({ properties = {}, required = [] }: Schema): string | null {
   const names = Object.keys(properties).sort();
-  const first = names.findIndex((name) => required.includes(name));
+  const firstRequired = names.findIndex((name) => required.includes(name));
   const members = names.map((name, i) => {
     const value = textPattern(properties[name]!);
     if (value === null || !/^\w+$/.test(name)) return null;
     const member = `"${name}":${value}`;
-    if (i < first) return `(?:${member},)?`;
-    if (i === first) return member;
+    if (i < firstRequired) return `(?:${member},)?`;
+    if (i === firstRequired) return member;
     return required.includes(name) ? `,${member}` : `(?:,${member})?`;
   });
-  return first < 0 || members.includes(null) ? null : `\\{${members.join("")}\\}`;
+  return firstRequired < 0 || members.includes(null) ? null : `\\{${members.join("")}\\}`;
 }
 
 const PATTERNS: Readonly<Record<string, (schema: Schema) => string | null>> = {
@@ -226,7 +228,7 @@ export function textPattern(schema: Schema): string | null {
   }
   const form = String(type);
   if (!Object.hasOwn(PATTERNS, form)) return null;
-  if (Object.keys(schema).some((name) => !UNDERSTOOD[form]!.includes(name))) return null;
+  if (Object.keys(schema).some((name) => !TRANSLATED_KEYWORDS[form]!.includes(name))) return null;
   return PATTERNS[form]!(schema);
 }
 
@@ -234,16 +236,16 @@ export function textPattern(schema: Schema): string | null {
  * A bulk type: the end of its envelopes' texts, and the expression that matches a whole envelope, which is made at its
  * first use.
  */
-interface Bulk {
+interface BulkType {
   type: RecordType;
   end: string;
   expression?: RegExp | null;
 }
 
-const bulk: Bulk[] = BULK.map((type) => ({ type, end: `"type":"${type}","v":${ENVELOPE_VERSION}}` }));
+const bulkTypes: BulkType[] = BULK_TYPES.map((type) => ({ type, end: `"type":"${type}","v":${ENVELOPE_VERSION}}` }));
 
-function expressionOf({ type, end }: Bulk): RegExp | null {
-  const json = translated(BODIES[type]);
+function expressionOf({ type, end }: BulkType): RegExp | null {
+  const json = toJsonSchema(BODIES[type]);
   const body = json && textPattern(json);
   return body
     ? new RegExp(
@@ -257,19 +259,19 @@ function expressionOf({ type, end }: Bulk): RegExp | null {
  * Returns the envelope of a record of a bulk type, with the text of its body, if the record's text is canonical and
  * valid. null decides nothing.
  */
-export function matched(text: string): (Omit<Envelope, "body"> & { body: string }) | null {
-  const one = bulk.find(({ end }) => text.endsWith(end));
-  if (one === undefined) return null;
-  if (one.expression === undefined) one.expression = expressionOf(one);
-  const found = one.expression?.exec(text);
-  if (!found) return null;
-  const [, body, cap, event_id, key, observed_at, producer] = found as unknown as string[];
-  const named = cap === undefined ? {} : { cap };
+export function matchBulkRecord(text: string): (Omit<Envelope, "body"> & { body: string }) | null {
+  const bulkType = bulkTypes.find(({ end }) => text.endsWith(end));
+  if (bulkType === undefined) return null;
+  if (bulkType.expression === undefined) bulkType.expression = expressionOf(bulkType);
+  const match = bulkType.expression?.exec(text);
+  if (!match) return null;
+  const [, body, cap, event_id, key, observed_at, producer] = match as unknown as string[];
+  const capMember = cap === undefined ? {} : { cap };
   return {
     v: ENVELOPE_VERSION,
-    type: one.type,
+    type: bulkType.type,
     event_id: event_id!,
-    ...named,
+    ...capMember,
     key: key!,
     observed_at: observed_at!,
     producer: producer!,
