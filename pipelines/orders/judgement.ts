@@ -4,7 +4,7 @@ import type { BuyersExpectation } from "../record/expectation.ts";
 import { JUDGED_BY, type JudgedBy } from "../record/order-step.ts";
 
 /** Classes whose check yields a fraction between wrong and right: an answer passes from one half on (docs/classes.md). */
-const PARTLY_RIGHT_PASSES = new Set(["llm-echo", "planted-page", "token-price"]);
+const CLASSES_SCORED_IN_PARTS = new Set(["llm-echo", "planted-page", "token-price"]);
 
 /** The members of an expectation that decide which check judges the answer. */
 export type CheckInputs = Pick<Expectation, "class" | "known" | "schema" | "mime">;
@@ -33,8 +33,8 @@ type Check = Evaluation["checks"][number];
  * it is complete. If the answer passed our checks, its score was enough, so such a check counts as passed here.
  * @param hasPassed did the answer pass all checks but the buyer's own?
  */
-export const decided = <T extends Check>(checks: readonly T[], passed: boolean): T[] =>
-  checks.map((one) => (passed && /^(?:truth$|class_)/.test(one.name) ? { ...one, ok: true } : one));
+export const withFinalResults = <T extends Check>(checks: readonly T[], hasPassed: boolean): T[] =>
+  checks.map((one) => (hasPassed && /^(?:truth$|class_)/.test(one.name) ? { ...one, ok: true } : one));
 
 const SENTENCES: Readonly<Record<Exclude<JudgedBy, "truth">, (name: string) => string>> = {
   schema: () =>
@@ -48,7 +48,7 @@ const SENTENCES: Readonly<Record<Exclude<JudgedBy, "truth">, (name: string) => s
 };
 
 const truthSentence = (name: string): string =>
-  PARTLY_RIGHT_PASSES.has(name)
+  CLASSES_SCORED_IN_PARTS.has(name)
     ? `You are charged only if the answer is at least half right by the check of the class ${name}: your input fixes the right answer, and we know it`
     : `You are charged only if the answer is right: your input fixes the right answer of the class ${name}, and we know it`;
 
@@ -76,12 +76,12 @@ const EXPECTATION_WORDS = {
  * Makes the promise that a buyer gets before paying, in one sentence: which check judges the answer, and the buyer's
  * own expectations.
  */
-export function guaranteeOf(want: CheckInputs, expect: BuyersExpectation | null): string {
-  const by = strongestCheckOf(want);
-  const ours = by === "truth" ? truthSentence(want.known!.class) : SENTENCES[by](want.class);
+export function guaranteeOf(inputs: CheckInputs, expect: BuyersExpectation | null): string {
+  const by = strongestCheckOf(inputs);
+  const ourSentence = by === "truth" ? truthSentence(inputs.known!.class) : SENTENCES[by](inputs.class);
   const members = (Object.keys(EXPECTATION_WORDS) as (keyof typeof EXPECTATION_WORDS)[]).filter(
     (name) => expect?.[name] !== undefined,
   );
-  const own = members.map((name) => EXPECTATION_WORDS[name]).join(", ");
-  return own === "" ? `${ours}.` : `${ours}; and only if it also ${own}.`;
+  const buyersWords = members.map((name) => EXPECTATION_WORDS[name]).join(", ");
+  return buyersWords === "" ? `${ourSentence}.` : `${ourSentence}; and only if it also ${buyersWords}.`;
 }

@@ -147,10 +147,10 @@ const hasFailed = (order: Order): boolean => !hasPassed(order);
 
 /** May a seller be paid now? With escrow only after the hold; after another seller only once that one can take nothing. */
 function mayPay(order: Order): boolean {
-  const before = order.legs.at(-1);
+  const lastLeg = order.legs.at(-1);
   if (order.own) return false;
   if (isEscrow(order) && order.hold === null) return false;
-  return before === undefined || (before.checked?.pass === false && before.fate === "unpaid");
+  return lastLeg === undefined || (lastLeg.checked?.pass === false && lastLeg.fate === "unpaid");
 }
 
 /**
@@ -355,11 +355,11 @@ const SIDE_STEPS: ReadonlySet<StepState> = new Set([
   "leg_recovered",
 ]);
 
-const MAX_SENT_KEPT = 16;
+const MAX_SENT_TXS = 16;
 
 /** Remembers a transaction that was sent to charge the buyer. */
 function addSentTx(order: Order, tx: string | undefined): void {
-  if (tx !== undefined && !order.sent.includes(tx) && order.sent.length < MAX_SENT_KEPT) order.sent.push(tx);
+  if (tx !== undefined && !order.sent.includes(tx) && order.sent.length < MAX_SENT_TXS) order.sent.push(tx);
 }
 
 /** Applies a step's members to the order. @returns false where they contradict the order */
@@ -491,8 +491,8 @@ export function callToRecord(order: Order): Leg | null {
 export function isClosed(order: Order): boolean {
   if (!isEnded(order) || !order.final || order.legs.some(({ fate }) => fate === "unknown") || callToRecord(order))
     return false;
-  const charged = order.state === "settled" || order.state === "refunded";
-  return charged || order.scheme === "auth-capture" || order.expired;
+  const wasCharged = order.state === "settled" || order.state === "refunded";
+  return wasCharged || order.scheme === "auth-capture" || order.expired;
 }
 
 /** Returns who caused that no buyer pays for this leg; null when a buyer paid, or the order has not ended. */
