@@ -114,7 +114,7 @@ export interface SaleContext {
   policy: SalePolicy;
   /** The network on which both buyers pay and sellers are paid. */
   cashier: { network: string };
-  buying: { orders: { table: Pick<OrderTable, "owes"> } };
+  buying: { orders: { table: Pick<OrderTable, "isOwedBy"> } };
 }
 
 /**
