@@ -38,7 +38,7 @@ export interface OpenAsk {
   body: string;
 }
 
-/** Most probes an hour for the endpoints of one domain, and for all names under one hosting platform. */
+/** Returns the most probes an hour for the endpoints of one domain, and for all names under one hosting platform. */
 const probeLimits = (perDomain: number) => ({ per_domain: perDomain, per_platform: PLATFORM_CAP_FACTOR * perDomain });
 
 /**
@@ -103,10 +103,10 @@ export interface AskRunnerParts {
 }
 
 /**
- * Probes the urls that clients asked for. It reads from the records of the topic `asks` and from the handshakes which
- * asks are done, so that a restarted process continues where the last one stopped. {@link startDue} starts the probes
- * that may start and returns at once, so that a slow host delays only its own asks. The end of each ask is recorded,
- * also when nothing could be probed.
+ * Probes the urls that clients asked for. Which asks are done follows from the records of the topic `asks` and from the
+ * handshakes, so a restarted process continues where the last one stopped. {@link startDue} starts the probes that may
+ * start and returns at once, so that a slow host delays only its own asks. The end of each ask is recorded, also when
+ * nothing could be probed.
  */
 export class AskRunner {
   readonly #running = new Map<string, Promise<void>>();
@@ -127,27 +127,27 @@ export class AskRunner {
     const freeSlots = () => MAX_PROBES_AT_ONCE - this.#running.size;
     if (freeSlots() <= 0) return 0;
     const at = now();
-    const asked = (await readOpenAsks(lake, at, perDomainHour)).map(({ cap, t, body }) => ({
+    const askTurns = (await readOpenAsks(lake, at, perDomainHour)).map(({ cap, t, body }) => ({
       ...{ cap, t },
       ask: JSON.parse(body) as BodyOf<"ask">,
     }));
-    const begun = await this.#start(asked, at, freeSlots());
-    if (freeSlots() <= 0) return begun;
+    const startedForAsks = await this.#start(askTurns, at, freeSlots());
+    if (freeSlots() <= 0) return startedForAsks;
     const day = dayOf(at);
-    const unplanned = (await readUnprobed(lake, at, perDomainHour))
+    const unplannedTurns = (await readUnprobed(lake, at, perDomainHour))
       // Endpoints in the day's plan are probed as planned. Before the plan exists (null), any endpoint may still get
       // into it.
       .filter(({ cap }) => this.parts.observer.isPlanned(day, cap) === false)
       .map(({ cap, t, url, method }) => ({ cap, t, ask: createAsk(cap, url, method) }));
-    return begun + (await this.#start(unplanned, at, freeSlots(), true));
+    return startedForAsks + (await this.#start(unplannedTurns, at, freeSlots(), true));
   }
 
   /** @param mustBeListed true to skip endpoints that are no longer listed */
-  async #start(turns: readonly ProbeTurn[], at: Date, room: number, mustBeListed = false): Promise<number> {
-    const first = turns.filter((one) => this.#mayProbe(one, at.getTime())).slice(0, room);
-    const caps = first.map(({ cap }) => cap);
-    const listings = await readCurrentListings(this.parts.lake, caps);
-    const startable = first.filter(({ cap }) => !mustBeListed || listings.has(cap));
+  async #start(turns: readonly ProbeTurn[], at: Date, freeSlots: number, mustBeListed = false): Promise<number> {
+    const turnsToStart = turns.filter((one) => this.#mayProbe(one, at.getTime())).slice(0, freeSlots);
+    const endpointIds = turnsToStart.map(({ cap }) => cap);
+    const listings = await readCurrentListings(this.parts.lake, endpointIds);
+    const startable = turnsToStart.filter(({ cap }) => !mustBeListed || listings.has(cap));
     for (const one of startable) {
       const running = this.#probe(one, listings.get(one.cap)).finally(() => this.#running.delete(one.cap));
       this.#running.set(one.cap, running);
@@ -160,9 +160,9 @@ export class AskRunner {
    * does not delay a shutdown.
    */
   async waitUntilIdle(graceMs = 5_000): Promise<void> {
-    const pause = new AbortController();
-    const ended = Promise.all(this.#running.values()).then(() => pause.abort());
-    await Promise.race([ended, systemClock.sleep(graceMs, pause.signal).catch(() => {})]);
+    const graceEnd = new AbortController();
+    const allEnded = Promise.all(this.#running.values()).then(() => graceEnd.abort());
+    await Promise.race([allEnded, systemClock.sleep(graceMs, graceEnd.signal).catch(() => {})]);
   }
 
   #mayProbe({ cap, t, ask }: ProbeTurn, now: number): boolean {

@@ -26,32 +26,36 @@ type ProbeType = "handshake" | "mcp.probe";
 export const handshakeId = (
   cap: string,
   call: Pick<Call, "block" | "minute">,
-  planned: "free" | "paid",
+  callKind: "free" | "paid",
   type: ProbeType = "handshake",
-): string => recordId(type, cap, plannedSlot(call.block, call.minute), HANDSHAKE_ATTEMPTS[planned]);
+): string => recordId(type, cap, plannedSlot(call.block, call.minute), HANDSHAKE_ATTEMPTS[callKind]);
 
 /**
- * Event ids of both types of probe record. Only one of them can be in the record, since an endpoint either is an MCP
- * tool or is not.
+ * Returns the event ids of both types of probe record. Only one of them can be in the record, since an endpoint either
+ * is an MCP tool or is not.
  */
-const probeIds = (cap: string, call: Pick<Call, "block" | "minute">, planned: "free" | "paid"): string[] => [
-  handshakeId(cap, call, planned),
-  handshakeId(cap, call, planned, "mcp.probe"),
+const probeIds = (cap: string, call: Pick<Call, "block" | "minute">, callKind: "free" | "paid"): string[] => [
+  handshakeId(cap, call, callKind),
+  handshakeId(cap, call, callKind, "mcp.probe"),
 ];
 
 export const intentId = (cap: string, call: Pick<Call, "block" | "minute">): string =>
   recordId("paid.intent", cap, plannedSlot(call.block, call.minute));
 
-/** All event ids that a call may have in the record, depending on how it ends. */
+/** Returns all event ids that a call may have in the record, depending on how it ends. */
 export const eventIdsOf = (cap: string, call: Pick<Call, "kind" | "block" | "minute">): string[] =>
   call.kind === "probe" ? probeIds(cap, call, "free") : [intentId(cap, call), ...probeIds(cap, call, "paid")];
 
 /** Is one of the call's event ids among these? A paid call writes an intent, or a handshake when nothing was paid. */
-export function isDone(done: ReadonlySet<string>, cap: string, call: Pick<Call, "kind" | "block" | "minute">): boolean {
-  return eventIdsOf(cap, call).some((id) => done.has(id));
+export function isDone(
+  doneIds: ReadonlySet<string>,
+  cap: string,
+  call: Pick<Call, "kind" | "block" | "minute">,
+): boolean {
+  return eventIdsOf(cap, call).some((id) => doneIds.has(id));
 }
 
-/** Seed of a call's question with a known answer. Without the secret nobody can predict the question. */
+/** Computes the seed of a call's question with a known answer. Without the secret nobody can predict the question. */
 export const seedOf = (secret: Uint8Array, cap: string, call: Pick<Call, "block" | "minute">): Buffer =>
   createHmac("sha256", secret)
     .update(`known answer ${cap} ${plannedSlot(call.block, call.minute)}`)

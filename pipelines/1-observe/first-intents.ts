@@ -28,20 +28,20 @@ export class FirstIntents {
 
   private constructor(
     private readonly log: Pick<Log, "read" | "partitions">,
-    next: Map<number, number>,
+    nextOffsets: Map<number, number>,
     max: number,
   ) {
-    this.#nextOffsets = next;
+    this.#nextOffsets = nextOffsets;
     this.#firstNonces = new BoundedMap(max);
   }
 
   /** Notes where the log ends now. Call this before the older intents are loaded, so that none is missed in between. */
   static async open(log: Pick<Log, "read" | "bounds" | "partitions">, max = MAX_REMEMBERED): Promise<FirstIntents> {
-    const next = new Map<number, number>();
+    const nextOffsets = new Map<number, number>();
     for (let partition = 0; partition < log.partitions; partition++) {
-      next.set(partition, (await log.bounds(TOPIC, partition)).end);
+      nextOffsets.set(partition, (await log.bounds(TOPIC, partition)).end);
     }
-    return new FirstIntents(log, next, max);
+    return new FirstIntents(log, nextOffsets, max);
   }
 
   /**
@@ -51,9 +51,9 @@ export class FirstIntents {
    */
   async isFirst(cap: string, eventId: string, nonce: string): Promise<boolean> {
     const partition = partitionOf(cap, this.log.partitions);
-    const began = systemClock.monotonic();
+    const startedAt = systemClock.monotonic();
     while (!this.#firstNonces.has(eventId)) {
-      if (systemClock.monotonic() - began > MAX_WAIT_MS)
+      if (systemClock.monotonic() - startedAt > MAX_WAIT_MS)
         throw new Failure("failed", `the intent ${eventId} was appended and could not be read back`);
       await this.#readNext(partition);
     }
@@ -64,20 +64,20 @@ export class FirstIntents {
    * Reads the next records of a partition. Only one read of a partition runs at a time; further callers wait for it.
    */
   #readNext(partition: number): Promise<void> {
-    const reading =
+    const runningRead =
       this.#runningReads.get(partition) ?? this.#read(partition).finally(() => this.#runningReads.delete(partition));
-    this.#runningReads.set(partition, reading);
-    return reading;
+    this.#runningReads.set(partition, runningRead);
+    return runningRead;
   }
 
   async #read(partition: number): Promise<void> {
-    const from = this.#nextOffsets.get(partition)!;
+    const fromOffset = this.#nextOffsets.get(partition)!;
     try {
-      const records = await this.log.read(TOPIC, partition, from, { waitMs: 200 });
+      const records = await this.log.read(TOPIC, partition, fromOffset, { waitMs: 200 });
       for (const record of records) {
-        const read = readRecord(record);
-        if (!read.ok || read.envelope.type !== "paid.intent" || this.#firstNonces.has(record.eventId)) continue;
-        this.#firstNonces.set(record.eventId, (read.envelope.body as BodyOf<"paid.intent">).nonce);
+        const parsed = readRecord(record);
+        if (!parsed.ok || parsed.envelope.type !== "paid.intent" || this.#firstNonces.has(record.eventId)) continue;
+        this.#firstNonces.set(record.eventId, (parsed.envelope.body as BodyOf<"paid.intent">).nonce);
       }
       const last = records.at(-1);
       if (last) this.#nextOffsets.set(partition, last.offset + 1);

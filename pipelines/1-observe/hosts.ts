@@ -11,7 +11,7 @@ export interface Hosts {
   owns(host: string): boolean;
 }
 
-/** For a single observer, which may call every host. */
+/** The hosts of a single observer, which may call every host. */
 export const EVERY_HOST: Hosts = { owns: () => true };
 
 /** Work for the hosts of one partition. After `signal` has aborted, the work ends before its next call. */
@@ -20,7 +20,7 @@ export type PartitionWork = (partition: number, signal: AbortSignal) => Promise<
 /** A partition that is assigned to this observer, with the work that runs for its hosts. */
 interface Lease {
   partition: number;
-  stop: AbortController;
+  stopController: AbortController;
   /** Was everything read that the log held when the partition was assigned? */
   caughtUp: boolean;
   catchUpDone: Promise<void>;
@@ -31,7 +31,7 @@ interface Lease {
 interface AttachedWork {
   work: PartitionWork;
   /** Aborted with the first error that the work threw for any partition. */
-  failed: AbortController;
+  failureController: AbortController;
   running: Set<Promise<void>>;
 }
 
@@ -57,8 +57,8 @@ export async function openHostShare(
   parts: Omit<HostShareParts, "partitions"> & { log: Pick<Log, "read" | "bounds" | "partitions"> },
 ): Promise<{ hosts: HostShare; firstIntents: FirstIntents }> {
   const { log, ...rest } = parts;
-  const firsts = await FirstIntents.open(log);
-  return { firstIntents: firsts, hosts: await HostShare.open({ ...rest, partitions: log.partitions }) };
+  const firstIntents = await FirstIntents.open(log);
+  return { firstIntents, hosts: await HostShare.open({ ...rest, partitions: log.partitions }) };
 }
 
 /** Pause before the log is read again after a failure, real ms. */
@@ -82,9 +82,9 @@ export class HostShare implements Hosts {
   static async open(parts: HostShareParts): Promise<HostShare> {
     const share = new HostShare(parts);
     const { ownership } = parts;
-    share.#unsubscribe = ownership.onChange(async (taken, lost) => {
-      await Promise.all(lost.map((partition) => share.#giveUp(partition)));
-      for (const partition of taken) share.#assign(partition);
+    share.#unsubscribe = ownership.onChange(async (assignedPartitions, lostPartitions) => {
+      await Promise.all(lostPartitions.map((partition) => share.#giveUp(partition)));
+      for (const partition of assignedPartitions) share.#assign(partition);
     });
     await ownership.ready();
     for (const partition of ownership.held()) share.#assign(partition);
@@ -95,7 +95,7 @@ export class HostShare implements Hosts {
   owns(host: string): boolean {
     const partition = partitionOf(host, this.parts.partitions);
     const lease = this.#leases.get(partition);
-    return !!lease?.caughtUp && !lease.stop.signal.aborted && this.parts.ownership.held().includes(partition);
+    return !!lease?.caughtUp && !lease.stopController.signal.aborted && this.parts.ownership.held().includes(partition);
   }
 
   /** Does this host belong to this partition? */
@@ -105,7 +105,7 @@ export class HostShare implements Hosts {
 
   /** Resolves when, for every partition that is assigned now, the log was read up to the moment of the assignment. */
   async waitUntilCaughtUp(): Promise<void> {
-    await Promise.all([...this.#leases.values()].map(({ catchUpDone: beginning }) => beginning));
+    await Promise.all([...this.#leases.values()].map(({ catchUpDone: done }) => done));
   }
 
   /**
@@ -114,17 +114,17 @@ export class HostShare implements Hosts {
    * @throws the first error of `work`; then no further work starts
    */
   async runDuring(work: PartitionWork, ended: Promise<void>): Promise<void> {
-    const failed = new AbortController();
-    const attached: AttachedWork = { work, failed, running: new Set() };
+    const failureController = new AbortController();
+    const attached: AttachedWork = { work, failureController, running: new Set() };
     const failure = new Promise<void>((resolve) => {
-      failed.signal.addEventListener("abort", () => resolve(), { once: true });
+      failureController.signal.addEventListener("abort", () => resolve(), { once: true });
     });
     this.#attached.add(attached);
     for (const lease of this.#leases.values()) if (lease.caughtUp) this.#start(attached, lease);
     await Promise.race([ended, failure]);
     this.#attached.delete(attached);
     await Promise.all(attached.running);
-    failed.signal.throwIfAborted();
+    failureController.signal.throwIfAborted();
   }
 
   /** Gives up all partitions and waits until all work has ended. */
@@ -136,15 +136,21 @@ export class HostShare implements Hosts {
 
   #assign(partition: number): void {
     if (this.#leases.has(partition)) return;
-    const stop = new AbortController();
-    const lease: Lease = { partition, stop, caughtUp: false, catchUpDone: Promise.resolve(), running: new Set() };
+    const stopController = new AbortController();
+    const lease: Lease = {
+      partition,
+      stopController,
+      caughtUp: false,
+      catchUpDone: Promise.resolve(),
+      running: new Set(),
+    };
     this.#leases.set(partition, lease);
     lease.catchUpDone = this.#catchUp(lease);
   }
 
   async #catchUp(lease: Lease): Promise<void> {
     const { catchUp, logger } = this.parts;
-    const { signal } = lease.stop;
+    const { signal } = lease.stopController;
     while (!signal.aborted) {
       try {
         await catchUp();
@@ -163,21 +169,23 @@ export class HostShare implements Hosts {
   }
 
   #start(attached: AttachedWork, lease: Lease): void {
-    if (lease.stop.signal.aborted || attached.failed.signal.aborted) return;
-    const signal = AbortSignal.any([lease.stop.signal, attached.failed.signal]);
+    if (lease.stopController.signal.aborted || attached.failureController.signal.aborted) return;
+    const signal = AbortSignal.any([lease.stopController.signal, attached.failureController.signal]);
     // Each host with waiting calls adds a listener: hundreds of listeners are no leak here.
     setMaxListeners(0, signal);
-    const done = attached.work(lease.partition, signal).catch((error: unknown) => attached.failed.abort(error));
-    for (const works of [attached.running, lease.running]) {
-      works.add(done);
-      void done.finally(() => works.delete(done));
+    const done = attached
+      .work(lease.partition, signal)
+      .catch((error: unknown) => attached.failureController.abort(error));
+    for (const workSets of [attached.running, lease.running]) {
+      workSets.add(done);
+      void done.finally(() => workSets.delete(done));
     }
   }
 
   async #giveUp(partition: number): Promise<void> {
     const lease = this.#leases.get(partition);
     if (!lease) return;
-    lease.stop.abort(new Error(`partition ${partition} was given to another observer`));
+    lease.stopController.abort(new Error(`partition ${partition} was given to another observer`));
     await lease.catchUpDone;
     await Promise.all(lease.running);
     await this.parts.release?.(partition);

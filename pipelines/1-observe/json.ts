@@ -29,7 +29,7 @@ export function hashOf(value: unknown): string | null {
 /** Largest value that the record keeps, in bytes of its canonical JSON. */
 export const MAX_KEPT_BYTES = 32_768;
 
-/** The value when it is small enough and has a canonical form, else undefined. */
+/** Returns the value if it is small enough and has a canonical form, else undefined. */
 export function valueIfKeepable(value: unknown): unknown {
   if (value === undefined || value === null) return undefined;
   try {

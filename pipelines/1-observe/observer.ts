@@ -128,9 +128,9 @@ export interface Observer {
   /** Reads a seller's own listing (an origin, or its `/.well-known/x402`). */
   intakeSeller(url: string): Promise<IntakeReport>;
   /** Reads a catalogue, then the own listing of every seller in it (each origin once a UTC day). */
-  intakeCatalogue(named: NamedCatalogue): Promise<IntakeReport>;
+  intakeCatalogue(namedCatalogue: NamedCatalogue): Promise<IntakeReport>;
   /** Selects the catalogues whose reading stopped early and may continue now. */
-  unfinishedCatalogues(named: readonly NamedCatalogue[]): NamedCatalogue[];
+  unfinishedCatalogues(namedCatalogues: readonly NamedCatalogue[]): NamedCatalogue[];
   /** Reads the own listing of every listed seller that was not read today. */
   refreshSellers(): Promise<IntakeReport>;
   /** Ends running spans: no further call begins, and running payments are watched to their end. */
@@ -185,8 +185,8 @@ export function createObserver(parts: ObserverParts): Observer {
   const { reader = processReader, loop = ownLoop, classes } = parts;
   const hosts: Hosts = shared?.hosts ?? EVERY_HOST;
   if (config.secret.length < 16) throw new RangeError("the secret of the known answers has at least 16 bytes");
-  const stop = new AbortController();
-  setMaxListeners(0, stop.signal);
+  const stopController = new AbortController();
+  setMaxListeners(0, stopController.signal);
   const recorder = new Recorder({ log, producer: config.producer, metrics, onAck });
   const intake = new Intake({ egress, rail, recorder, metrics, memory, reader, logger });
   const tools: Tools = {
@@ -204,7 +204,7 @@ export function createObserver(parts: ObserverParts): Observer {
     retries: new Retries(memory),
     inFlight: new Set(),
     passedInputs: new BoundedMap(MAX_PASSED_INPUTS),
-    signal: stop.signal,
+    signal: stopController.signal,
   };
   const hostQueue = new HostQueue(config.hostsAtOnce, MAX_QUEUED, {
     [ASKS]: ASKS_AT_ONCE,
@@ -214,15 +214,15 @@ export function createObserver(parts: ObserverParts): Observer {
   const reconciler = new Reconciler(tools, memory);
   metrics.gauge("touchstone_observe_blind_missed_seconds", 0);
   for (const { name } of CHECKERS) zeroClassMetrics(metrics, name);
-  const excuses = new ClassWithdrawals({ memory, recorder, hosts, metrics, logger });
-  const spans = new Spans(tools, memory, reconciler, hostQueue, config.hostsAtOnce, stop.signal);
-  const sellers = new Sellers({ intake, memory, egress, hostQueue, clock, hosts, signal: stop.signal });
+  const withdrawals = new ClassWithdrawals({ memory, recorder, hosts, metrics, logger });
+  const spans = new Spans(tools, memory, reconciler, hostQueue, config.hostsAtOnce, stopController.signal);
+  const sellers = new Sellers({ intake, memory, egress, hostQueue, clock, hosts, signal: stopController.signal });
   const clockForHost = (start: Date): Clock => (clock.jumps ? new SimulatedClock(start) : clock);
   return {
     observeSpan: (plan, from, to, createClock = clockForHost) => spans.makeCalls(plan, from, to, createClock),
-    observeShare: (plan, from, to, over) => {
+    observeShare: (plan, from, to, ended) => {
       if (!shared) throw new Error("this observer shares its work with nobody");
-      return spans.runShare(shared.hosts, plan, { from, to, ended: over }, clockForHost);
+      return spans.runShare(shared.hosts, plan, { from, to, ended }, clockForHost);
     },
     async recover() {
       // The inputs come newest first. They are added oldest first, since a bounded map drops what was added first.
@@ -232,19 +232,19 @@ export function createObserver(parts: ObserverParts): Observer {
     async awaitSettlements() {
       const report = await reconciler.run(clock);
       await recordVerdicts(recorder, memory, clock);
-      await excuses.withdrawFailed(clock);
+      await withdrawals.withdrawFailed(clock);
       return report;
     },
     readBuyers: () => buyers.readDue(clock),
     probeAsk(ask, listing) {
-      const look = () => (listing ? probeCurrentListing(tools, listing, clock) : probeAsk(tools, ask, clock));
-      return hostQueue.run(hostOf(ask.normalised_url), look, ASKS);
+      const runProbe = () => (listing ? probeCurrentListing(tools, listing, clock) : probeAsk(tools, ask, clock));
+      return hostQueue.run(hostOf(ask.normalised_url), runProbe, ASKS);
     },
     isPlanned: (day, cap) => spans.isPlanned(day, cap),
     intakeSeller: (url) => sellers.readSeller(url),
     intakeCatalogue: (named) => sellers.readCatalogue(named),
     unfinishedCatalogues: (named) => sellers.unfinishedCatalogues(named),
     refreshSellers: () => sellers.readAllDue(),
-    stop: () => stop.abort(new ObserverStopped()),
+    stop: () => stopController.abort(new ObserverStopped()),
   };
 }

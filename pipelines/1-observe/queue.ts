@@ -66,22 +66,22 @@ export const egressLimits = (hostsAtOnce: number, liveProbesAtOnce: number) => (
   pools: { ...POOLS, [PAID]: Math.max(POOLS[PAID], hostsAtOnce), [LIVE_PROBES]: liveProbesAtOnce },
 });
 
-interface Waiting {
+interface WaitingWork {
   run: () => Promise<void>;
   /** Kind of work: a key of `kindLimits`, or "" for planned calls. */
   kind: string;
 }
 
 /**
- * A queue of work for many hosts. It runs one piece of work at a time for each host, and `atOnce` hosts in parallel.
+ * A queue of work for many hosts. It runs one piece of work at a time for each host, and `hostsAtOnce` hosts in parallel.
  * Hosts take turns, so that a host with ten thousand endpoints delays only itself. Work of one host runs in the order
  * in which it was added. Each kind of work in `kindLimits` has its own limit of hosts, so that slow hosts of one kind
  * do not delay the work of another.
  */
 export class HostQueue {
   /** Waiting work by host, in the order in which hosts are served (a Map keeps the order of insertion). */
-  readonly #waiting = new Map<string, Waiting[]>();
-  readonly #busy = new Set<string>();
+  readonly #waiting = new Map<string, WaitingWork[]>();
+  readonly #busyHosts = new Set<string>();
   /** Number of running pieces of work, by kind. */
   readonly #running = new Map<string, number>();
   readonly #limits: ReadonlyMap<string, number>;
@@ -91,11 +91,11 @@ export class HostQueue {
    * @param kindLimits kinds of work other than planned calls, with the most hosts that may be busy with each at once
    */
   constructor(
-    atOnce: number,
+    hostsAtOnce: number,
     private readonly maxPending = 10_000,
     kindLimits: Readonly<Record<string, number>> = {},
   ) {
-    this.#limits = new Map([["", atOnce], ...Object.entries(kindLimits)]);
+    this.#limits = new Map([["", hostsAtOnce], ...Object.entries(kindLimits)]);
     for (const n of this.#limits.values()) if (n < 1) throw new RangeError(`at least one host at once, not ${n}`);
   }
 
@@ -132,28 +132,28 @@ export class HostQueue {
   readonly #hasRoomFor = (kind: string): boolean => (this.#running.get(kind) ?? 0) < (this.#limits.get(kind) ?? 0);
 
   #runNext(): void {
-    const names = [...this.#limits.keys()];
+    const kinds = [...this.#limits.keys()];
     for (const [host, queue] of this.#waiting) {
-      if (!names.some(this.#hasRoomFor)) return;
-      if (this.#busy.has(host)) continue;
-      const at = queue.findIndex((one) => this.#hasRoomFor(one.kind));
-      if (at < 0) continue;
-      const [{ run, kind }] = queue.splice(at, 1) as [Waiting];
+      if (!kinds.some(this.#hasRoomFor)) return;
+      if (this.#busyHosts.has(host)) continue;
+      const index = queue.findIndex((one) => this.#hasRoomFor(one.kind));
+      if (index < 0) continue;
+      const [{ run, kind }] = queue.splice(index, 1) as [WaitingWork];
       // The host moves to the end, so that every other host is served before it is served again.
       this.#waiting.delete(host);
       if (queue.length > 0) this.#waiting.set(host, queue);
-      this.#busy.add(host);
+      this.#busyHosts.add(host);
       this.#count(kind, 1);
       void run().finally(() => {
         this.#pending--;
-        this.#busy.delete(host);
+        this.#busyHosts.delete(host);
         this.#count(kind, -1);
         this.#runNext();
       });
     }
   }
 
-  #count(kind: string, by: 1 | -1): void {
-    this.#running.set(kind, (this.#running.get(kind) ?? 0) + by);
+  #count(kind: string, change: 1 | -1): void {
+    this.#running.set(kind, (this.#running.get(kind) ?? 0) + change);
   }
 }

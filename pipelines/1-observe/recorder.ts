@@ -32,7 +32,7 @@ export class NotRecorded extends Failure {
 const RETRY_PAUSES_MS = [50, 500];
 
 /** Returns its argument as a draft. With it the compiler checks the draft's body against the record type. */
-export const createDraft = <T extends RecordType>(of: Draft<T>): Draft => of as unknown as Draft;
+export const createDraft = <T extends RecordType>(draft: Draft<T>): Draft => draft as unknown as Draft;
 
 /** Appends records to the log. Their ids are known before the call that they describe is made. */
 export class Recorder {

@@ -25,8 +25,8 @@ const slotOfIntent = (intent: BodyOf<"paid.intent">): string => plannedSlot(inte
  * Returns the time of a fact about a call: now, but never before the call's planned time, since the simulated clock of
  * a host may be ahead of the observer's clock.
  */
-export const factTime = (of: Pick<OpenIntent, "intent">, clock: Clock): Date =>
-  new Date(Math.max(clock.now().getTime(), Date.parse(of.intent.planned_at)));
+export const factTime = (intentRecord: Pick<OpenIntent, "intent">, clock: Clock): Date =>
+  new Date(Math.max(clock.now().getTime(), Date.parse(intentRecord.intent.planned_at)));
 
 /** Does the Transfer on the chain match the quote: at most its amount, its payee, asset and network? */
 export function matchesQuote(intent: BodyOf<"paid.intent">, settlement: Settlement): boolean {
@@ -51,11 +51,11 @@ export function createProbeRow(
   at: Date,
 ): Draft {
   const { block, minute } = call;
-  const of = { cap, slot: plannedSlot(block, minute), attempt: HANDSHAKE_ATTEMPTS[planned], at };
-  const seen = { slot: { block, minute }, planned, ...body };
+  const draftMembers = { cap, slot: plannedSlot(block, minute), attempt: HANDSHAKE_ATTEMPTS[planned], at };
+  const handshake = { slot: { block, minute }, planned, ...body };
   return mcp
-    ? createDraft({ ...of, type: "mcp.probe", body: { ...seen, ...mcp } })
-    : createDraft({ ...of, type: "handshake", body: seen });
+    ? createDraft({ ...draftMembers, type: "mcp.probe", body: { ...handshake, ...mcp } })
+    : createDraft({ ...draftMembers, type: "handshake", body: handshake });
 }
 
 /**
@@ -63,16 +63,16 @@ export function createProbeRow(
  * an equal id.
  */
 export function createMcpPaidRow(
-  of: Pick<OpenIntent, "eventId" | "cap" | "intent">,
-  seen: McpExchange,
+  intentRecord: Pick<OpenIntent, "eventId" | "cap" | "intent">,
+  exchange: McpExchange,
   at: Date,
 ): Draft {
-  const body = { of: of.eventId, ...seen };
+  const body = { of: intentRecord.eventId, ...exchange };
   return createDraft({
     type: "mcp.paid",
-    cap: of.cap,
-    slot: slotOfIntent(of.intent),
-    attempt: of.intent.attempt,
+    cap: intentRecord.cap,
+    slot: slotOfIntent(intentRecord.intent),
+    attempt: intentRecord.intent.attempt,
     at,
     body,
   });
@@ -80,13 +80,13 @@ export function createMcpPaidRow(
 
 /** Makes the record of a Transfer that was read from the chain. */
 export function createSettlementRow(
-  of: Pick<OpenIntent, "eventId" | "cap" | "intent">,
+  intentRecord: Pick<OpenIntent, "eventId" | "cap" | "intent">,
   settlement: Settlement,
   at: Date,
 ): Draft {
-  const { intent } = of;
+  const { intent } = intentRecord;
   const body: BodyOf<"settlement"> = {
-    intent: of.eventId,
+    intent: intentRecord.eventId,
     tx: settlement.tx,
     block_number: settlement.blockNumber,
     block_time: settlement.blockTime,
@@ -101,7 +101,7 @@ export function createSettlementRow(
     final: settlement.final,
     as_quoted: matchesQuote(intent, settlement),
   };
-  return createDraft({ type: "settlement", cap: of.cap, slot: slotOfBody(body), at, body });
+  return createDraft({ type: "settlement", cap: intentRecord.cap, slot: slotOfBody(body), at, body });
 }
 
 /**
@@ -121,10 +121,14 @@ export const createBuyersRow = (cap: string, body: BodyOf<"payee.buyers">, at: D
  * (verification-method.md section 1). It has the id that a watched result would have, so only the first of the two in
  * the log counts.
  */
-export function createLostRow(of: Pick<OpenIntent, "eventId" | "cap" | "intent">, at: Date, says: string): Draft {
-  const { intent } = of;
+export function createLostRow(
+  intentRecord: Pick<OpenIntent, "eventId" | "cap" | "intent">,
+  at: Date,
+  says: string,
+): Draft {
+  const { intent } = intentRecord;
   const body: BodyOf<"paid.result"> = {
-    intent: of.eventId,
+    intent: intentRecord.eventId,
     watched: false,
     ended: "unknown",
     fault: "ours",
@@ -146,7 +150,7 @@ export function createLostRow(of: Pick<OpenIntent, "eventId" | "cap" | "intent">
   };
   return createDraft({
     type: "paid.result",
-    cap: of.cap,
+    cap: intentRecord.cap,
     slot: slotOfIntent(intent),
     attempt: intent.attempt,
     at,

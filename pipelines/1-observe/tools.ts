@@ -35,7 +35,9 @@ export interface Tools extends ExchangeDeps {
    * paid/reconcile.ts.
    */
   settlePollMs: readonly number[];
-  /** `take` returns true if a repeated request to this endpoint is due (paid/retry.ts), and then marks it as made. */
+  /**
+   * `takeDue` returns true if a repeated request to this endpoint is due (paid/retry.ts), and then marks it as made.
+   */
   retries: { takeDue(cap: string, now: Date): Promise<boolean> };
   /** Event ids of intents whose call is running in this process. */
   inFlight: Set<string>;

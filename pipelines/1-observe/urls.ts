@@ -14,14 +14,14 @@ export const normaliseOrNull = (url: string): string | null => {
  * Do two urls name one resource, apart from their queries? A url template names every url that begins with the
  * template's literal prefix.
  */
-export function isSameResource(claimed: string, asked: string): boolean {
-  const left = normaliseOrNull(claimed);
-  const right = normaliseOrNull(asked);
+export function isSameResource(claimedUrl: string, askedUrl: string): boolean {
+  const left = normaliseOrNull(claimedUrl);
+  const right = normaliseOrNull(askedUrl);
   if (left === null || right === null) return false;
-  const [claims, asks] = [compileTemplate(left), compileTemplate(right)];
-  if (claims) return right.startsWith(claims.prefix);
-  return asks ? left.startsWith(asks.prefix) : pathKey(left) === pathKey(right);
+  const [claimedTemplate, askedTemplate] = [compileTemplate(left), compileTemplate(right)];
+  if (claimedTemplate) return right.startsWith(claimedTemplate.prefix);
+  return askedTemplate ? left.startsWith(askedTemplate.prefix) : pathKey(left) === pathKey(right);
 }
 
-/** Scheme, host and port of a url that is known to be valid. */
+/** Returns scheme, host and port of a url that is known to be valid. */
 export const originOf = (url: string): string => new URL(url).origin;

@@ -7,99 +7,103 @@ import { lineOf } from "./day-segments.ts";
 import { type Rejected, readRow } from "./row.ts";
 
 /**
- * Bounds of one batch, and so of one segment. 122,880 rows are one row group of the engine: a full one goes straight into
- * its file, a smaller one through the write-ahead log and then again.
+ * Most rows and bytes of one batch, and so of one segment. 122,880 rows are one row group of the engine: it writes a
+ * full row group directly to its file, and a smaller one first to the write-ahead log and then again.
  */
 export const BATCH_ROWS = 122_880;
 export const BATCH_BYTES = 96 * 1024 * 1024;
-/** Bytes of lines that are held before they are written. */
-const HELD_BYTES = 1024 * 1024;
+/** Size of the buffer for lines, bytes. Lines are written to the file when it is full. */
+const BUFFER_BYTES = 1024 * 1024;
 
-/** Records that the readers of today refuse, as lines of a segment's rejected file. */
+/** Records that the current readers refuse, as the lines of a segment's file of rejected records. */
 export interface RejectedLines {
   records: number;
   bytes: Uint8Array;
-  /** Why the first of them was refused; null where there is none. */
+  /** Why the first of these records was refused; null if there is none. */
   reason: string | null;
 }
 
-/** Records [first, next) of one partition, read and validated. */
+/** The records of one partition from offset `first` to before `next`, read and validated. */
 export interface Batch {
   first: number;
   next: number;
   lastEventId: string;
   rows: number;
   rejected: RejectedLines;
-  /** Local file with the rows as lines (day-segments.ts); the caller removes it. */
-  lines: string;
+  /** Path of a local file with the rows as lines (day-segments.ts). The caller removes the file. */
+  linesPath: string;
 }
 
-/** Takes the records of one partition in their order: writes the sound ones as lines, and keeps the bytes of the others. */
+/** Writes the valid records of one partition as lines, in their order, and keeps the bytes of the invalid ones. */
 class BatchMaker {
-  #held = Buffer.allocUnsafe(HELD_BYTES);
-  #end = 0;
+  #buffer = Buffer.allocUnsafe(BUFFER_BYTES);
+  #bufferedBytes = 0;
   #rows = 0;
   readonly #rejected: Rejected[] = [];
 
-  /** @param lines path of the file of lines, which is made here */
-  constructor(private readonly lines: string) {
-    writeFileSync(lines, "", { flag: "wx" });
+  /** @param linesPath path of the file of lines, which the constructor creates */
+  constructor(private readonly linesPath: string) {
+    writeFileSync(linesPath, "", { flag: "wx" });
   }
 
   add(records: readonly LogRecord[]): void {
     for (const record of records) {
-      const read = readRow(record);
-      if (read.ok) {
-        this.#hold(lineOf(read.row));
+      const rowResult = readRow(record);
+      if (rowResult.ok) {
+        this.#bufferLine(lineOf(rowResult.row));
         this.#rows++;
-      } else this.#rejected.push(read.rejected);
+      } else this.#rejected.push(rowResult.rejected);
     }
   }
 
-  /** Writes what is held; nothing is added afterwards. */
-  close(): Pick<Batch, "rows" | "rejected" | "lines"> {
-    this.#write();
+  /** Writes the rest of the buffer. No record is added afterwards. */
+  close(): Pick<Batch, "rows" | "rejected" | "linesPath"> {
+    this.#flush();
     const reason = this.#rejected[0]?.reason ?? null;
-    const rejected = { records: this.#rejected.length, bytes: rejectedBytes(this.#rejected), reason };
-    return { rows: this.#rows, rejected, lines: this.lines };
+    const rejected = { records: this.#rejected.length, bytes: encodeRejected(this.#rejected), reason };
+    return { rows: this.#rows, rejected, linesPath: this.linesPath };
   }
 
-  /** Encodes a line at once: as part of a longer text it would be copied by the garbage collector. */
-  #hold(line: string): void {
-    const most = 3 * line.length;
-    if (this.#end + most > HELD_BYTES) this.#write();
-    if (most > HELD_BYTES) appendFileSync(this.lines, line);
-    else this.#end += this.#held.write(line, this.#end);
+  /**
+   * Encodes a line into the buffer at once. If lines were first joined to a longer text, the garbage collector would
+   * copy that text.
+   */
+  #bufferLine(line: string): void {
+    const maxBytes = 3 * line.length;
+    if (this.#bufferedBytes + maxBytes > BUFFER_BYTES) this.#flush();
+    if (maxBytes > BUFFER_BYTES) appendFileSync(this.linesPath, line);
+    else this.#bufferedBytes += this.#buffer.write(line, this.#bufferedBytes);
   }
 
-  #write(): void {
-    appendFileSync(this.lines, this.#held.subarray(0, this.#end));
-    this.#end = 0;
+  #flush(): void {
+    appendFileSync(this.linesPath, this.#buffer.subarray(0, this.#bufferedBytes));
+    this.#bufferedBytes = 0;
   }
 }
 
-/** Lines of a segment's rejected file. */
-export const rejectedBytes = (rejected: readonly Rejected[]): Uint8Array =>
+/** Encodes rejected records as the lines of a segment's file of rejected records. */
+export const encodeRejected = (rejected: readonly Rejected[]): Uint8Array =>
   Buffer.from(rejected.map((line) => `${JSON.stringify(line)}\n`).join(""), "utf8");
 
-export const readRejected = (bytes: Uint8Array): Rejected[] =>
+export const parseRejected = (bytes: Uint8Array): Rejected[] =>
   Buffer.from(bytes)
     .toString("utf8")
     .split("\n")
     .filter(Boolean)
     .map((line) => JSON.parse(line) as Rejected);
 
-const READ_RECORDS = 1_000;
-const READ_BYTES = 8 * 1024 * 1024;
+const MAX_RECORDS_PER_READ = 1_000;
+const MAX_BYTES_PER_READ = 8 * 1024 * 1024;
 /**
- * After so many records the event loop has a turn. Commits and loads that run beside need one for each statement, and the
- * engine idles meanwhile. Reads of records that are in memory already never give one.
+ * Number of records after which other work gets a turn of the event loop. Commits and loads that run at the same time
+ * need a turn for each statement, and the engine is idle until they get it. Reading records that are already in memory
+ * never gives them one.
  */
-const TURN_RECORDS = 100;
+const RECORDS_PER_TURN = 100;
 
 /**
- * Reads the next batch of a partition, from `from` on and below `end`; null when there is none.
- * @param path of a new file for its lines, which is removed if this fails
+ * Reads the next batch of a partition, from offset `from` to before `end`; null when there is no record.
+ * @param path path of a new file for the batch's lines, which is removed if the reading fails
  * @throws RecordsLost when the log no longer keeps `from`
  */
 export async function takeBatch(
@@ -112,15 +116,15 @@ export async function takeBatch(
   let maker: BatchMaker | null = null;
   try {
     while (rows < BATCH_ROWS && bytes < BATCH_BYTES && next < end) {
-      const found = await log.read(topic, partition, next, {
-        maxRecords: Math.min(READ_RECORDS, BATCH_ROWS - rows, end - next),
-        maxBytes: Math.min(READ_BYTES, BATCH_BYTES - bytes),
+      const readRecords = await log.read(topic, partition, next, {
+        maxRecords: Math.min(MAX_RECORDS_PER_READ, BATCH_ROWS - rows, end - next),
+        maxBytes: Math.min(MAX_BYTES_PER_READ, BATCH_BYTES - bytes),
       });
-      const records = found.filter(({ offset }) => offset < end);
+      const records = readRecords.filter(({ offset }) => offset < end);
       if (records.length === 0) break;
       maker ??= new BatchMaker(path);
-      for (let at = 0; at < records.length; at += TURN_RECORDS) {
-        maker.add(records.slice(at, at + TURN_RECORDS));
+      for (let start = 0; start < records.length; start += RECORDS_PER_TURN) {
+        maker.add(records.slice(start, start + RECORDS_PER_TURN));
         await setImmediate();
       }
       const last = records.at(-1)!;
@@ -130,7 +134,7 @@ export async function takeBatch(
     return maker && { first: from, next, lastEventId, ...maker.close() };
   } catch (error) {
     await rm(path, { force: true });
-    // Those records were never committed.
+    // The log no longer has these records, and they were never committed.
     if (error instanceof OffsetGone) throw new RecordsLost(`${topic}/${partition}`, next, error.start);
     throw error;
   }

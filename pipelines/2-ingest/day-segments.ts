@@ -13,16 +13,16 @@ export interface DaySegmentsParts {
   logId: string;
 }
 
-/** Selects records of one partition, observed on the UTC day, below a position (next offset) of each topic. */
+/** Selects the records of one partition that were observed on a UTC day and lie below an offset of each topic. */
 export interface DayRecords {
   partition: number;
   day: string;
   below: Readonly<Record<string, number>>;
 }
 
-/** Local copies of segments, until they are closed. */
+/** Local copies of segments, which exist until they are closed. */
 export interface DaySegments {
-  /** Holds the copies; `close` removes it. */
+  /** Folder of the copies, which `close` removes. */
   folder: string;
   /** Glob for `read_parquet`, or null when there is no segment. */
   files: string | null;
@@ -30,23 +30,26 @@ export interface DaySegments {
 }
 
 /** Selects segments of one partition of a topic. */
-export interface SegmentsOf {
+export interface SegmentSelection {
   topic: string;
   partition: number;
   wants: (ref: SegmentRef) => boolean;
 }
 
-/** Copies live segments to this machine. @throws DamagedChain, and what the store throws */
+/**
+ * Copies live segments (those that the chain's newest commit holds) to this machine. @throws DamagedChain, and what the
+ * store throws
+ */
 export async function openSegments(
   { workDir, privateStore, logId }: { workDir: string; privateStore: Store; logId: string },
-  wanted: readonly SegmentsOf[],
+  selections: readonly SegmentSelection[],
 ): Promise<DaySegments> {
   const folder = join(workDir, `day-${randomBytes(8).toString("hex")}`);
   const close = () => rm(folder, { recursive: true, force: true });
   let count = 0;
   try {
     await mkdir(folder);
-    for (const { topic, partition, wants } of wanted) {
+    for (const { topic, partition, wants } of selections) {
       const chain = openChain(privateStore, { logId, topic, partition });
       for (const ref of (await chain.head()).live) {
         if (ref.rows === 0 || !wants(ref)) continue;
@@ -61,30 +64,31 @@ export async function openSegments(
 }
 
 /**
- * Copies the live segments of one partition that have records of a day below the given positions: bodies of probes are read
- * from them, since the lake does not keep these. The files also hold rows of other days and later positions, and copies of
- * an event, which the caller filters out. The lake knows the days of loaded files; a file that it has not loaded (another
- * ingester joined some) is always included.
+ * Copies the live segments of one partition that have records of a day below the given positions. Callers read the
+ * bodies of probes from them, since the lake does not keep these bodies. The files also hold rows of other days, rows
+ * at later positions, and second copies of an event, which the caller filters out. The lake knows which days a loaded
+ * file has. A file that it has not loaded, for example because another ingester joined several files, is always
+ * included.
  * @throws DamagedChain, and what the store throws
  */
 export async function openDaySegments(
   { lake, privateStore, logId }: DaySegmentsParts,
   { partition, day, below }: DayRecords,
 ): Promise<DaySegments> {
-  const others = await lake.all<{ topic: string; file: string }>(sql("staging/loaded:other_days"), {
+  const otherDayFiles = await lake.all<{ topic: string; file: string }>(sql("staging/loaded:other_days"), {
     part: partition,
     day,
   });
-  const without = new Set(others.map(({ topic, file }) => `${topic}/${file}`));
-  const wanted = Object.entries(below).map(([topic, next]) => ({
+  const excludedFiles = new Set(otherDayFiles.map(({ topic, file }) => `${topic}/${file}`));
+  const selections = Object.entries(below).map(([topic, next]) => ({
     topic,
     partition,
-    wants: ({ first, file }: SegmentRef) => first < next && !without.has(`${topic}/${file}`),
+    wants: ({ first, file }: SegmentRef) => first < next && !excludedFiles.has(`${topic}/${file}`),
   }));
-  return openSegments({ workDir: lake.workDir, privateStore, logId }, wanted);
+  return openSegments({ workDir: lake.workDir, privateStore, logId }, selections);
 }
 
-/** A sound record, as a segment holds it. */
+/** A valid record, in the form in which a segment stores it. */
 export interface Row {
   offset: number;
   eventId: string;
@@ -97,15 +101,18 @@ export interface Row {
   v: number;
   /** Unix ms. */
   appendedMs: number;
-  /** The body's text as it came. */
+  /** Text of the body, unchanged. */
   body: string;
   /** Members of the envelope that we do not know, as JSON text. */
   extra: string | null;
 }
 
-/** Separates the fields of a line: the only control characters of a JSON text are white space between its tokens. */
-const FIELD = "\x1f";
-const BREAK = /[\r\n]/g;
+/**
+ * Separates the fields of a line. No field contains it, since the only control characters of a JSON text are white
+ * space between its tokens.
+ */
+const SEPARATOR = "\x1f";
+const LINE_BREAKS = /[\r\n]/g;
 
 /**
  * Prints a row as a line for {@link writeSegment}. Line breaks between the tokens of a body become spaces; its other bytes
@@ -113,11 +120,11 @@ const BREAK = /[\r\n]/g;
  */
 export function lineOf(row: Row): string {
   const { offset, eventId, type, key, cap, observedMs, producer, v, appendedMs, extra } = row;
-  const body = row.body.includes("\n") || row.body.includes("\r") ? row.body.replace(BREAK, " ") : row.body;
-  // Null is an empty field. Joining an array takes three times as long as one template.
+  const body = row.body.includes("\n") || row.body.includes("\r") ? row.body.replace(LINE_BREAKS, " ") : row.body;
+  // Null becomes an empty field. Joining an array would take three times as long as one template.
   return (
-    `${offset}${FIELD}${eventId}${FIELD}${type}${FIELD}${key}${FIELD}${cap ?? ""}${FIELD}${observedMs}${FIELD}` +
-    `${producer}${FIELD}${v}${FIELD}${appendedMs}${FIELD}${body}${FIELD}${extra ?? ""}\n`
+    `${offset}${SEPARATOR}${eventId}${SEPARATOR}${type}${SEPARATOR}${key}${SEPARATOR}${cap ?? ""}${SEPARATOR}${observedMs}${SEPARATOR}` +
+    `${producer}${SEPARATOR}${v}${SEPARATOR}${appendedMs}${SEPARATOR}${body}${SEPARATOR}${extra ?? ""}\n`
   );
 }
 
@@ -129,8 +136,8 @@ export function lineOf(row: Row): string {
  * |---|---|---|
  * | topic | VARCHAR | equal in all rows |
  * | part | USMALLINT | partition, equal in all rows |
- * | offset | BIGINT | position in the log; rows rise by it |
- * | event_id | VARCHAR | copies of an event are rows too |
+ * | offset | BIGINT | position in the log, ascending |
+ * | event_id | VARCHAR | second copies of an event have rows too |
  * | type | VARCHAR | of the body |
  * | key | VARCHAR | of the record in the log |
  * | cap | VARCHAR | of the envelope |

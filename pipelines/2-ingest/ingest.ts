@@ -8,7 +8,7 @@ import type { Store } from "../../infra/store/store.ts";
 import type { Logger, Metrics } from "../../infra/telemetry.ts";
 import type { Positions } from "../record/volatile.ts";
 import { type Batch, takeBatch } from "./batch.ts";
-import { evictPartitions, INGESTED, type Loadable, Loading, lakePositions } from "./load.ts";
+import { evictPartitions, INGESTED, type Loadable, lakePositions, SegmentLoader } from "./load.ts";
 import { Partition, type PartitionParts } from "./partition.ts";
 import { type Compacted, collectGarbage, compactPartition, type Redriven, redrivePartition } from "./tidy.ts";
 
@@ -20,82 +20,87 @@ export interface IngestOptions {
   clock: Clock;
   logger: Logger;
   metrics: Metrics;
-  /** Partitions of every topic that this process owns (default: all of the log's). */
+  /** Partitions of every topic that this process owns (default: all partitions of the log). */
   partitions?: readonly number[];
   /** Hosts (with port) that are ours: their endpoints are marked and never graded. */
   ownHosts?: readonly string[];
   /** Drops records from the log once they are committed and loaded. Only for a log that this process alone reads (embedded). */
   truncateLog?: boolean;
-  /** Keeps rows that left the lake from coming back when it is loaded anew. */
+  /** Keeps rows that were moved to the archive from coming back when the lake is loaded again. */
   moved?: {
-    /** Called before a partition is loaded anew: marks those of its rows that leaves of the archive list as moved. */
+    /** Called before partitions are loaded again: marks those of their rows that archive leaves list as moved. */
     mark(lake: Lake): Promise<void>;
   };
 }
 
-/** Rounds of one pass: a round that loses a race leaves records to the next. A bound, never reached in practice. */
+/**
+ * Most rounds of one pass. A round that loses a race against another ingester leaves its records to the next round.
+ * This bound is never reached in practice.
+ */
 const MAX_ROUNDS = 16;
 /** A batch, with the partition that it was read from. */
-type Owned = readonly [Partition, Batch];
+type PartitionBatch = readonly [Partition, Batch];
 
 export type Ingest = Pick<Ingester, keyof Ingester>;
 
 export const createIngest = (options: IngestOptions): Ingest => new Ingester(options);
 
 /**
- * Takes records from the log into segments, commits these in the chain, and loads them into the lake. Exactly once: a record
- * is in one live segment (or its rejected file) and its event id once in the lake, whichever process dies in between and
- * however many run at the same time.
+ * Writes records of the log to segments, commits the segments in the chain, and loads them into the lake, exactly once:
+ * each record is in one live segment (or in that segment's file of rejected records), and its event id is once in the
+ * lake, even if processes die in between or several run at the same time.
  */
 class Ingester {
   readonly #options: IngestOptions;
   readonly #parts: PartitionParts;
-  #held: ReadonlySet<number>;
+  #heldPartitions: ReadonlySet<number>;
   #partitions: readonly Partition[] = [];
   readonly #turns = new Semaphore(1);
   /**
-   * How often since the start rows were about to be deleted from the lake: partitions were revoked, or it was replaced. A
-   * reader with several statements compares the number before the first with that after the last; if it has changed, rows
-   * may have been missed, even if the lake holds the same partitions again.
+   * Number of times that rows were about to be deleted from the lake since the start, because partitions were revoked
+   * or the lake was replaced. A reader that runs several statements compares the number before the first with the
+   * number after the last. If they differ, it may have missed rows, even if the lake holds the same partitions again.
    */
   revocations = 0;
-  #checked = false;
+  #isLogChecked = false;
 
   constructor(options: IngestOptions) {
     const { log, lake, privateStore, clock } = options;
     this.#parts = { log, lake, privateStore, clock, ownHosts: new Set(options.ownHosts ?? []) };
     const partitions = options.partitions ?? Array.from({ length: log.partitions }, (_, i) => i);
     this.#options = options;
-    this.#held = new Set(partitions);
-    this.#partitions = this.#allOf(partitions);
+    this.#heldPartitions = new Set(partitions);
+    this.#partitions = this.#partitionsOf(partitions);
   }
 
   /**
-   * Commits and loads all records that the log held when the pass began. With nothing to do it asks the log for the bounds of
-   * each partition. After a throw the next pass completes what was left half done.
+   * Commits and loads all records that the log held when the pass began. If there are none, it only asks the log for
+   * the bounds of each partition. If it throws, the next pass completes the work that was left unfinished.
    * @throws NotOurLog, RecordsLost (see `acceptGap`), DamagedChain, and what log, store and lake throw
    */
   pass(): Promise<{ positions: Positions; rows: number }> {
-    return this.#alone(async () => {
+    return this.#runAlone(async () => {
       const rows = await this.#pass();
       return { positions: await this.positions(), rows };
     });
   }
 
   /**
-   * Goes on with these partitions and no others. A pass under way discards its open batches of the partitions that were
-   * lost; when it has ended, their rows are deleted from the lake. The next pass loads newly held partitions from their chains.
+   * Continues with these partitions and no others. A running pass discards its open batches of the partitions that were
+   * lost. When it has ended, the rows of these partitions are deleted from the lake. The next pass loads newly held
+   * partitions from their chains.
    */
   hold(partitions: readonly number[]): Promise<void> {
-    this.#held = new Set(partitions);
-    return this.#alone(async () => {
-      // Several calls may have come while this one waited for its turn: the newest counts.
-      const held = [...this.#held].sort((a, b) => a - b);
+    this.#heldPartitions = new Set(partitions);
+    return this.#runAlone(async () => {
+      // Further calls may have been made while this one waited for its turn. The partitions of the newest call are
+      // used.
+      const heldPartitions = [...this.#heldPartitions].sort((a, b) => a - b);
       const { lake, log } = this.#options;
-      if (this.#partitions.some(({ partition }) => !this.#held.has(partition))) this.revocations++;
-      await evictPartitions(lake, held, log.partitions);
-      this.#partitions = this.#allOf(held);
-      this.#checked = false;
+      if (this.#partitions.some(({ partition }) => !this.#heldPartitions.has(partition))) this.revocations++;
+      await evictPartitions(lake, heldPartitions, log.partitions);
+      this.#partitions = this.#partitionsOf(heldPartitions);
+      this.#isLogChecked = false;
     });
   }
 
@@ -104,9 +109,9 @@ class Ingester {
     return lakePositions(this.#options.lake);
   }
 
-  /** Reads rejected records again; those that today's readers accept are appended once more and ingested. */
+  /** Reads rejected records again. Those that the current readers accept are appended to the log again and ingested. */
   redrive(): Promise<Redriven> {
-    return this.#alone(async () => {
+    return this.#runAlone(async () => {
       await this.#start();
       const total = { found: 0, left: 0 };
       for (const partition of this.#partitions) {
@@ -121,10 +126,10 @@ class Ingester {
 
   /**
    * Joins small neighbouring segments, and deletes files that were not needed for a week.
-   * @param minFiles number of neighbours that are worth a commit (default 8)
+   * @param minFiles least number of neighbouring segments that are joined (default 8)
    */
   tidy(minFiles?: number): Promise<Compacted & { deleted: number }> {
-    return this.#alone(async () => {
+    return this.#runAlone(async () => {
       await this.#start();
       const { lake, privateStore, clock } = this.#options;
       const total = { before: 0, after: 0, deleted: 0 };
@@ -139,22 +144,23 @@ class Ingester {
   }
 
   /**
-   * Replaces the lake by a new one, loaded from the chain alone.
-   * @param progress called after each segment, with the segments loaded so far, and how many there are
+   * Replaces the lake by a new one, which is loaded from the chain alone.
+   * @param onProgress called after each segment with the number of segments that are loaded and the number of all
+   * segments
    */
-  rebuild(progress: (taken: number, of: number) => void = () => {}): Promise<{ rows: number }> {
-    return this.#alone(async () => {
+  rebuild(onProgress: (loadedCount: number, segmentCount: number) => void = () => {}): Promise<{ rows: number }> {
+    return this.#runAlone(async () => {
       await this.#replace(null);
-      let of = 0;
-      for (const partition of this.#partitions) of += (await partition.chain.head()).live.length;
-      let taken = 0;
-      return { rows: await this.#start(() => progress(++taken, of)) };
+      let segmentCount = 0;
+      for (const partition of this.#partitions) segmentCount += (await partition.chain.head()).live.length;
+      let loadedCount = 0;
+      return { rows: await this.#start(() => onProgress(++loadedCount, segmentCount)) };
     });
   }
 
   /** Writes the gap between chain and log into the chain, for every partition that has one. */
   acceptGap(): Promise<{ topic: string; partition: number; first: number; next: number }[]> {
-    return this.#alone(async () => {
+    return this.#runAlone(async () => {
       const { log, clock, logger } = this.#options;
       const accepted = [];
       for (const { topic, partition, chain } of this.#partitions) {
@@ -166,14 +172,17 @@ class Ingester {
         logger.warn({ topic, partition, first: head.next, next: start }, "records lost, gap accepted");
         accepted.push({ topic, partition, first: head.next, next: start });
       }
-      this.#checked = false;
+      this.#isLogChecked = false;
       return accepted;
     });
   }
 
-  /** Runs one call at a time. If the lake turns out damaged, sets it aside, rebuilds it and makes the call once more. */
-  async #alone<T>(work: () => Promise<T>): Promise<T> {
-    const done = await this.#turns.take();
+  /**
+   * Runs one call at a time. If a call finds that the lake is damaged, the lake is replaced and loaded again, and the
+   * call is made once more.
+   */
+  async #runAlone<T>(work: () => Promise<T>): Promise<T> {
+    const release = await this.#turns.take();
     try {
       return await work().catch(async (error: unknown) => {
         if (!isDamage(error)) throw error;
@@ -182,120 +191,131 @@ class Ingester {
         return work();
       });
     } finally {
-      done();
+      release();
     }
   }
 
   async #pass(): Promise<number> {
     let rows = await this.#start();
-    const ends = await this.#ends();
+    const ends = await this.#readEnds();
     for (let rounds = 0; rounds < MAX_ROUNDS; rounds++) {
-      const due = this.#partitions.filter((partition) => !partition.inStep || ends.get(partition)! > partition.next);
-      if (due.length === 0) break;
-      rows += await this.#options.lake.onOneThread(() => this.#round(due, ends));
+      const duePartitions = this.#partitions.filter(
+        (partition) => !partition.isUpToDate || ends.get(partition)! > partition.next,
+      );
+      if (duePartitions.length === 0) break;
+      rows += await this.#options.lake.onOneThread(() => this.#runRound(duePartitions, ends));
     }
     return rows;
   }
 
-  /** Checks the log against every chain, then loads what the chains have and the lake lacks. */
+  /** Checks the log against every chain, then loads the segments that the lake does not have. */
   async #start(onSegment?: () => void): Promise<number> {
-    if (!this.#checked) {
-      await this.#refuseForeignLake();
+    if (!this.#isLogChecked) {
+      await this.#replaceForeignLake();
       for (const partition of this.#partitions) await partition.check();
-      this.#checked = true;
+      this.#isLogChecked = true;
     }
     const { moved, lake } = this.#options;
     if (moved && (await this.#hasNewPartitions())) await moved.mark(lake);
     let rows = 0;
-    for (const partition of this.#partitions) if (!partition.inStep) rows += await partition.catchUp(onSegment);
+    for (const partition of this.#partitions) if (!partition.isUpToDate) rows += await partition.catchUp(onSegment);
     return rows;
   }
 
-  /** Is there a partition that the lake has nothing of? */
+  /** Is there a partition of which the lake has loaded nothing? */
   async #hasNewPartitions(): Promise<boolean> {
-    const known = await this.positions();
-    return this.#partitions.some(({ topic, partition }) => known[topic]?.[partition] === undefined);
+    const knownPositions = await this.positions();
+    return this.#partitions.some(({ topic, partition }) => knownPositions[topic]?.[partition] === undefined);
   }
 
   /** Replaces a lake that was loaded from another log. */
-  async #refuseForeignLake(): Promise<void> {
+  async #replaceForeignLake(): Promise<void> {
     const { lake, log } = this.#options;
-    const foreign = await lake.all("SELECT file FROM loaded WHERE NOT starts_with(file, $own) LIMIT 1", {
+    const foreignFiles = await lake.all("SELECT file FROM loaded WHERE NOT starts_with(file, $own) LIMIT 1", {
       own: `lake/${log.id}/`,
     });
-    if (foreign.length > 0) await this.#replace("it was loaded from another log");
+    if (foreignFiles.length > 0) await this.#replace("it was loaded from another log");
   }
 
   async #replace(reason: string | null): Promise<void> {
     this.revocations++;
     await this.#options.lake.replace(reason);
-    for (const partition of this.#partitions) partition.inStep = false;
+    for (const partition of this.#partitions) partition.isUpToDate = false;
   }
 
-  async #ends(): Promise<Map<Partition, number>> {
+  async #readEnds(): Promise<Map<Partition, number>> {
     const ends = new Map<Partition, number>();
     for (const partition of this.#partitions)
       ends.set(partition, (await this.#options.log.bounds(partition.topic, partition.partition)).end);
     return ends;
   }
 
-  /** Takes batches of all due partitions: each is read and validated while those before it are committed and loaded. */
-  async #round(due: readonly Partition[], ends: ReadonlyMap<Partition, number>): Promise<number> {
+  /**
+   * Ingests batches of these partitions. Each batch is read and validated while those before it are committed and
+   * loaded.
+   */
+  async #runRound(duePartitions: readonly Partition[], ends: ReadonlyMap<Partition, number>): Promise<number> {
     let rows = 0;
-    for (const partition of due) if (!partition.inStep) rows += await partition.catchUp();
-    const batches = this.#batches(due, ends);
-    const loading = new Loading(this.#parts, (segments) => this.#loaded(segments));
-    const take = () => {
-      const coming = batches.next();
-      // It is awaited later; until then a failure must not count as unhandled.
-      coming.catch(() => undefined);
-      return coming;
+    for (const partition of duePartitions) if (!partition.isUpToDate) rows += await partition.catchUp();
+    const batches = this.#readBatches(duePartitions, ends);
+    const loading = new SegmentLoader(this.#parts, (segments) => this.#noteLoaded(segments));
+    const startNextBatch = () => {
+      const nextBatch = batches.next();
+      // The promise is awaited later. Until then a failure must not count as an unhandled rejection.
+      nextBatch.catch(() => undefined);
+      return nextBatch;
     };
-    let coming = take();
+    let nextBatch = startNextBatch();
     try {
-      for (let taken = await coming; !taken.done; taken = await coming) {
-        coming = take();
-        rows += await this.#publish(...taken.value, loading);
+      for (let batchResult = await nextBatch; !batchResult.done; batchResult = await nextBatch) {
+        nextBatch = startNextBatch();
+        rows += await this.#publishBatch(...batchResult.value, loading);
       }
       await loading.load();
-      return rows + loading.fresh;
+      return rows + loading.newRecords;
     } catch (error) {
-      // What was committed before is loaded all the same, unless a load failed.
+      // Segments that were committed before the error are loaded, unless loading was what failed.
       await loading.load().catch(() => undefined);
       throw error;
     } finally {
-      const left = await coming.catch(() => null);
-      if (left?.value) await rm(left.value[1].lines, { force: true });
+      const unusedBatch = await nextBatch.catch(() => null);
+      if (unusedBatch?.value) await rm(unusedBatch.value[1].linesPath, { force: true });
       await loading.discard();
     }
   }
 
   /**
-   * Yields a batch of each partition in turn until none has more. If each partition were read to its end first, the time in
-   * which a full batch is loaded would be used to read a small last one.
+   * Yields one batch of each partition in turn until none has more records. If each partition were read to its end
+   * first, only a small last batch would be read while a full batch is loaded.
    */
-  async *#batches(due: readonly Partition[], ends: ReadonlyMap<Partition, number>): AsyncGenerator<Owned, void> {
-    let left = due.map((partition) => ({ partition, from: partition.next }));
-    while (left.length > 0) {
-      const more: typeof left = [];
-      for (const { partition, from } of left) {
-        if (!this.#held.has(partition.partition)) continue;
+  async *#readBatches(
+    duePartitions: readonly Partition[],
+    ends: ReadonlyMap<Partition, number>,
+  ): AsyncGenerator<PartitionBatch, void> {
+    let remaining = duePartitions.map((partition) => ({ partition, from: partition.next }));
+    while (remaining.length > 0) {
+      const stillRemaining: typeof remaining = [];
+      for (const { partition, from } of remaining) {
+        if (!this.#heldPartitions.has(partition.partition)) continue;
         const range = { from, end: ends.get(partition)! };
         const batch = await takeBatch(this.#options.log, partition, range, partition.path("lines"));
         if (!batch) continue;
-        more.push({ partition, from: batch.next });
+        stillRemaining.push({ partition, from: batch.next });
         yield [partition, batch];
       }
-      left = more;
+      remaining = stillRemaining;
     }
   }
 
-  /** Commits a batch and adds its segment to the next load. @returns records that were loaded after a lost race */
-  async #publish(partition: Partition, batch: Batch, loading: Loading): Promise<number> {
-    if (batch.first !== partition.next || !this.#held.has(partition.partition)) {
-      // Another ingester committed from where this batch begins, and the records behind its commit are read again. Or another
+  /**
+   * Commits a batch and adds its segment to the next load. @returns number of records that were loaded because another
+   * ingester committed first
+   */
+  async #publishBatch(partition: Partition, batch: Batch, loading: SegmentLoader): Promise<number> {
+    if (batch.first !== partition.next || !this.#heldPartitions.has(partition.partition)) {
+      // Another ingester committed records of this batch, and the records after that commit are read again. Or another
       // process owns the partition by now and reads it.
-      await rm(batch.lines, { force: true });
+      await rm(batch.linesPath, { force: true });
       return 0;
     }
     const { topic } = partition;
@@ -304,16 +324,16 @@ class Ingester {
       this.#options.metrics.count("touchstone_ingest_races_lost_total", { topic });
       return partition.catchUp();
     }
-    this.#tell(partition, batch);
+    this.#reportBatch(partition, batch);
     await loading.add(published);
     return 0;
   }
 
-  /** Notes that segments are in the lake; their records may leave the log. */
-  async #loaded(segments: readonly Loadable[]): Promise<void> {
+  /** Notes that segments are in the lake. Their records may then be dropped from the log. */
+  async #noteLoaded(segments: readonly Loadable[]): Promise<void> {
     const { log, truncateLog } = this.#options;
     for (const segment of segments) {
-      this.#find(segment)?.loaded(segment);
+      this.#find(segment)?.markLoaded(segment);
       if (truncateLog) await log.truncate(segment.topic, segment.partition, segment.next);
     }
   }
@@ -322,14 +342,16 @@ class Ingester {
     return this.#partitions.find((one) => one.topic === topic && one.partition === partition);
   }
 
-  /** Returns these partitions of all topics. A partition that is held already keeps its object; for others one is made. */
-  #allOf(held: readonly number[]): Partition[] {
+  /** Returns these partitions of all topics. A partition that was held before keeps its state. */
+  #partitionsOf(heldPartitions: readonly number[]): Partition[] {
     return INGESTED.flatMap((topic) =>
-      held.map((partition) => this.#find({ topic, partition }) ?? new Partition(this.#parts, topic, partition)),
+      heldPartitions.map(
+        (partition) => this.#find({ topic, partition }) ?? new Partition(this.#parts, topic, partition),
+      ),
     );
   }
 
-  #tell({ topic, partition }: Partition, { rows, rejected }: Batch): void {
+  #reportBatch({ topic, partition }: Partition, { rows, rejected }: Batch): void {
     const { metrics, logger } = this.#options;
     metrics.count("touchstone_ingest_rows_total", { topic }, rows);
     const { records, reason } = rejected;

@@ -14,8 +14,8 @@ import { MAX_PAY_TOS, type Positions } from "../record/volatile.ts";
 import { openDaySegments } from "./day-segments.ts";
 
 /**
- * Form of the lake: of its tables and of the rows that are loaded. Raise it when the SQL of either changes; an older lake is
- * made anew from the segments (test/pipelines/roles/forms.test.ts holds it against the SQL).
+ * Version of the lake's tables and of the rows that are loaded. Raise it when the SQL of either changes. A lake of an
+ * older version is made again from the segments (test/pipelines/roles/forms.test.ts compares it with the SQL).
  */
 export const LAKE_FORM = 4;
 
@@ -30,7 +30,7 @@ export const INGEST_TABLES: readonly string[] = [
   "tables/archive",
 ].map(sql);
 
-/** Files of SQL that run after staging, in this order; a step runs when a staged segment is of one of its topics. */
+/** SQL files that run after staging, in this order. A step runs if a staged segment is of one of its topics. */
 const STEPS: readonly { topics: readonly IngestedTopic[]; files: readonly string[] }[] = [
   { topics: ["listings"], files: ["staging/records:listings"] },
   { topics: ["observations.free", "observations.mcp"], files: ["staging/probes", "samples/seen"] },
@@ -39,11 +39,11 @@ const STEPS: readonly { topics: readonly IngestedTopic[]; files: readonly string
   { topics: ["corrections"], files: ["staging/records:corrections"] },
 ];
 /** Parameters of these files. */
-const NUMBERS: Readonly<Record<string, Params>> = {
+const FILE_PARAMETERS: Readonly<Record<string, Params>> = {
   "samples/paid": { shown_again_ms: SHOWN_AGAIN_MS },
   "samples/seen": { kept: MAX_PAY_TOS },
 };
-/** Topics that become segments and rows; the others stay in the log. */
+/** Topics whose records become segments and rows. Records of the other topics stay in the log. */
 export const INGESTED: readonly IngestedTopic[] = STEPS.flatMap(({ topics }) => topics);
 
 /** One live segment of a chain, with its file on this machine. */
@@ -51,7 +51,7 @@ export interface Loadable extends SegmentRef {
   topic: string;
   partition: number;
   path: string;
-  /** Offset behind the segment: once it is loaded, the partition is loaded up to here. */
+  /** Offset after the segment's last record. Once the segment is loaded, the partition is loaded up to here. */
   next: number;
 }
 
@@ -64,66 +64,70 @@ export interface LoadParts {
 }
 
 /**
- * Rows, and bytes of the files, that are loaded at once; one segment alone may have more. What is known of an endpoint is
- * updated once a group, so a row of two full segments (batch.ts) costs less than a row of one. In larger groups a load
- * begins later, and less of it runs while batches are read.
+ * Most rows that are loaded at once; one segment alone may have more. The facts about an endpoint are updated once for
+ * each group, so a row in a group of two full segments (batch.ts) costs less than in a group of one. A larger group
+ * would be loaded later, and less of its loading would run while batches are read.
  */
-const GROUP_ROWS = 245_760;
-const GROUP_BYTES = 48 * 1024 * 1024;
+const MAX_GROUP_ROWS = 245_760;
+/** Most bytes of files that are loaded at once; one segment alone may have more. */
+const MAX_GROUP_BYTES = 48 * 1024 * 1024;
 
 /**
- * Loads segments of any partitions and topics into the lake, in groups: a transaction of a hundred rows costs what one of
- * ten thousand does, and a service that is up has a small segment of each partition in a pass. A full group is loaded
- * while the caller goes on; at most one is under way.
+ * Loads segments of any partitions and topics into the lake, in groups: a transaction of a hundred rows costs as much
+ * as one of ten thousand, and a running service has a small segment of each partition in each pass. A full group is
+ * loaded while the caller continues. Only one group is loaded at a time.
  */
-export class Loading {
+export class SegmentLoader {
   #group: Loadable[] = [];
   #running: Promise<void> = Promise.resolve();
-  /** Records so far that the lake did not have. */
-  fresh = 0;
+  /** Number of loaded records that the lake did not have before. */
+  newRecords = 0;
 
-  /** @param loaded is called with the segments that are in the lake now */
+  /** @param onLoaded called with segments that are now in the lake */
   constructor(
     private readonly parts: LoadParts,
-    private readonly loaded: (segments: readonly Loadable[]) => void | Promise<void> = () => {},
+    private readonly onLoaded: (segments: readonly Loadable[]) => void | Promise<void> = () => {},
   ) {}
 
   /**
-   * Takes a segment, whose file is removed once it is loaded, or by {@link discard}.
-   * @throws what the group before met
+   * Adds a segment. Its file is removed once the segment is loaded, or by {@link discard}.
+   * @throws the error of loading the group before
    */
   async add(segment: Loadable): Promise<void> {
     this.#group.push(segment);
-    const sum = (of: "rows" | "bytes") => this.#group.reduce((all, one) => all + one[of], 0);
-    if (sum("rows") >= GROUP_ROWS || sum("bytes") >= GROUP_BYTES) await this.#start();
+    const sum = (member: "rows" | "bytes") => this.#group.reduce((total, one) => total + one[member], 0);
+    if (sum("rows") >= MAX_GROUP_ROWS || sum("bytes") >= MAX_GROUP_BYTES) await this.#startGroup();
   }
 
-  /** Ends when all that was added is in the lake. */
+  /** Resolves when all segments that were added are in the lake. */
   async load(): Promise<void> {
-    await this.#start();
+    await this.#startGroup();
     await this.#running;
   }
 
-  /** Ends when nothing is under way, and removes the files of what was not loaded; the segments are in the store. */
+  /**
+   * Waits for a running load, then removes the files of segments that were not loaded. The store still has these
+   * segments.
+   */
   async discard(): Promise<void> {
     await this.#running.catch(() => undefined);
     await removeFiles(this.#group.splice(0));
   }
 
-  /** Waits for the group before, then begins with the next one. */
-  async #start(): Promise<void> {
+  /** Waits until the group before is loaded, then begins to load the next one. */
+  async #startGroup(): Promise<void> {
     await this.#running;
     const group = this.#group.splice(0);
     if (group.length === 0) return;
     this.#running = this.#loadGroup(group);
-    // It is awaited later; until then a failure must not count as unhandled.
+    // The promise is awaited later. Until then a failure must not count as an unhandled rejection.
     this.#running.catch(() => undefined);
   }
 
   async #loadGroup(group: readonly Loadable[]): Promise<void> {
     try {
-      this.fresh += await loadSegments(this.parts, group);
-      await this.loaded(group);
+      this.newRecords += await loadSegments(this.parts, group);
+      await this.onLoaded(group);
     } finally {
       await removeFiles(group);
     }
@@ -134,7 +138,9 @@ async function removeFiles(segments: readonly Loadable[]): Promise<void> {
   for (const { path } of segments) await rm(path, { force: true });
 }
 
-/** A filed day whose ids are needed to load the staged segments; `known`: they are in the lake. */
+/**
+ * A day with archived rows whose record ids are needed to load the staged segments. `known`: are these ids in the lake?
+ */
 interface NearDay {
   topic: string;
   part: number;
@@ -144,61 +150,70 @@ interface NearDay {
 }
 
 /**
- * Loads the new records of segments, with their `loaded` rows and the positions: one transaction, all or nothing. Loading
- * one again, or a compacted one, adds nothing twice.
- * @returns how many records the lake did not have
+ * Loads the new records of segments, the segments' rows of `loaded`, and the positions, in one transaction. Loading a
+ * segment again, or one that was joined from loaded segments, adds nothing twice.
+ * @returns number of records that the lake did not have
  */
 async function loadSegments(parts: LoadParts, segments: readonly Loadable[]): Promise<number> {
-  const { fresh, near } = await tryLoad(parts, segments, true);
-  if (near === null) return fresh;
-  await fetchLeftIds(parts, near);
-  return (await tryLoad(parts, segments, false)).fresh;
+  const { newRecords, nearDays } = await tryLoad(parts, segments, true);
+  if (nearDays === null) return newRecords;
+  await fetchArchivedIds(parts, nearDays);
+  return (await tryLoad(parts, segments, false)).newRecords;
 }
 
-/** @returns in `near`, with nothing loaded, the filed days that are near when ids of one are missing and have to be here */
+/**
+ * Loads segments, unless record ids are missing in the lake that are needed for it.
+ * @param needsIds false to load without these ids, after they were fetched
+ * @returns `nearDays`: null if the segments were loaded; otherwise the days whose ids are needed, and nothing was
+ * loaded
+ */
 async function tryLoad(
   { lake, ownHosts }: LoadParts,
   segments: readonly Loadable[],
   needsIds: boolean,
-): Promise<{ fresh: number; near: readonly NearDay[] | null }> {
+): Promise<{ newRecords: number; nearDays: readonly NearDay[] | null }> {
   return lake.transaction(async (tx) => {
     const files = JSON.stringify(segments.map(({ file }) => file));
-    const known = new Set(
+    const loadedFiles = new Set(
       (await tx.all<{ file: string }>(sql("staging/loaded:known"), { files })).map(({ file }) => file),
     );
-    const news = segments.filter(({ file }) => !known.has(file));
-    let fresh = 0;
-    if (news.length > 0) {
-      await tx.run(sql("staging/stage:parsed"), { paths: JSON.stringify(news.map(({ path }) => path)) });
-      const near = await tx.all<NearDay>(sql("archive/copies:days"));
-      if (needsIds && near.some(({ known }) => !known)) return { fresh, near };
-      fresh = await fold(tx, news, ownHosts);
+    const newSegments = segments.filter(({ file }) => !loadedFiles.has(file));
+    let newRecords = 0;
+    if (newSegments.length > 0) {
+      await tx.run(sql("staging/stage:parsed"), { paths: JSON.stringify(newSegments.map(({ path }) => path)) });
+      const nearDays = await tx.all<NearDay>(sql("archive/copies:days"));
+      if (needsIds && nearDays.some(({ known }) => !known)) return { newRecords, nearDays };
+      newRecords = await foldSegments(tx, newSegments, ownHosts);
     }
     await tx.run(sql("staging/loaded:positions"), {
       ends: JSON.stringify(segments.map(({ topic, partition: part, next }) => ({ topic, part, next }))),
     });
-    return { fresh, near: null };
+    return { newRecords, nearDays: null };
   });
 }
 
-/** Moves a partition's position where there is nothing to load, and deletes files that were replaced from `loaded`. */
+/** Sets a partition's position if there is nothing to load, and deletes files that were replaced from `loaded`. */
 export async function advanceLake(
   lake: Lake,
   { topic, partition: part, next }: { topic: string; partition: number; next: number },
-  gone: readonly string[],
+  removedFiles: readonly string[],
 ): Promise<void> {
   await lake.transaction(async (tx) => {
-    await tx.run(sql("staging/loaded:gone"), { topic, part, gone: JSON.stringify(gone) });
+    await tx.run(sql("staging/loaded:gone"), { topic, part, gone: JSON.stringify(removedFiles) });
     await tx.run(sql("staging/loaded:positions"), { ends: JSON.stringify([{ topic, part, next }]) });
   });
 }
 
-async function fold(tx: Statements, segments: readonly Loadable[], ownHosts: ReadonlySet<string>): Promise<number> {
+async function foldSegments(
+  tx: Statements,
+  segments: readonly Loadable[],
+  ownHosts: ReadonlySet<string>,
+): Promise<number> {
   const rows = segments.map(({ partition: part, ...one }) => ({ part, ...one }));
   await tx.run(sql("staging/stage:fresh"), { segments: JSON.stringify(rows) });
   for (const { topics, files } of STEPS)
     if (rows.some(({ topic }) => topics.includes(topic as IngestedTopic)))
-      for (const file of files) await tx.run(sql(file), NUMBERS[file]);
+      for (const file of files) await tx.run(sql(file), FILE_PARAMETERS[file]);
   await tx.run(sql("samples/touched:withdrawn"));
   await addEndpoints(tx, ownHosts);
   await tx.run(sql("samples/touched:site"));
@@ -207,38 +222,38 @@ async function fold(tx: Statements, segments: readonly Loadable[], ownHosts: Rea
 }
 
 /**
- * Fetches the ids of filed days that left the lake, so that a copy of such a record is known as one. They are read from the
- * segments that are loaded, which is slow and rare: a record that comes months late. A log that is loaded in its order needs
- * next to none. Ids of other days are dropped.
+ * Fetches the record ids of archived days, so that a second copy of an archived record is recognised. The ids are read
+ * from the segments that were loaded. That is slow and rare: it is needed for a record that arrives months late, and
+ * almost never when a log is loaded in its order. Ids of other days are deleted.
  * @throws DamagedChain, and what lake and store throw
  */
-async function fetchLeftIds({ lake, privateStore, log }: LoadParts, near: readonly NearDay[]): Promise<void> {
-  const unknown = near.filter(({ known }) => !known);
-  for (const { topic, part } of new Map(unknown.map((one) => [`${one.topic}/${one.part}`, one])).values()) {
-    const ofPart = (one: { topic: string; part: number }) => one.topic === topic && one.part === part;
-    const days = JSON.stringify([...new Set(near.filter(ofPart).map(({ day }) => day))]);
-    const types = JSON.stringify([...new Set(near.filter(ofPart).map(({ type }) => type))]);
-    const { next } = await lakeHas(lake, topic, part);
+async function fetchArchivedIds({ lake, privateStore, log }: LoadParts, nearDays: readonly NearDay[]): Promise<void> {
+  const unknownDays = nearDays.filter(({ known }) => !known);
+  for (const { topic, part } of new Map(unknownDays.map((one) => [`${one.topic}/${one.part}`, one])).values()) {
+    const isOfPart = (one: { topic: string; part: number }) => one.topic === topic && one.part === part;
+    const days = JSON.stringify([...new Set(nearDays.filter(isOfPart).map(({ day }) => day))]);
+    const types = JSON.stringify([...new Set(nearDays.filter(isOfPart).map(({ type }) => type))]);
+    const { next } = await readLoadedFiles(lake, topic, part);
     await lake.run(sql("archive/copies:forget"), { part, types, days });
-    for (const { type, day } of unknown.filter(ofPart)) {
-      const left = await openDaySegments(
+    for (const { type, day } of unknownDays.filter(isOfPart)) {
+      const daySegments = await openDaySegments(
         { lake, privateStore, logId: log.id },
         { partition: part, day, below: { [topic]: next ?? 0 } },
       );
       try {
-        const { files } = left;
+        const { files } = daySegments;
         await lake.transaction(async (tx) => {
           if (files !== null) await tx.run(sql("archive/copies:ids"), { files, type, day, part });
           await tx.run("INSERT INTO left_day VALUES ($type, $day::DATE, $part)", { type, day, part });
         });
       } finally {
-        await left.close();
+        await daySegments.close();
       }
     }
   }
 }
 
-interface Named {
+interface NamedEndpoint {
   topic: string;
   cap: string;
   url: string;
@@ -246,42 +261,54 @@ interface Named {
   tool: string | null;
 }
 
-/** The HTTP method that the capability's hash was made with: a listing may name none, and the observer then chose one. */
-function methodOf({ cap, url, method, tool }: Named): string {
+/**
+ * Finds the HTTP method that the capability id was made with. If the listing names no method, the observer chose one.
+ */
+function methodOf({ cap, url, method, tool }: NamedEndpoint): string {
   const order = method === null ? METHODS : [method, ...METHODS];
   return order.find((name) => capId(name, url, tool ?? "") === cap) ?? method ?? "GET";
 }
 
-/** Host (with port), registrable domain and platform of a url; null for a listed text that is no url. */
-function placeOf(url: string): { host: string | null; domain: string | null; platform: string | null } {
+/** Returns host (with port), registrable domain and platform of a url; null for a listed text that is no url. */
+function hostPartsOf(url: string): { host: string | null; domain: string | null; platform: string | null } {
   const parsed = parseUrl(url);
   if (!parsed) return { host: null, domain: null, platform: null };
   return { host: parsed.host, domain: registrableDomain(url), platform: platformOf(url) };
 }
 
-/** Adds rows of `endpoint` for the new capabilities of the staged records, and marks these as touched. */
+/** Adds rows of `endpoint` for the new capabilities of the staged records, and marks the capabilities as touched. */
 async function addEndpoints(tx: Statements, ownHosts: ReadonlySet<string>): Promise<void> {
-  const all = await tx.all<Named>(sql("staging/endpoints:named"));
-  // A template is probed under a concrete url, so a probe's url is the capability's only if the hash was made of it.
-  const isOwn = ({ topic, cap, url, method }: Named): boolean =>
+  const namedEndpoints = await tx.all<NamedEndpoint>(sql("staging/endpoints:named"));
+  // A url template is probed at a concrete url, so the url of a probe is the capability's only if the id was made from
+  // it.
+  const hasOwnUrl = ({ topic, cap, url, method }: NamedEndpoint): boolean =>
     topic !== "observations.free" || (method !== null && capId(method, url, "") === cap);
-  const first = new Map<string, Named>();
-  for (const named of all) if (!first.has(named.cap) && isOwn(named)) first.set(named.cap, named);
-  if (first.size === 0) return;
-  const rows = [...first.values()].map((named) => {
-    const at = placeOf(named.url);
-    return { ...named, method: methodOf(named), ...at, ours: at.host !== null && ownHosts.has(at.host) };
+  const firstByCap = new Map<string, NamedEndpoint>();
+  for (const endpoint of namedEndpoints)
+    if (!firstByCap.has(endpoint.cap) && hasOwnUrl(endpoint)) firstByCap.set(endpoint.cap, endpoint);
+  if (firstByCap.size === 0) return;
+  const rows = [...firstByCap.values()].map((endpoint) => {
+    const hostParts = hostPartsOf(endpoint.url);
+    return {
+      ...endpoint,
+      method: methodOf(endpoint),
+      ...hostParts,
+      ours: hostParts.host !== null && ownHosts.has(hostParts.host),
+    };
   });
   await tx.run(sql("staging/endpoints:added"), { endpoints: JSON.stringify(rows) });
 }
 
 /**
- * Deletes the rows of every partition but these from the lake, in one transaction: their new owner loads them from the chain.
+ * Deletes from the lake, in one transaction, the rows of all partitions but the held ones. The new owner of a partition
+ * loads its rows from the chain.
  * @param partitions number of partitions of the log
  */
 export async function evictPartitions(lake: Lake, held: readonly number[], partitions: number): Promise<void> {
-  const known = await lake.all<{ part: number }>("SELECT DISTINCT part FROM positions UNION SELECT part FROM loaded");
-  const evicted = known.map(({ part }) => part).filter((part) => !held.includes(part));
+  const knownPartitions = await lake.all<{ part: number }>(
+    "SELECT DISTINCT part FROM positions UNION SELECT part FROM loaded",
+  );
+  const evicted = knownPartitions.map(({ part }) => part).filter((part) => !held.includes(part));
   if (evicted.length === 0) return;
   const shift = 6 - Math.log2(partitions);
   await lake.transaction(async (tx) => {
@@ -318,14 +345,14 @@ export async function lakePositions(lake: Pick<Statements, "all">): Promise<Posi
   return positions;
 }
 
-/** Keys of a partition's loaded files, and its position; null if none was ever set. */
-export async function lakeHas(
+/** Reads the keys of a partition's loaded files, and its position, which is null if none was ever set. */
+export async function readLoadedFiles(
   lake: Lake,
   topic: string,
   partition: number,
 ): Promise<{ files: Set<string>; next: number | null }> {
-  const has = sql("staging/loaded:has");
-  const rows = await lake.all<{ file: string | null; next: bigint | null }>(has, { topic, part: partition });
+  const statement = sql("staging/loaded:has");
+  const rows = await lake.all<{ file: string | null; next: bigint | null }>(statement, { topic, part: partition });
   const next = rows[0]?.next ?? null;
   const files = rows.flatMap(({ file }) => (file === null ? [] : [file]));
   return { files: new Set(files), next: next === null ? null : Number(next) };

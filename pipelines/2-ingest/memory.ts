@@ -20,37 +20,38 @@ import { formatMoney } from "../record/money.ts";
 import { addDays, BLOCK_MS, blockOf, dayStart, rfc3339 } from "../record/time.ts";
 
 /** Passes in a row after which re-tests of a failure end. */
-const PASSES = 3;
+const PASSES_TO_RECOVER = 3;
 
-/** Endpoints whose claims are read between two turns of others: a few milliseconds. */
-const LISTED_A_TURN = 64;
+/** Number of endpoints whose claims are parsed before other work gets a turn: a few milliseconds. */
+const LISTED_PER_TURN = 64;
 
-/** The record's memory, answered from the lake as it is now: whoever asks has run a pass first. */
+/** Creates the {@link Memory} that reads the lake as it is now. Callers run an ingest pass first. */
 export function createMemory(lake: Lake): Memory {
-  const intents = async (name: string): Promise<OpenIntent[]> => (await lake.all<IntentRow>(sql(name))).map(intentOf);
+  const readIntents = async (name: string): Promise<OpenIntent[]> =>
+    (await lake.all<IntentRow>(sql(name))).map(intentOf);
   return {
     async listed() {
       const listed: ListedCap[] = [];
       const rows = await lake.all<ListedRow>(sql("queries/listings:listed"), { block_ms: BLOCK_MS });
-      await forEachYielding(rows, LISTED_A_TURN, (row) => listed.push(listedOf(row)));
+      await forEachYielding(rows, LISTED_PER_TURN, (row) => listed.push(listedOf(row)));
       return listed;
     },
     listingsOf: (source, day) => lake.all<StandingListing>(sql("queries/listings:of_source"), { source, day }),
     async recordedIdsOn(day) {
       const slots = { day, first: blockOf(dayStart(day)), end: blockOf(dayStart(addDays(day, 1))) };
-      const done = new Set<string>();
+      const doneIds = new Set<string>();
       for await (const rows of lake.stream<{ event_id: string }>(sql("queries/planned:done_on"), slots)) {
-        for (const { event_id } of rows) done.add(event_id);
+        for (const { event_id } of rows) doneIds.add(event_id);
       }
-      return done;
+      return doneIds;
     },
-    async passedInputs(most) {
+    async passedInputs(maxInputs) {
       const rows = await lake.all<{ cap: string; request_sha256: string }>(sql("queries/planned:passed_inputs"), {
-        most,
+        most: maxInputs,
       });
       return rows.map(({ cap, request_sha256 }) => `${cap} ${request_sha256}`);
     },
-    openIntents: () => intents("queries/payments:open"),
+    openIntents: () => readIntents("queries/payments:open"),
     awaitingSettlement: async () => (await lake.all<AwaitedRow>(sql("queries/payments:awaiting"))).map(awaitedOf),
     async readDebts() {
       const undelivered = (
@@ -80,8 +81,8 @@ export function createMemory(lake: Lake): Memory {
       const rows = await lake.all<{ wallet: string }>(sql("queries/payments:wallets"), { pay_to: payTo, since });
       return rows.map(({ wallet }) => wallet);
     },
-    failedClasses: (since, until, least) =>
-      lake.all<FailedClass>(sql("queries/classes:nobody_passed"), { since, until, least }),
+    failedClasses: (since, until, minPayees) =>
+      lake.all<FailedClass>(sql("queries/classes:nobody_passed"), { since, until, least: minPayees }),
     async callsOfClass(name, day) {
       const rows = await lake.all<Omit<ClassCall, "t"> & { t: Date }>(sql("queries/classes:calls_of"), {
         class: name,
@@ -113,7 +114,7 @@ interface ListedRow {
   pay_to: string | null;
   last_asked: Date | null;
   last_tried: Date | null;
-  /** Id of the mapping that stands, and what came of its trials. */
+  /** Id of the endpoint's mapping to a class, or null; then whether it was dropped, and the results of its trials. */
   mapping: string | null;
   mapping_dropped: boolean;
   controls: number;
@@ -139,10 +140,10 @@ interface SpentRow {
   micro: bigint;
 }
 
-/** Claims and bodies were validated before they were committed; here they are only read again. */
+/** Converts a row. Claims are parsed without validation, since they were validated before they were committed. */
 function listedOf(row: ListedRow): ListedCap {
   const claims = JSON.parse(row.claims) as Claims;
-  const failing = row.failed && row.passes < PASSES;
+  const failing = row.failed && row.passes < PASSES_TO_RECOVER;
   return {
     cap: row.cap,
     url: row.url,

@@ -9,7 +9,7 @@ import type { Log } from "../../infra/log/log.ts";
 import type { IngestedTopic } from "../record/topics.ts";
 import type { Batch } from "./batch.ts";
 import { writeSegment } from "./day-segments.ts";
-import { advanceLake, type Loadable, Loading, type LoadParts, lakeHas } from "./load.ts";
+import { advanceLake, type Loadable, type LoadParts, readLoadedFiles, SegmentLoader } from "./load.ts";
 
 export interface PartitionParts extends LoadParts {
   log: Log;
@@ -37,89 +37,98 @@ export class Partition {
   }
 
   /** Has the lake loaded every commit that this process knows of? False before the first check, and after a failure. */
-  inStep = false;
+  isUpToDate = false;
 
-  /** Reads the head of the chain and checks that the log is the one it was made from. @throws NotOurLog, RecordsLost, DamagedChain */
+  /**
+   * Reads the head of the chain and checks that the chain was made from this log. @throws NotOurLog, RecordsLost,
+   * DamagedChain
+   */
   async check(): Promise<void> {
     const head = await checkLog(this.chain, this.#parts.log);
-    // Another ingester has committed: its segments have to be loaded, also if the log has no record behind them.
-    if (head.n !== this.#head?.n) this.inStep = false;
+    // Another ingester has committed. Its segments must be loaded even if the log has no further record.
+    if (head.n !== this.#head?.n) this.isUpToDate = false;
     this.#head = head;
   }
 
-  /** Path for a file of this partition in the lake's work folder; no name is used twice. */
-  path(end: string): string {
-    return join(this.#parts.lake.workDir, `${this.topic}-${this.partition}-${randomBytes(8).toString("hex")}.${end}`);
+  /** Returns a new path for a file of this partition in the lake's work folder. */
+  path(extension: string): string {
+    return join(
+      this.#parts.lake.workDir,
+      `${this.topic}-${this.partition}-${randomBytes(8).toString("hex")}.${extension}`,
+    );
   }
 
-  /** Loads the segments that the chain has and the lake has not. @returns how many records were new */
+  /** Loads the segments of the chain that the lake does not have. @returns number of new records */
   async catchUp(onSegment: () => void = () => {}): Promise<number> {
     const { topic, partition } = this;
     const head = await this.chain.head();
     this.#head = head;
-    const has = await lakeHas(this.#parts.lake, topic, partition);
-    const loading = new Loading(this.#parts);
+    const loadedFiles = await readLoadedFiles(this.#parts.lake, topic, partition);
+    const loading = new SegmentLoader(this.#parts);
     try {
       for (const ref of head.live) {
-        if (has.files.has(ref.file)) continue;
+        if (loadedFiles.files.has(ref.file)) continue;
         const path = this.path("parquet");
         await writeFile(path, await this.chain.readSegment(ref));
-        await loading.add(this.#loadable(ref, path, ref.last + 1));
+        await loading.add(this.#toLoadable(ref, path, ref.last + 1));
         onSegment();
       }
       await loading.load();
     } finally {
       await loading.discard();
     }
-    const live = new Set(head.live.map((ref) => ref.file));
-    const gone = [...has.files].filter((file) => !live.has(file));
-    // A gap at the end of the chain, or a file that was replaced, changes positions or files and may bring nothing to load.
-    if (gone.length > 0 || has.next === null || has.next < head.next) {
-      await advanceLake(this.#parts.lake, { topic, partition, next: head.next }, gone);
+    const liveFiles = new Set(head.live.map((ref) => ref.file));
+    const removedFiles = [...loadedFiles.files].filter((file) => !liveFiles.has(file));
+    // A gap at the end of the chain, or a replaced file, changes the position or the files even if there is nothing to
+    // load.
+    if (removedFiles.length > 0 || loadedFiles.next === null || loadedFiles.next < head.next) {
+      await advanceLake(this.#parts.lake, { topic, partition, next: head.next }, removedFiles);
     }
-    this.inStep = true;
-    return loading.fresh;
+    this.isUpToDate = true;
+    return loading.newRecords;
   }
 
   /**
    * Writes a batch as a segment and commits it. The caller loads the segment, or removes its file.
-   * @returns null when another ingester committed first: the segment is dropped, and `catchUp` loads theirs
+   * @returns null when another ingester committed first: then the segment is deleted, and `catchUp` loads that
+   * ingester's segments
    */
   async publish(batch: Batch): Promise<Loadable | null> {
     const path = this.path("parquet");
     let published: Loadable | null = null;
     try {
-      await writeSegment(this.#parts.lake, this, { lines: batch.lines, segment: path });
+      await writeSegment(this.#parts.lake, this, { lines: batch.linesPath, segment: path });
       const { rows, rejected } = batch;
       const ref = await this.chain.putSegment(await readFile(path), batch.first, batch.next - 1, { rows, rejected });
       const { first, next, lastEventId } = batch;
       if (await this.commit({ first, next, lastEventId, add: [ref], remove: [] }))
-        published = this.#loadable(ref, path, next);
+        published = this.#toLoadable(ref, path, next);
       return published;
     } finally {
-      await rm(batch.lines, { force: true });
+      await rm(batch.linesPath, { force: true });
       if (!published) await rm(path, { force: true });
     }
   }
 
-  /** Called when a segment that `publish` returned is in the lake. */
-  loaded({ next }: Loadable): void {
-    this.inStep = this.#head?.next === next;
+  /** Notes that a segment which `publish` returned is in the lake. */
+  markLoaded({ next }: Loadable): void {
+    this.isUpToDate = this.#head?.next === next;
   }
 
   /**
-   * @returns true when the commit is ours. The partition is not in step until the lake has loaded it, so the next pass
-   * completes what a throw in between leaves.
+   * Makes a commit. Until the lake has loaded it, the partition is not up to date, so the next pass completes the work
+   * if an error prevents the loading.
+   * @returns true when the commit is ours, false when another ingester committed first
    */
   async commit(proposal: Omit<Proposal, "at">): Promise<boolean> {
-    this.inStep = false;
+    this.isUpToDate = false;
     const { won, head } = await this.chain.commit({ ...proposal, at: this.#parts.clock.now() });
     this.#head = head;
     if (!won) for (const ref of proposal.add) await this.chain.dropSegment(ref);
     return won;
   }
 
-  #loadable(ref: SegmentRef, path: string, next: number): Loadable {
+  #toLoadable(ref: SegmentRef, path: string, next: number): Loadable {
     return { ...ref, topic: this.topic, partition: this.partition, path, next };
   }
 }

@@ -4,9 +4,9 @@ import type { LogRecord } from "../../infra/log/log.ts";
 import { TOPIC_OF } from "../record/bodies.ts";
 import { type Envelope, readEnvelope } from "../record/envelope.ts";
 import type { Row } from "./day-segments.ts";
-import { isValid, matched } from "./validate.ts";
+import { isValid, matchBulkRecord } from "./validate.ts";
 
-/** A record that the current readers do not take: kept with its bytes until `redrive` reads it again. */
+/** A record that the current readers refuse. It is kept with its bytes until `redrive` reads it again. */
 export interface Rejected {
   topic: string;
   partition: number;
@@ -21,43 +21,47 @@ export interface Rejected {
   moved_to?: number;
 }
 
-export type Read = { ok: true; row: Row } | { ok: false; rejected: Rejected };
+export type RowResult = { ok: true; row: Row } | { ok: false; rejected: Rejected };
 
-const KNOWN = new Set(["v", "type", "event_id", "cap", "key", "observed_at", "producer", "body"]);
+const KNOWN_MEMBERS = new Set(["v", "type", "event_id", "cap", "key", "observed_at", "producer", "body"]);
 const utf8 = new TextDecoder("utf-8");
 
 /**
- * Reads one record of the log as a row of a segment, or as a rejected one with the reason. A row loads: what the engine
- * would refuse is refused here, before a commit makes it permanent.
+ * Reads one record of the log as a row of a segment, or returns the reason why it is rejected. A record that the engine
+ * would refuse is rejected here, before a commit makes it permanent.
  */
-export function readRow(record: LogRecord): Read {
+export function readRow(record: LogRecord): RowResult {
   const text = textOf(record.value);
-  const bulk = matched(text);
-  if (bulk !== null) return rowOf(record, bulk, bulk.body, null);
-  let envelope = validated(text);
+  const bulkRecord = matchBulkRecord(text);
+  if (bulkRecord !== null) return rowOf(record, bulkRecord, bulkRecord.body, null);
+  let envelope = parseIfValid(text);
   if (envelope === null) {
     const result = readEnvelope(record.value);
     if (!result.ok) return refuse(record, result.reason);
     envelope = result.envelope;
   }
-  const body = scanMember(text, "body");
-  const unreadable = body.text === undefined ? "no body" : unsafe(text, body.depth, body.odd);
-  const row = rowOf(record, envelope, body.text ?? "", extraOf(envelope) ?? null);
-  // A control character separates the fields of a segment's lines (day-segments.ts). The pattern of a bulk record takes none.
-  if (row.ok && CONTROL.test(envelope.key + envelope.producer))
+  const scannedBody = scanMember(text, "body");
+  const unreadable = scannedBody.text === undefined ? "no body" : whyUnsafe(text, scannedBody.depth, scannedBody.odd);
+  const row = rowOf(record, envelope, scannedBody.text ?? "", extraOf(envelope) ?? null);
+  // A control character separates the fields of a segment's lines (day-segments.ts). The pattern of bulk records
+  // accepts none.
+  if (row.ok && CONTROL_CHARACTER.test(envelope.key + envelope.producer))
     return refuse(record, "key or producer has a control character");
   return row.ok && unreadable ? refuse(record, unreadable) : row;
 }
 
-/** Nearly every record is ASCII, which needs no decoder. What is no UTF-8 comes back with marks (U+FFFD). */
+/** Decodes a record. Nearly every record is ASCII, which needs no decoder. Bytes that are no UTF-8 become U+FFFD. */
 function textOf(bytes: Uint8Array): string {
   if (!isAscii(bytes)) return utf8.decode(bytes);
   return Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength).toString("latin1");
 }
 
-/** The envelope where it is plainly sound; null leaves the verdict, and the words of a refusal, to `readEnvelope`. */
-function validated(text: string): Envelope | null {
-  // Half of a character has become a mark in the text, and only the bytes can tell it from a mark that was written.
+/**
+ * Returns the envelope if a quick check finds it valid. null decides nothing: then `readEnvelope` decides and words the
+ * reason.
+ */
+function parseIfValid(text: string): Envelope | null {
+  // Invalid bytes have become U+FFFD in the text. Only the bytes show whether a U+FFFD was written.
   if (text.includes("\ufffd") || text.includes("__proto__")) return null;
   try {
     const value: unknown = JSON.parse(text);
@@ -67,8 +71,11 @@ function validated(text: string): Envelope | null {
   }
 }
 
-/** The row of a sound envelope; rejected where it would be looked for elsewhere: under another id, key or topic. */
-function rowOf(record: LogRecord, envelope: Omit<Envelope, "body">, body: string, extra: string | null): Read {
+/**
+ * Makes the row of a valid envelope. A record whose id, key or topic differs from the envelope's is rejected, since
+ * readers would look for it elsewhere.
+ */
+function rowOf(record: LogRecord, envelope: Omit<Envelope, "body">, body: string, extra: string | null): RowResult {
   const { event_id, type, key, cap, observed_at, producer, v } = envelope;
   if (event_id !== record.eventId) return refuse(record, "event_id is not the one it was appended under");
   if (key !== record.key) return refuse(record, "key is not the one it was appended under");
@@ -80,7 +87,7 @@ function rowOf(record: LogRecord, envelope: Omit<Envelope, "body">, body: string
   return { ok: true, row };
 }
 
-/** Rejected lines back to records, as they came from the log. */
+/** Converts a line of a rejected record back to the record as it was read from the log. */
 export const recordOf = (rejected: Rejected): LogRecord => ({
   topic: rejected.topic,
   partition: rejected.partition,
@@ -91,7 +98,7 @@ export const recordOf = (rejected: Rejected): LogRecord => ({
   value: Buffer.from(rejected.raw, "base64"),
 });
 
-function refuse(record: LogRecord, reason: string): Read {
+function refuse(record: LogRecord, reason: string): RowResult {
   return {
     ok: false,
     rejected: {
@@ -107,18 +114,21 @@ function refuse(record: LogRecord, reason: string): Read {
   };
 }
 
-const CONTROL = /\p{Cc}/u;
+const CONTROL_CHARACTER = /\p{Cc}/u;
 
-/** The form alone lets 31 February and hour 24 through, and so does Date.parse. */
-function isTime(text: string, at: number): boolean {
-  if (Number.isNaN(at)) return false;
-  return (text.slice(8, 10) <= "28" && text.slice(11, 13) < "24") || new Date(at).toISOString() === text;
+/** Is this a time that exists? The pattern of times and Date.parse accept 31 February and hour 24. */
+function isTime(text: string, timeMs: number): boolean {
+  if (Number.isNaN(timeMs)) return false;
+  return (text.slice(8, 10) <= "28" && text.slice(11, 13) < "24") || new Date(timeMs).toISOString() === text;
 }
 
-/** JSON that JSON.parse takes and others do not: half a surrogate pair, numbers past a double, deep nesting. */
-function unsafe(text: string, depth: number, odd: boolean): string | null {
+/**
+ * Returns why readers other than JSON.parse may refuse this JSON (half a surrogate pair, a number that no double holds,
+ * deep nesting); null if none does.
+ */
+function whyUnsafe(text: string, depth: number, isOdd: boolean): string | null {
   if (depth > MAX_DEPTH) return `nested deeper than ${MAX_DEPTH}`;
-  if (!odd) return null;
+  if (!isOdd) return null;
   try {
     canonicalText(JSON.parse(text));
     return null;
@@ -127,44 +137,50 @@ function unsafe(text: string, depth: number, odd: boolean): string | null {
   }
 }
 
-/** Members of the envelope that we do not know yet, as JSON text, or undefined when there are none. */
+/** Returns the members of the envelope that we do not know yet, as JSON text; undefined when there are none. */
 function extraOf(envelope: Envelope): string | undefined {
-  if (Object.keys(envelope).length === (envelope.cap === undefined ? KNOWN.size - 1 : KNOWN.size)) return undefined;
-  const unknown = Object.entries(envelope).filter(([name]) => !KNOWN.has(name));
-  return unknown.length > 0 ? JSON.stringify(Object.fromEntries(unknown)) : undefined;
+  if (Object.keys(envelope).length === (envelope.cap === undefined ? KNOWN_MEMBERS.size - 1 : KNOWN_MEMBERS.size))
+    return undefined;
+  const unknownMembers = Object.entries(envelope).filter(([name]) => !KNOWN_MEMBERS.has(name));
+  return unknownMembers.length > 0 ? JSON.stringify(Object.fromEntries(unknownMembers)) : undefined;
 }
 
-/** What a scan of a JSON object's text finds. */
-interface Scanned {
-  /** Exact text of the last top-level member with the name, which is the one that JSON.parse takes; or undefined. */
+/** The result of scanning the text of a JSON object. */
+interface ScanResult {
+  /**
+   * Exact text of the last top-level member with this name, which is the one that JSON.parse returns; undefined if
+   * there is none.
+   */
   text: string | undefined;
   /** Deepest nesting, 1 for a flat object. */
   depth: number;
-  /** Escapes in a string, or a number with an exponent or hundreds of digits: readers may disagree on those. */
+  /**
+   * Does the text have escapes, or a number with an exponent or hundreds of digits? Readers may read these differently.
+   */
   odd: boolean;
 }
 
-/** A string, a mark, or a number or word. */
+/** Matches a string, one character of punctuation, or a number or word. */
 const TOKEN = /"[^"\\]*(?:\\.[^"\\]*)*"|[[\]{},:]|[^\s"[\]{},:]+/g;
 const ODD_NUMBER = /^-?\d[^eE]*[eE]|^[^"]{300}/;
 
 /**
- * Finds the top-level member `name` of a text that JSON.parse accepted, without parsing it again: the record keeps the bytes
- * that came, not a reprint of them.
+ * Finds the top-level member `name` of a text that JSON.parse accepted, without printing it again, since the record
+ * keeps the bytes that were received.
  */
-export function scanMember(text: string, name: string): Scanned {
-  let found: string | undefined;
-  let odd = text.includes("\\");
+export function scanMember(text: string, name: string): ScanResult {
+  let memberText: string | undefined;
+  let isOdd = text.includes("\\");
   let [depth, deepest, start, key] = [0, 0, -1, ""];
   for (const { 0: token, index } of text.matchAll(TOKEN)) {
-    odd ||= ODD_NUMBER.test(token);
+    isOdd ||= ODD_NUMBER.test(token);
     if (token === "{" || token === "[") deepest = Math.max(deepest, ++depth);
     else if (depth > 1) depth -= token === "}" || token === "]" ? 1 : 0;
     else if (token === ":") start = index + 1;
     else if (token === "," || token === "}") {
-      if (start >= 0 && JSON.parse(key) === name) found = text.slice(start, index).trim();
+      if (start >= 0 && JSON.parse(key) === name) memberText = text.slice(start, index).trim();
       start = -1;
     } else if (start < 0) key = token;
   }
-  return { text: found, depth: deepest, odd };
+  return { text: memberText, depth: deepest, odd: isOdd };
 }

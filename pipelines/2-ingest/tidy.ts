@@ -5,36 +5,36 @@ import type { Lake } from "../../infra/lake/duckdb.ts";
 import { sql } from "../../infra/lake/sql.ts";
 import { type Log, MAX_BATCH_RECORDS } from "../../infra/log/log.ts";
 import type { Store } from "../../infra/store/store.ts";
-import { BATCH_BYTES, BATCH_ROWS, readRejected, rejectedBytes } from "./batch.ts";
+import { BATCH_BYTES, BATCH_ROWS, encodeRejected, parseRejected } from "./batch.ts";
 import type { Partition } from "./partition.ts";
 import { type Rejected, readRow, recordOf } from "./row.ts";
 
-/** Neighbours that are worth a commit: a running service writes one small segment a pass. */
+/** Least number of neighbouring segments that are joined. A running service writes one small segment in each pass. */
 const MIN_FILES = 8;
 
 export interface Compacted {
-  /** Live files before and after. */
+  /** Number of live files before and after the joining. */
   before: number;
   after: number;
 }
 
 /**
- * Joins small neighbouring segments of one partition, up to the size of a batch, each group in one commit that removes and
- * adds (records.md, The commit chain). After a kill either the old files are live or the new one. If another ingester
- * replaced one of them meanwhile, its commit wins and the next compaction looks again. The old files stay in the store for
- * a week (collectGarbage), for readers of an older head.
+ * Joins small neighbouring segments of one partition, up to the size of a batch. Each group is replaced in one commit
+ * (records.md, The commit chain), so after a kill either the old files or the new file are live. If another ingester
+ * replaced one of the files meanwhile, its commit wins, and the next compaction tries again. The old files stay in the
+ * store for a week (collectGarbage), for readers of an older head.
  */
 export async function compactPartition(partition: Partition, lake: Lake, minFiles = MIN_FILES): Promise<Compacted> {
   const { live } = await partition.chain.head();
   const groups = groupsOf(live).filter((group) => group.length >= minFiles);
   let won = false;
   for (const group of groups) won = (await compactGroup(partition, lake, group)) || won;
-  // Exchanges the files in `loaded`; the lake has the rows already.
+  // The lake has these rows already. This replaces only the names of the files in `loaded`.
   if (won) await partition.catchUp();
   return { before: live.length, after: (await partition.chain.head()).live.length };
 }
 
-/** Groups neighbours without a gap between them that together fit into one batch. */
+/** Groups neighbouring segments that have no gap between them and together fit into one batch. */
 function groupsOf(live: readonly SegmentRef[]): SegmentRef[][] {
   const groups: SegmentRef[][] = [];
   let size = { rows: 0, bytes: 0 };
@@ -65,9 +65,9 @@ async function compactGroup(partition: Partition, lake: Lake, group: readonly Se
     await lake.run(sql("staging/segment:joined"), { files: JSON.stringify(files), segment });
     const rejected = [];
     for (const { rejects } of group)
-      if (rejects) rejected.push(...readRejected(await partition.chain.readSegment(rejects)));
+      if (rejects) rejected.push(...parseRejected(await partition.chain.readSegment(rejects)));
     const rows = group.reduce((sum, ref) => sum + ref.rows, 0);
-    const content = { rows, rejected: { records: rejected.length, bytes: rejectedBytes(rejected) } };
+    const content = { rows, rejected: { records: rejected.length, bytes: encodeRejected(rejected) } };
     const { next, lastEventId } = await partition.chain.head();
     const add = [
       await partition.chain.putSegment(await readFile(segment), group[0]!.first, group.at(-1)!.last, content),
@@ -78,115 +78,123 @@ async function compactGroup(partition: Partition, lake: Lake, group: readonly Se
   }
 }
 
-/** How long a file that is not live is kept: for readers of an older head, and for ingesters that are about to commit it. */
-const KEPT_MS = 7 * 86_400_000;
-const PAGE = 1_000;
+/**
+ * Time for which a file that is not live is kept, ms: for readers of an older head, and for ingesters that are about to
+ * commit it.
+ */
+const GARBAGE_LIFETIME_MS = 7 * 86_400_000;
+const PAGE_SIZE = 1_000;
 
 /**
- * Deletes data files of a chain that a commit removed a week ago, and files a week old that no commit added (their writer
- * died, perhaps after it lost a race). Reads the history only if there is a file that is not live.
- * @returns how many files were deleted
+ * Deletes data files of a chain that a commit removed a week ago, and files a week old that no commit added (their
+ * writer died, or lost a race). It reads the chain's history only if there is a file that is not live.
+ * @returns number of deleted files
  */
 export async function collectGarbage(store: Store, chain: Chain, now: Date): Promise<number> {
   const { live } = await chain.head();
-  const needed = new Set(live.flatMap((ref) => [ref.file, ...(ref.rejects ? [ref.rejects.file] : [])]));
-  const loose = new Map<string, number>();
+  const neededKeys = new Set(live.flatMap((ref) => [ref.file, ...(ref.rejects ? [ref.rejects.file] : [])]));
+  const unusedFiles = new Map<string, number>();
   const prefix = `${chainFolder(chain)}/data/`;
   for (let startAfter: string | undefined; ; ) {
-    const page = await store.list(prefix, { limit: PAGE, ...(startAfter ? { startAfter } : {}) });
-    for (const { key, modifiedAt } of page) if (!needed.has(key)) loose.set(key, modifiedAt.getTime());
-    if (page.length < PAGE) break;
+    const page = await store.list(prefix, { limit: PAGE_SIZE, ...(startAfter ? { startAfter } : {}) });
+    for (const { key, modifiedAt } of page) if (!neededKeys.has(key)) unusedFiles.set(key, modifiedAt.getTime());
+    if (page.length < PAGE_SIZE) break;
     startAfter = page.at(-1)!.key;
   }
-  if (loose.size === 0) return 0;
-  const moments = await removals(chain);
+  if (unusedFiles.size === 0) return 0;
+  const removalTimes = await readRemovalTimes(chain);
   let deleted = 0;
-  for (const [key, written] of loose) {
-    const since = moments.has(key) ? moments.get(key)! : written;
+  for (const [key, writtenAt] of unusedFiles) {
+    const unusedSince = removalTimes.has(key) ? removalTimes.get(key)! : writtenAt;
     // Null: the file was committed after the head was read, and is live.
-    if (since === null || now.getTime() - since < KEPT_MS) continue;
+    if (unusedSince === null || now.getTime() - unusedSince < GARBAGE_LIFETIME_MS) continue;
     await store.delete(key);
     deleted++;
   }
   return deleted;
 }
 
-/** For every file that a commit added: when a commit removed it, or null while it is live. */
-async function removals(chain: Chain): Promise<Map<string, number | null>> {
-  const moments = new Map<string, number | null>();
-  const sides = new Map<string, string>();
+/** Reads when a commit removed each file that a commit added, unix ms; null while the file is live. */
+async function readRemovalTimes(chain: Chain): Promise<Map<string, number | null>> {
+  const removalTimes = new Map<string, number | null>();
+  const rejectsFiles = new Map<string, string>();
   for await (const { add, remove, at } of chain.history()) {
     for (const file of remove) {
-      moments.set(file, Date.parse(at));
-      const side = sides.get(file);
-      if (side) moments.set(side, Date.parse(at));
+      removalTimes.set(file, Date.parse(at));
+      const rejectsFile = rejectsFiles.get(file);
+      if (rejectsFile) removalTimes.set(rejectsFile, Date.parse(at));
     }
     for (const { file, rejects } of add) {
-      moments.set(file, null);
+      removalTimes.set(file, null);
       if (!rejects) continue;
-      moments.set(rejects.file, null);
-      sides.set(file, rejects.file);
+      removalTimes.set(rejects.file, null);
+      rejectsFiles.set(file, rejects.file);
     }
   }
-  return moments;
+  return removalTimes;
 }
 
 export interface Redriven {
-  /** Records that the readers of today accept. */
+  /** Number of records that the current readers accept. */
   found: number;
-  /** Records that stay rejected. */
+  /** Number of records that stay rejected. */
   left: number;
 }
 
-/** Lost races in a row after which a redrive gives up: each was a commit of another ingester, so there are few. */
+/**
+ * Number of lost races in a row after which a redrive gives up. Each is a commit of another ingester, so there are few.
+ */
 const MAX_RACES = 8;
 
 /**
- * Reads the rejected records of one partition again, and appends those that pass to the log once more, under their own event
- * ids. They are not taken at their old offsets, since published cards and the evidence of closed days have read past these
- * and would leave them out. The rejected line stays and names the new offset. After a kill between append and commit the
- * next redrive appends them again, and loading drops the copy. The caller ingests the appended records.
+ * Reads the rejected records of one partition again, and appends those that pass to the log once more, under their
+ * event ids. They do not get their old offsets: runs that made published cards and the evidence of closed days have
+ * read past these offsets, and would lack the records. The line of a rejected record stays and gets the new offset.
+ * After a kill between append and commit the next redrive appends the records again, and loading drops the copies. The
+ * caller ingests the appended records.
  */
 export async function redrivePartition(partition: Partition, log: Log): Promise<Redriven> {
   const total: Redriven = { found: 0, left: 0 };
   const { live } = await partition.chain.head();
   for (const ref of live) {
     if (!ref.rejects) continue;
-    const rejected = readRejected(await partition.chain.readSegment(ref.rejects));
-    const here = rejected.filter((one) => one.moved_to === undefined);
-    const passing = here.filter((one) => readRow(recordOf(one)).ok);
+    const rejected = parseRejected(await partition.chain.readSegment(ref.rejects));
+    const notMoved = rejected.filter((one) => one.moved_to === undefined);
+    const passing = notMoved.filter((one) => readRow(recordOf(one)).ok);
     total.found += passing.length;
-    total.left += here.length - passing.length;
+    total.left += notMoved.length - passing.length;
     if (passing.length > 0) await markMoved(partition, ref, rejected, await appendAgain(log, passing));
   }
   return total;
 }
 
-/** @returns the new offset by the old one */
+/** Appends the records again. @returns their new offsets by the old ones */
 async function appendAgain(log: Log, passing: readonly Rejected[]): Promise<Map<number, number>> {
-  const moved = new Map<number, number>();
+  const newOffsets = new Map<number, number>();
   for (let i = 0; i < passing.length; i += MAX_BATCH_RECORDS) {
     const batch = passing.slice(i, i + MAX_BATCH_RECORDS);
     const appended = await log.append(batch.map(recordOf));
     appended.forEach(({ offset }, n) => {
-      moved.set(batch[n]!.offset, offset);
+      newOffsets.set(batch[n]!.offset, offset);
     });
   }
-  return moved;
+  return newOffsets;
 }
 
 async function markMoved(
   partition: Partition,
   ref: SegmentRef,
   rejected: readonly Rejected[],
-  moved: ReadonlyMap<number, number>,
+  newOffsets: ReadonlyMap<number, number>,
 ): Promise<void> {
-  const lines = rejected.map((one) => (moved.has(one.offset) ? { ...one, moved_to: moved.get(one.offset)! } : one));
+  const lines = rejected.map((one) =>
+    newOffsets.has(one.offset) ? { ...one, moved_to: newOffsets.get(one.offset)! } : one,
+  );
   const bytes = await partition.chain.readSegment(ref);
-  const content = { rows: ref.rows, rejected: { records: lines.length, bytes: rejectedBytes(lines) } };
+  const content = { rows: ref.rows, rejected: { records: lines.length, bytes: encodeRejected(lines) } };
   for (let race = 0; race < MAX_RACES; race++) {
     const head = await partition.chain.head();
-    // Another ingester replaced the file: at worst the next redrive appends these records again, as copies.
+    // Another ingester replaced the file. At worst the next redrive appends these records again, as copies.
     if (!head.live.some(({ file }) => file === ref.file)) return;
     const { next, lastEventId } = head;
     const add = [await partition.chain.putSegment(bytes, ref.first, ref.last, content)];

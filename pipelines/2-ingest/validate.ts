@@ -6,61 +6,68 @@ import { isId } from "../record/ids.ts";
 import { RFC3339 } from "../record/time.ts";
 
 /**
- * Two quick answers to whether a record is sound, both made from the zod schemas. `matched` looks at the text of the two
- * types that are nearly all of a log; `isValid` looks at any parsed record. Both say yes only to what zod takes unchanged.
- * What neither takes is read by zod, which alone refuses a record and words the reason.
+ * Two quick checks whether a record is valid, both made from the zod schemas. `matchBulkRecord` checks the text of
+ * records of the two types that make up nearly all of a log; `isValid` checks any parsed record. Both accept only
+ * records that zod accepts unchanged. A record that neither accepts is read by zod, which alone rejects a record and
+ * words the reason.
  */
 
-/** Says yes only to what a zod schema takes as it is; no means that zod has to be asked. */
+/** Returns true only for a value that a zod schema accepts unchanged. False decides nothing: then zod decides. */
 type Validate = (value: unknown) => boolean;
 
-/** What the translation keeps whole (`oneOf` is a union told apart by a constant). Another keyword may mean less in JSON Schema than in zod: then zod does it all. */
+/**
+ * Keywords that mean in JSON Schema all that they mean in zod (`oneOf`: a union whose members differ by a constant). A
+ * schema with any other keyword is left to zod.
+ */
 const KEYWORDS = new Set(
   "$schema type properties required additionalProperties propertyNames items anyOf oneOf enum pattern minimum maximum exclusiveMinimum exclusiveMaximum minLength maxLength minItems maxItems const".split(
     " ",
   ),
 );
-/** Checks that a JSON Schema says nothing of: code of ours, and those that change the value. */
-const UNSAYABLE = new Set(["custom", "overwrite"]);
+/** Checks of zod that JSON Schema cannot express: our own code, and checks that change the value. */
+const UNTRANSLATABLE_CHECKS = new Set(["custom", "overwrite"]);
 
-/** Lengths in characters and patterns without the u flag, as zod takes them; a test holds both against zod. */
+/** Compiles lengths in characters and patterns without the u flag, as zod does; a test compares both with zod. */
 const compiler = new Ajv2020({ unicodeRegExp: false, allowUnionTypes: true, validateSchema: false });
 
 /**
- * A zod schema compiled to a function that is an order of magnitude quicker, or null where the translation would lose
- * something: a refinement, a transform, a default. zod stays what decides and what words the reason.
+ * Compiles a zod schema to a function that is an order of magnitude faster; null if the translation would lose
+ * something: a refinement, a transform, a default. A value that the function does not accept is still decided by zod.
  */
 export function compile(schema: z.ZodType): Validate | null {
-  const json = translated(schema);
-  return json && (compiler.compile(json) as Validate);
+  const jsonSchema = toJsonSchema(schema);
+  return jsonSchema && (compiler.compile(jsonSchema) as Validate);
 }
 
-/** What a zod schema says as a JSON Schema; null where that cannot say all of it. */
-function translated(schema: z.ZodType): object | null {
-  let whole = true;
+/** Translates a zod schema to a JSON Schema; null if JSON Schema cannot express all of it. */
+function toJsonSchema(schema: z.ZodType): object | null {
+  let isComplete = true;
   try {
     const json = z.toJSONSchema(schema, {
       override: ({ zodSchema, jsonSchema }) => {
         const { checks = [] } = zodSchema._zod.def as { checks?: { _zod: { def: { check: string } } }[] };
-        if (checks.some(({ _zod }) => UNSAYABLE.has(_zod.def.check))) whole = false;
-        if (Object.keys(jsonSchema).some((keyword) => !KEYWORDS.has(keyword))) whole = false;
-        // What is no schema keyword above but a member's name must not be one of every object's own.
-        if (Object.keys(jsonSchema.properties ?? {}).some((name) => name in Object.prototype)) whole = false;
+        if (checks.some(({ _zod }) => UNTRANSLATABLE_CHECKS.has(_zod.def.check))) isComplete = false;
+        if (Object.keys(jsonSchema).some((keyword) => !KEYWORDS.has(keyword))) isComplete = false;
+        // A schema with a member whose name every object inherits, such as `toString`, is left to zod.
+        if (Object.keys(jsonSchema.properties ?? {}).some((name) => name in Object.prototype)) isComplete = false;
       },
     });
-    return whole ? json : null;
+    return isComplete ? json : null;
   } catch {
-    // A transform, a date, a bigint: nothing that JSON Schema has a word for.
+    // zod throws for what JSON Schema cannot express: a transform, a date, a bigint.
     return null;
   }
 }
 
 const validators = new Map<string, Validate | null>();
 
-/** Compiled when the first body of the type comes: all of them together are a quarter of a second of CPU. */
+/**
+ * Returns the compiled schema of a type. It is compiled at its first use, since compiling all of them takes a quarter
+ * of a second of processor time.
+ */
 function validatorOf(type: string): Validate | null {
-  const known = validators.get(type);
-  if (known !== undefined || !Object.hasOwn(BODIES, type)) return known ?? null;
+  const compiled = validators.get(type);
+  if (compiled !== undefined || !Object.hasOwn(BODIES, type)) return compiled ?? null;
   const validate = compile(BODIES[type as RecordType]);
   validators.set(type, validate);
   return validate;
@@ -69,8 +76,8 @@ function validatorOf(type: string): Validate | null {
 const isText = (value: unknown, max: number): value is string => typeof value === "string" && value.length <= max;
 
 /**
- * Is this parsed value an envelope of today's version that {@link readEnvelope} takes, with nothing changed in it? False
- * decides nothing: it also stands for all that is rare (older versions, types without a compiled schema).
+ * Is this parsed value an envelope of the current version that {@link readEnvelope} accepts unchanged? False decides
+ * nothing: valid envelopes of older versions, or of types without a compiled schema, give false too.
  */
 export function isValid(value: unknown): value is Envelope<RecordType> {
   if (typeof value !== "object" || value === null) return false;
@@ -91,11 +98,11 @@ export function isValid(value: unknown): value is Envelope<RecordType> {
 }
 
 /** Types whose records are matched as text: a log holds hundreds of them for each record of another type. */
-const BULK: readonly RecordType[] = ["handshake", "mcp.probe"];
+const BULK_TYPES: readonly RecordType[] = ["handshake", "mcp.probe"];
 
-/** A character that stands in JSON as it is: printable ASCII without quote and backslash. */
+/** Matches a character that JSON holds unescaped: printable ASCII without quote and backslash. */
 const CHAR = "[ !#-\\[\\]-~]";
-/** At most 15 digits, so the number is exact. */
+/** Matches a whole number of at most 15 digits, which a double holds exactly. */
 const DIGITS = "(?:0|[1-9]\\d{0,14})";
 const FRACTION = "(?:\\.\\d{0,16}[1-9])?";
 const CROCKFORD = "[0-9A-HJKMNP-TV-Z]{26}";
@@ -123,8 +130,8 @@ interface Schema {
   required?: readonly string[];
 }
 
-/** Members of each form that {@link textPattern} understands. It gives up where a schema has another one. */
-const UNDERSTOOD: Readonly<Record<string, readonly string[]>> = {
+/** Keywords that {@link textPattern} translates, by type. It returns null for a schema with any other keyword. */
+const TRANSLATED_KEYWORDS: Readonly<Record<string, readonly string[]>> = {
   null: ["type"],
   boolean: ["type"],
   integer: ["type", "minimum", "maximum"],
@@ -136,32 +143,37 @@ const UNDERSTOOD: Readonly<Record<string, readonly string[]>> = {
 
 const oneOf = (patterns: readonly string[]): string => `(?:${patterns.join("|")})`;
 
-/** Whole numbers from 0 to `most`, digit by digit: for 359 those of up to two digits, 1xx and 2xx, 30x to 34x, 350 to 359. */
-function upTo(most: number): string {
-  const last = String(most);
-  const shorter = last.length > 1 ? [`(?:0|[1-9]\\d{0,${last.length - 2}})`] : [];
-  const below = [...last].flatMap((digit, i) => {
-    const from = i === 0 && last.length > 1 ? 1 : 0;
-    return Number(digit) > from ? [`${last.slice(0, i)}[${from}-${Number(digit) - 1}]\\d{${last.length - 1 - i}}`] : [];
+/**
+ * Makes a pattern of the whole numbers from 0 to `max`. For 359: numbers of up to two digits, 1xx and 2xx, 30x to 34x,
+ * 350 to 359.
+ */
+function wholeNumberPattern(max: number): string {
+  const digits = String(max);
+  const shorterNumbers = digits.length > 1 ? [`(?:0|[1-9]\\d{0,${digits.length - 2}})`] : [];
+  const sameLengthNumbers = [...digits].flatMap((digit, i) => {
+    const firstDigit = i === 0 && digits.length > 1 ? 1 : 0;
+    return Number(digit) > firstDigit
+      ? [`${digits.slice(0, i)}[${firstDigit}-${Number(digit) - 1}]\\d{${digits.length - 1 - i}}`]
+      : [];
   });
-  return oneOf([...shorter, ...below, last]);
+  return oneOf([...shorterNumbers, ...sameLengthNumbers, digits]);
 }
 
 function numberPattern({ type, minimum = -Infinity, maximum = Infinity }: Schema): string | null {
   const fraction = type === "integer" ? "" : FRACTION;
-  const isFree = maximum >= Number.MAX_SAFE_INTEGER;
+  const isUnbounded = maximum >= Number.MAX_SAFE_INTEGER;
   // `-0` is another number to some readers than to others.
-  if (isFree && minimum <= -Number.MAX_SAFE_INTEGER) return `(?:-?(?!0(?!\\.))${DIGITS}${fraction}|0)`;
-  if (isFree && minimum === 0) return `${DIGITS}${fraction}`;
-  if (isFree && minimum === 1) return `[1-9]\\d{0,14}${fraction}`;
-  return type === "integer" && minimum === 0 && maximum <= 1e6 ? upTo(maximum) : null;
+  if (isUnbounded && minimum <= -Number.MAX_SAFE_INTEGER) return `(?:-?(?!0(?!\\.))${DIGITS}${fraction}|0)`;
+  if (isUnbounded && minimum === 0) return `${DIGITS}${fraction}`;
+  if (isUnbounded && minimum === 1) return `[1-9]\\d{0,14}${fraction}`;
+  return type === "integer" && minimum === 0 && maximum <= 1e6 ? wholeNumberPattern(maximum) : null;
 }
 
 function stringPattern({ enum: values, pattern, minLength, maxLength }: Schema): string | null {
   const isBounded = minLength !== undefined || maxLength !== undefined;
   if (values !== undefined) {
-    const plain = values.every((value) => typeof value === "string" && /^[\w-]+$/.test(value));
-    return plain && !isBounded && pattern === undefined ? `"${oneOf(values)}"` : null;
+    const isPlain = values.every((value) => typeof value === "string" && /^[\w-]+$/.test(value));
+    return isPlain && !isBounded && pattern === undefined ? `"${oneOf(values)}"` : null;
   }
   if (pattern === undefined) return `"${CHAR}{${minLength ?? 0},${maxLength ?? ""}}"`;
   return PLAIN_PATTERN.test(pattern) && !isBounded ? `"${pattern.slice(1, -1)}"` : null;
@@ -170,23 +182,25 @@ function stringPattern({ enum: values, pattern, minLength, maxLength }: Schema):
 function arrayPattern({ items, minItems = 0, maxItems = Infinity }: Schema): string | null {
   const item = items === undefined ? null : textPattern(items);
   if (item === null || minItems > 1 || maxItems < 1) return null;
-  const some = `${item}(?:,${item}){0,${maxItems === Infinity ? "" : maxItems - 1}}`;
-  return minItems === 1 ? `\\[${some}\\]` : `\\[(?:${some})?\\]`;
+  const itemsPattern = `${item}(?:,${item}){0,${maxItems === Infinity ? "" : maxItems - 1}}`;
+  return minItems === 1 ? `\\[${itemsPattern}\\]` : `\\[(?:${itemsPattern})?\\]`;
 }
 
-/** Known members in the order of RFC 8785. A text with another member does not match. */
+/**
+ * Makes a pattern of objects with known members in the order of RFC 8785. A text with another member does not match.
+ */
 function objectPattern({ properties = {}, required = [] }: Schema): string | null {
   const names = Object.keys(properties).sort();
-  const first = names.findIndex((name) => required.includes(name));
+  const firstRequired = names.findIndex((name) => required.includes(name));
   const members = names.map((name, i) => {
     const value = textPattern(properties[name]!);
     if (value === null || !/^\w+$/.test(name)) return null;
     const member = `"${name}":${value}`;
-    if (i < first) return `(?:${member},)?`;
-    if (i === first) return member;
+    if (i < firstRequired) return `(?:${member},)?`;
+    if (i === firstRequired) return member;
     return required.includes(name) ? `,${member}` : `(?:,${member})?`;
   });
-  return first < 0 || members.includes(null) ? null : `\\{${members.join("")}\\}`;
+  return firstRequired < 0 || members.includes(null) ? null : `\\{${members.join("")}\\}`;
 }
 
 const PATTERNS: Readonly<Record<string, (schema: Schema) => string | null>> = {
@@ -200,9 +214,9 @@ const PATTERNS: Readonly<Record<string, (schema: Schema) => string | null>> = {
 };
 
 /**
- * A regular expression for RFC 8785 texts of values that the schema takes, without escapes, characters beyond ASCII and
- * unknown members; null where the schema has something that is not translated. It is linear: each part of a text is matched
- * by one part of it.
+ * Makes a regular expression for the RFC 8785 texts of values that the schema accepts, without escapes, characters
+ * beyond ASCII and unknown members; null if the schema has something that is not translated. Matching takes linear
+ * time: each part of a text is matched by one part of the expression.
  */
 export function textPattern(schema: Schema): string | null {
   const { type, anyOf } = schema;
@@ -214,21 +228,24 @@ export function textPattern(schema: Schema): string | null {
   }
   const form = String(type);
   if (!Object.hasOwn(PATTERNS, form)) return null;
-  if (Object.keys(schema).some((name) => !UNDERSTOOD[form]!.includes(name))) return null;
+  if (Object.keys(schema).some((name) => !TRANSLATED_KEYWORDS[form]!.includes(name))) return null;
   return PATTERNS[form]!(schema);
 }
 
-/** Of a bulk type: what ends its envelopes, and the expression of a whole one; made when its first record comes. */
-interface Bulk {
+/**
+ * A bulk type: the end of its envelopes' texts, and the expression that matches a whole envelope, which is made at its
+ * first use.
+ */
+interface BulkType {
   type: RecordType;
   end: string;
   expression?: RegExp | null;
 }
 
-const bulk: Bulk[] = BULK.map((type) => ({ type, end: `"type":"${type}","v":${ENVELOPE_VERSION}}` }));
+const bulkTypes: BulkType[] = BULK_TYPES.map((type) => ({ type, end: `"type":"${type}","v":${ENVELOPE_VERSION}}` }));
 
-function expressionOf({ type, end }: Bulk): RegExp | null {
-  const json = translated(BODIES[type]);
+function expressionOf({ type, end }: BulkType): RegExp | null {
+  const json = toJsonSchema(BODIES[type]);
   const body = json && textPattern(json);
   return body
     ? new RegExp(
@@ -239,22 +256,22 @@ function expressionOf({ type, end }: Bulk): RegExp | null {
 }
 
 /**
- * The envelope of a record of a bulk type, with the text of its body, where its text is the canonical one of a sound record.
- * Null decides nothing.
+ * Returns the envelope of a record of a bulk type, with the text of its body, if the record's text is canonical and
+ * valid. null decides nothing.
  */
-export function matched(text: string): (Omit<Envelope, "body"> & { body: string }) | null {
-  const one = bulk.find(({ end }) => text.endsWith(end));
-  if (one === undefined) return null;
-  if (one.expression === undefined) one.expression = expressionOf(one);
-  const found = one.expression?.exec(text);
-  if (!found) return null;
-  const [, body, cap, event_id, key, observed_at, producer] = found as unknown as string[];
-  const named = cap === undefined ? {} : { cap };
+export function matchBulkRecord(text: string): (Omit<Envelope, "body"> & { body: string }) | null {
+  const bulkType = bulkTypes.find(({ end }) => text.endsWith(end));
+  if (bulkType === undefined) return null;
+  if (bulkType.expression === undefined) bulkType.expression = expressionOf(bulkType);
+  const match = bulkType.expression?.exec(text);
+  if (!match) return null;
+  const [, body, cap, event_id, key, observed_at, producer] = match as unknown as string[];
+  const capMember = cap === undefined ? {} : { cap };
   return {
     v: ENVELOPE_VERSION,
-    type: one.type,
+    type: bulkType.type,
     event_id: event_id!,
-    ...named,
+    ...capMember,
     key: key!,
     observed_at: observed_at!,
     producer: producer!,

@@ -21,8 +21,8 @@ import {
   type VolatileRow,
 } from "../record/volatile.ts";
 
-/** An offer of the newest 402, as the lake keeps it. */
-interface Offered {
+/** An offer of the newest 402, as stored in the lake. */
+interface StoredOffer {
   network: string | null;
   asset: string | null;
   payable: boolean | null;
@@ -34,7 +34,7 @@ type AskedColumn = "price" | "asset" | "unit" | "asked_pay_to" | "networks" | "p
 
 interface Row extends Omit<VolatileRow, "asked_for_payment" | "defects" | "corrected" | "request" | AskedColumn> {
   asked: number;
-  offers: Offered[];
+  offers: StoredOffer[];
   paid_to: string[];
   listing_defects: string | null;
   listing_t: number | null;
@@ -43,58 +43,67 @@ interface Row extends Omit<VolatileRow, "asked_for_payment" | "defects" | "corre
   terms_t: number | null;
 }
 
-/** What published headline cards stood on. Without one nothing is newer than the card, and both counts are 0. */
-export interface Published {
-  /** `computed_at` (RFC 3339) of a capability's card, and {topic: next offset} of what its run had read. */
+/**
+ * The published headline cards. For an endpoint without a card nothing counts as newer than the card: both counts are
+ * 0.
+ */
+export interface PublishedCards {
+  /**
+   * Returns `computed_at` (RFC 3339) of a capability's card, and the positions {topic: next offset} up to which its run
+   * had read.
+   */
   get(cap: string): { at: string; read: Readonly<Record<string, number>> } | undefined;
 }
 
-/** Rows that are made between two turns of others: a few milliseconds. */
-const ROWS_A_TURN = 64;
+/** Number of rows that are made before other work gets a turn: a few milliseconds. */
+const ROWS_PER_TURN = 64;
 
 /**
- * Rows of the volatile table, ascending by capability; an endpoint whose address is not known has none.
+ * Reads the rows of the volatile table, ascending by capability. An endpoint whose address is not known has no row.
  * @param corrections records of corrections that are not in the tree yet, by capability
- * @param caps endpoints that are asked for (default: all that the lake knows)
+ * @param caps ids of the endpoints to read (default: all that the lake knows)
  */
 export async function volatileRows(
   lake: Lake,
-  published: Published,
+  published: PublishedCards,
   corrections: ReadonlyMap<string, readonly CorrectionRecord[]> = new Map(),
   caps?: readonly string[],
 ): Promise<VolatileRow[]> {
-  const wanted = (caps ?? (await knownCaps(lake))).map((cap) => {
+  const endpoints = (caps ?? (await knownCaps(lake))).map((cap) => {
     const card = published.get(cap);
     if (!card) return { cap, at: null, since: null, read: null };
     const at = new Date(card.at);
     return { cap, at: at.getTime(), since: windowStart(at).getTime(), read: card.read };
   });
   const rows: VolatileRow[] = [];
-  if (wanted.length === 0) return rows;
-  for await (const batch of lake.stream<Row>(sql("queries/volatile"), { wanted: JSON.stringify(wanted) })) {
-    await forEachYielding(batch, ROWS_A_TURN, (row) =>
+  if (endpoints.length === 0) return rows;
+  for await (const batch of lake.stream<Row>(sql("queries/volatile"), { wanted: JSON.stringify(endpoints) })) {
+    await forEachYielding(batch, ROWS_PER_TURN, (row) =>
       rows.push(volatileOf(row, corrections.get(row.capability_id) ?? [])),
     );
   }
-  const requests = await requestsOf(lake, wanted);
+  const requests = await readRequests(lake, endpoints);
   for (const row of rows) row.request = requests.get(row.capability_id) ?? null;
   return rows;
 }
 
-/** What handshakes have beside method and url, by capability; only where there is something to say. */
-async function requestsOf(lake: Lake, wanted: readonly { cap: string }[]): Promise<Map<string, string>> {
+/**
+ * Reads the parts of our handshakes besides method and url, by capability. Endpoints whose handshake has no such part
+ * are left out.
+ */
+async function readRequests(lake: Lake, endpoints: readonly { cap: string }[]): Promise<Map<string, string>> {
   const requests = new Map<string, string>();
-  const caps = JSON.stringify(wanted.map(({ cap }) => cap));
+  const caps = JSON.stringify(endpoints.map(({ cap }) => cap));
   for await (const batch of lake.stream<CurrentRow>(sql("queries/listings:current"), { caps })) {
-    await forEachYielding(batch, ROWS_A_TURN, (row) => {
-      const request = repeatable(parseListing(row));
+    await forEachYielding(batch, ROWS_PER_TURN, (row) => {
+      const request = describeRequest(parseListing(row));
       if (request !== null) requests.set(row.cap, request);
     });
   }
   return requests;
 }
 
-/** Every capability whose address the lake knows. */
+/** Reads the ids of all capabilities whose address the lake knows. */
 export async function knownCaps(lake: Lake): Promise<string[]> {
   const caps: string[] = [];
   for await (const batch of lake.stream<{ cap: string }>("SELECT cap FROM endpoint")) {
@@ -104,10 +113,10 @@ export async function knownCaps(lake: Lake): Promise<string[]> {
 }
 
 /**
- * Endpoints that records came of since this was asked last, each once; all of them in a lake that was loaded anew. They are
- * told once: who asks keeps them until their rows are written.
+ * Reads and forgets the endpoints that got records since the last call, each once; in a newly loaded lake these are all
+ * endpoints. The caller keeps them until their rows are written.
  */
-export async function takeStale(lake: Lake): Promise<string[]> {
+export async function takeStaleCaps(lake: Lake): Promise<string[]> {
   return lake.transaction(async (tx) => {
     const rows = await tx.all<{ cap: string }>(sql("queries/news:stale"));
     if (rows.length > 0) await tx.run("DELETE FROM stale");
@@ -116,123 +125,144 @@ export async function takeStale(lake: Lake): Promise<string[]> {
 }
 
 function volatileOf(row: Row, corrections: readonly CorrectionRecord[]): VolatileRow {
-  const { asked, offers, paid_to, listing_defects, listing_t, terms_defects, differs, terms_t, ...same } = row;
+  const { asked, offers, paid_to, listing_defects, listing_t, terms_defects, differs, terms_t, ...sharedMembers } = row;
   const defects = [
-    ...seenAt(listing_defects, listing_t),
-    ...seenAt(terms_defects, terms_t),
-    ...seenAt(differs, terms_t),
+    ...parseDefectsSeenAt(listing_defects, listing_t),
+    ...parseDefectsSeenAt(terms_defects, terms_t),
+    ...parseDefectsSeenAt(differs, terms_t),
   ];
   return {
-    ...same,
+    ...sharedMembers,
     asked_for_payment: asked,
-    ...askedOf(offers, paid_to),
-    defects: JSON.stringify(lastOfEach(defects)),
+    ...askedTermsOf(offers, paid_to),
+    defects: JSON.stringify(keepLastOfEach(defects)),
     corrected: JSON.stringify(corrections),
     request: null,
   };
 }
 
-type Said = Pick<Defect, "defect" | "says">;
-const saidIn = (defects: string | null): Said[] =>
-  (JSON.parse(defects ?? "[]") as Said[]).map(({ defect, says }) => ({ defect, says }));
+type DefectText = Pick<Defect, "defect" | "says">;
+const parseDefects = (defects: string | null): DefectText[] =>
+  (JSON.parse(defects ?? "[]") as DefectText[]).map(({ defect, says }) => ({ defect, says }));
 
-const seenAt = (defects: string | null, at: number | null): Defect[] =>
-  at === null ? [] : saidIn(defects).map((one) => ({ ...one, seenAt: rfc3339(new Date(at)) }));
+const parseDefectsSeenAt = (defects: string | null, seenMs: number | null): Defect[] =>
+  seenMs === null ? [] : parseDefects(defects).map((one) => ({ ...one, seenAt: rfc3339(new Date(seenMs)) }));
 
-/** A 402 is newer than any listing that spoke of it and stands behind it here, so of two with one name its words stay. */
-const lastOfEach = <T extends Said>(defects: readonly T[]): T[] => [
+/**
+ * Keeps the last of several defects with one name. Defects of a 402 are after those of a listing, so the text of the
+ * 402, which is newer, is kept.
+ */
+const keepLastOfEach = <T extends DefectText>(defects: readonly T[]): T[] => [
   ...new Map(defects.map((one) => [one.defect, one])).values(),
 ];
 
-/** CAIP-2: namespace and reference, in the grammar's own lengths. */
+/** Matches a CAIP-2 id, with the lengths of its grammar. */
 const CAIP2 = /^[-a-z0-9]{3,8}:[-_a-zA-Z0-9]{1,32}$/;
 
-/** Once each, in order, as written where it stood first. */
+/**
+ * Returns each text once, in order, as it is written at its first place. @param key returns equal keys for texts that
+ * count as equal
+ */
 function distinct(texts: readonly (string | null)[], key = (text: string) => text): string[] {
-  const first = new Map<string, string>();
-  for (const text of texts) if (text && !first.has(key(text))) first.set(key(text), text);
-  return [...first.values()];
+  const firstByKey = new Map<string, string>();
+  for (const text of texts) if (text && !firstByKey.has(key(text))) firstByKey.set(key(text), text);
+  return [...firstByKey.values()];
 }
 
-/** A unit of it is a dollar: our rail's own asset, USDC by contract or symbol, or the currency code itself. */
-const isDollar = ({ network, asset, payable }: Offered): boolean =>
+/**
+ * Is one unit of the offer's asset a dollar? It is for our rail's own asset, for USDC by contract or symbol, and for
+ * the currency code.
+ */
+const isDollar = ({ network, asset, payable }: StoredOffer): boolean =>
   payable === true || /^(?:usd|usdc)$/i.test(asset ?? "") || sameAsset(network ?? "", asset ?? "", "usdc") === true;
 
-/** What the newest 402 asked, whether or not our rail could pay it. @param paidTo addresses of all 402s, seen last first */
-function askedOf(offers: readonly Offered[], paidTo: readonly string[]): Pick<VolatileRow, AskedColumn> {
-  const readable = offers.find(({ asset, price }) => asset !== null && price !== null);
-  const named = readable ?? offers.find(({ asset }) => asset !== null);
+/**
+ * Returns what the newest 402 asks for, even if our rail cannot pay it. @param paidTo payTos of all 402s, the last seen
+ * first
+ */
+function askedTermsOf(offers: readonly StoredOffer[], paidTo: readonly string[]): Pick<VolatileRow, AskedColumn> {
+  const readableOffer = offers.find(({ asset, price }) => asset !== null && price !== null);
+  const offerWithAsset = readableOffer ?? offers.find(({ asset }) => asset !== null);
   const payTos = distinct(
     offers.map(({ pay_to }) => pay_to),
     addressKey,
   );
-  const now = new Set(payTos.map(addressKey));
-  const before = paidTo.filter((address) => !now.has(addressKey(address)));
+  const currentKeys = new Set(payTos.map(addressKey));
+  const earlierPayTos = paidTo.filter((address) => !currentKeys.has(addressKey(address)));
   return {
-    price: readable?.price ?? null,
-    asset: named?.asset ?? null,
-    unit: named && isDollar(named) ? "USD" : null,
-    asked_pay_to: (readable ?? offers.find(({ pay_to }) => pay_to))?.pay_to ?? null,
+    price: readableOffer?.price ?? null,
+    asset: offerWithAsset?.asset ?? null,
+    unit: offerWithAsset && isDollar(offerWithAsset) ? "USD" : null,
+    asked_pay_to: (readableOffer ?? offers.find(({ pay_to }) => pay_to))?.pay_to ?? null,
     networks: distinct(offers.map(({ network }) => network)).filter((id) => CAIP2.test(id)),
     pay_tos: payTos,
-    pay_tos_before: before.slice(0, Math.max(0, MAX_PAY_TOS - payTos.length)),
+    pay_tos_before: earlierPayTos.slice(0, Math.max(0, MAX_PAY_TOS - payTos.length)),
   };
 }
 
-/** What a shortened schema keeps: members of an object, values of an enum, characters of a text, levels, and all in all. */
-const SHORT = { members: 20, values: 8, text: 80, depth: 3, all: 1_024 };
+/**
+ * Limits of a shortened schema: members of an object, values of an enum, characters of a text, levels, and characters
+ * of the whole.
+ */
+const SHORT_SCHEMA_LIMITS = { members: 20, values: 8, text: 80, depth: 3, all: 1_024 };
 
 /**
- * What somebody who is about to call an endpoint needs of a declared schema: types, members, which are required, short
- * enums and descriptions; without descriptions if it would be too long with them; null if there is nothing to keep.
+ * Shortens a declared schema to the parts that a caller of the endpoint needs: types, members, which of them are
+ * required, short enums and descriptions. Descriptions are left out if the result would be too long with them. null if
+ * there is nothing to keep.
  */
-export function shortSchema(schema: unknown): Record<string, unknown> | null {
-  for (const described of [true, false]) {
-    const short = shortened(schema, described, SHORT.depth);
+export function shortenSchema(schema: unknown): Record<string, unknown> | null {
+  for (const withDescriptions of [true, false]) {
+    const short = shortenLevel(schema, withDescriptions, SHORT_SCHEMA_LIMITS.depth);
     if (short === null || Object.keys(short).length === 0) return null;
-    if (JSON.stringify(short).length <= SHORT.all) return short;
+    if (JSON.stringify(short).length <= SHORT_SCHEMA_LIMITS.all) return short;
   }
   return null;
 }
 
-function shortened(schema: unknown, described: boolean, depth: number): Record<string, unknown> | null {
+function shortenLevel(schema: unknown, withDescriptions: boolean, depth: number): Record<string, unknown> | null {
   if (!isObject(schema)) return null;
   const { type, format, description, required, properties, items } = schema;
-  const values = Array.isArray(schema.enum) && schema.enum.length <= SHORT.values ? schema.enum : undefined;
-  const names = isObject(properties) && depth > 0 ? Object.keys(properties).slice(0, SHORT.members) : null;
-  const members = names?.map((name) => [name, shortened(get(properties, name), described, depth - 1) ?? {}]);
-  const of = depth > 0 ? shortened(items, described, depth - 1) : null;
-  const needed = Array.isArray(required) ? required.filter((name) => names?.includes(name as string)) : [];
+  const values =
+    Array.isArray(schema.enum) && schema.enum.length <= SHORT_SCHEMA_LIMITS.values ? schema.enum : undefined;
+  const names =
+    isObject(properties) && depth > 0 ? Object.keys(properties).slice(0, SHORT_SCHEMA_LIMITS.members) : null;
+  const members = names?.map((name) => [name, shortenLevel(get(properties, name), withDescriptions, depth - 1) ?? {}]);
+  const shortItems = depth > 0 ? shortenLevel(items, withDescriptions, depth - 1) : null;
+  const requiredNames = Array.isArray(required) ? required.filter((name) => names?.includes(name as string)) : [];
   return {
     ...(typeof type === "string" || Array.isArray(type) ? { type } : {}),
-    ...(typeof format === "string" ? { format: format.slice(0, SHORT.text) } : {}),
-    ...(described && typeof description === "string" ? { description: description.slice(0, SHORT.text) } : {}),
+    ...(typeof format === "string" ? { format: format.slice(0, SHORT_SCHEMA_LIMITS.text) } : {}),
+    ...(withDescriptions && typeof description === "string"
+      ? { description: description.slice(0, SHORT_SCHEMA_LIMITS.text) }
+      : {}),
     ...(values === undefined ? {} : { enum: values }),
     ...(members ? { properties: Object.fromEntries(members) } : {}),
-    ...(needed.length > 0 ? { required: needed } : {}),
-    ...(of ? { items: of } : {}),
+    ...(requiredNames.length > 0 ? { required: requiredNames } : {}),
+    ...(shortItems ? { items: shortItems } : {}),
   };
 }
 
 /**
- * What our free handshake sends beside method and url, so that a reader can repeat it (VolatileRow.request). null: nothing.
- * "": it cannot be shown, because it is too long, or because the server's list of tools decides the arguments.
+ * Returns the parts of our free handshake besides method and url, so that a reader can repeat it (VolatileRow.request).
+ * null: there are none. "": they cannot be shown, because they are too long, or because the arguments depend on the
+ * server's list of tools.
  */
-export function repeatable(listing: CurrentListing): string | null {
+export function describeRequest(listing: CurrentListing): string | null {
   const { request } = buildRequest(toListedCap(listing), null, null);
   const { url, body, tool } = request;
   if (tool?.isInputUnknown) return "";
-  const told: HandshakeRequest = tool
+  const handshakeRequest: HandshakeRequest = tool
     ? { tool: tool.name, arguments: tool.arguments }
     : {
         ...(url === listing.url ? {} : { url }),
         ...(body && Buffer.from(body).toString("utf8") !== "{}" ? { body: Buffer.from(body).toString("utf8") } : {}),
       };
-  const text = JSON.stringify(told);
+  const text = JSON.stringify(handshakeRequest);
   if (text.length > HANDSHAKE_REQUEST_MAX) return "";
-  const schema = shortSchema(listing.claims.input_schema);
-  const whole = schema === null ? text : JSON.stringify({ ...told, schema });
-  return whole === "{}" ? null : whole.length > HANDSHAKE_REQUEST_MAX ? text : whole;
+  const schema = shortenSchema(listing.claims.input_schema);
+  const textWithSchema = schema === null ? text : JSON.stringify({ ...handshakeRequest, schema });
+  return textWithSchema === "{}" ? null : textWithSchema.length > HANDSHAKE_REQUEST_MAX ? text : textWithSchema;
 }
 
 interface DayRow extends HistoryDay {
@@ -240,25 +270,29 @@ interface DayRow extends HistoryDay {
 }
 
 /**
- * Buckets with observations or corrections that the history in force does not know.
- * @param before positions of that history; null or ones that the lake is not up to: every bucket with a record.
+ * Finds the buckets with observations or corrections that the current history lacks.
+ * @param positionsBefore positions of that history. If they are null, or beyond those of the lake, every bucket with a record is
+ * returned
  */
 export async function changedBuckets(
   lake: Lake,
-  before: HistoryNames["positions"] | null,
-  now: Positions,
+  positionsBefore: HistoryNames["positions"] | null,
+  currentPositions: Positions,
 ): Promise<number[]> {
-  const known = before && !isAnyPositionLower(before, now) ? before : {};
-  const list = Object.entries(known).flatMap(([topic, parts]) =>
+  const knownPositions =
+    positionsBefore && !isAnyPositionLower(positionsBefore, currentPositions) ? positionsBefore : {};
+  const positionList = Object.entries(knownPositions).flatMap(([topic, parts]) =>
     Object.entries(parts).map(([part, next]) => ({ topic, part: Number(part), next })),
   );
-  const rows = await lake.all<{ bucket: number }>(sql("queries/history:changed"), { before: JSON.stringify(list) });
+  const rows = await lake.all<{ bucket: number }>(sql("queries/history:changed"), {
+    before: JSON.stringify(positionList),
+  });
   return rows.map(({ bucket }) => bucket);
 }
 
 /**
- * The last 90 days of these buckets, one bucket at a time, ascending; a bucket without a row is left out. At most one
- * bucket's rows are held.
+ * Yields the last 90 days of these buckets, one bucket at a time, ascending. A bucket without a row is left out. Only
+ * one bucket's rows are in memory at a time.
  */
 export async function* historyOf(
   lake: Lake,
@@ -267,24 +301,24 @@ export async function* historyOf(
 ): AsyncGenerator<{ bucket: number; rows: HistoryDay[] }> {
   if (buckets.length === 0) return;
   const since = dayStart(addDays(dayOf(now), 1 - HISTORY_DAYS)).getTime();
-  let held: { bucket: number; rows: HistoryDay[] } | null = null;
+  let currentBucket: { bucket: number; rows: HistoryDay[] } | null = null;
   for await (const batch of lake.stream<DayRow>(sql("queries/history:days"), {
     buckets: JSON.stringify(buckets),
     since,
   })) {
     for (const { bucket, ...day } of batch) {
-      if (held && held.bucket !== bucket) {
-        yield held;
-        held = null;
+      if (currentBucket && currentBucket.bucket !== bucket) {
+        yield currentBucket;
+        currentBucket = null;
       }
-      held ??= { bucket, rows: [] };
-      held.rows.push(day);
+      currentBucket ??= { bucket, rows: [] };
+      currentBucket.rows.push(day);
     }
   }
-  if (held) yield held;
+  if (currentBucket) yield currentBucket;
 }
 
-/** What a listing leaf says of an endpoint: defects without the moment they were last seen. */
+/** The content of a listing leaf about an endpoint: its defects lack the time at which they were last seen. */
 export interface ListingFact {
   capability_id: string;
   url: string;
@@ -293,7 +327,7 @@ export interface ListingFact {
   class: string;
   description: string | null;
   seller_controlled: boolean;
-  defects: Said[];
+  defects: DefectText[];
   offers: ListedOffer[];
 }
 
@@ -309,26 +343,27 @@ interface FactRow {
   listing_defects: string | null;
   terms_defects: string | null;
   differs: string | null;
-  offers: Offered[];
+  offers: StoredOffer[];
   /** Distinct prices and payees of all 402s. */
   prices: number;
   payees: number;
 }
 
-/** With more prices than this an endpoint has none that holds until the next call. */
+/** An endpoint with more distinct prices than this has no price that holds until the next call. */
 const FEW_PRICES = 3;
-/** With so many payees beside those of its newest 402 an endpoint names another one in each call. */
+/** An endpoint with more payees than this, besides those of its newest 402, names another payee in each call. */
 const FEW_PAYEES = 3;
 
 /**
- * The endpoints with news since the last grade, or all of them: what their listing leaves would say, and those that no
- * source names now. Costs by the number of endpoints with news; run it in the transaction that clears `dirty`.
+ * Reads the endpoints that changed since the last grading, or all endpoints: the content of their listing leaves, and
+ * the ids of those that no source names now. The cost grows with the number of endpoints that changed. Run it in the
+ * transaction that clears `dirty`.
  */
 export async function listingFacts(
   tx: Statements,
-  which: "changed" | "all",
+  scope: "changed" | "all",
 ): Promise<{ listed: ListingFact[]; unlisted: string[] }> {
-  const rows = await tx.all<FactRow>(sql("queries/listings:facts"), { every: which === "all" });
+  const rows = await tx.all<FactRow>(sql("queries/listings:facts"), { every: scope === "all" });
   return {
     listed: rows.filter((row) => row.listed).map(factOf),
     unlisted: rows.filter((row) => !row.listed).map(({ cap }) => cap),
@@ -343,20 +378,20 @@ const factOf = (row: FactRow): ListingFact => ({
   class: row.class ?? "any",
   description: row.description,
   seller_controlled: row.own,
-  defects: lastOfEach([row.listing_defects, row.terms_defects, row.differs].flatMap(saidIn)),
+  defects: keepLastOfEach([row.listing_defects, row.terms_defects, row.differs].flatMap(parseDefects)),
   offers: listedOffers(row),
 });
 
 /**
- * What the newest 402 offers, for the leaf. Sellers that ask another price or name another address in each 402 would have a
- * leaf for each probe, so theirs is null.
+ * Returns the offers of the newest 402 for the leaf. A price or payee that differs in each 402 is null, since otherwise
+ * the seller would get a new leaf for each probe.
  */
 function listedOffers({ offers, prices, payees }: FactRow): ListedOffer[] {
-  const now = new Set(offers.flatMap(({ pay_to }) => (pay_to ? [addressKey(pay_to)] : [])));
+  const currentPayees = new Set(offers.flatMap(({ pay_to }) => (pay_to ? [addressKey(pay_to)] : [])));
   const hasPrice = prices <= FEW_PRICES;
-  const hasPayee = payees <= now.size + FEW_PAYEES;
-  const listed = offers.map(({ network, asset, price, pay_to }) => {
+  const hasPayee = payees <= currentPayees.size + FEW_PAYEES;
+  const leafOffers = offers.map(({ network, asset, price, pay_to }) => {
     return { network, asset, price: hasPrice ? price : null, pay_to: hasPayee ? pay_to : null };
   });
-  return [...new Map(listed.map((offer) => [JSON.stringify(offer), offer])).values()].slice(0, MAX_LISTED_OFFERS);
+  return [...new Map(leafOffers.map((offer) => [JSON.stringify(offer), offer])).values()].slice(0, MAX_LISTED_OFFERS);
 }

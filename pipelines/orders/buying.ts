@@ -13,7 +13,7 @@ import { Cancelling, type CancellingDeps } from "./cancelling.ts";
 import { type BuyerSide, Caps, type OrderCaps, type Refusal, type SellerSide, type Standing } from "./caps.ts";
 import { createOrderId } from "./claim.ts";
 import type { GasOf } from "./gas.ts";
-import { type Charge, type Holding, outcomeInWords, releaseStep, settledStep } from "./holding.ts";
+import { type Charge, createReleaseStep, createSettledStep, describeOutcome, type Holding } from "./holding.ts";
 import { isEnded, mayReopen, type Order } from "./order.ts";
 import { type NewStep, type OrderLog, OrderLost, type StepBody, StepNotSeen } from "./order-log.ts";
 import type { OrderObjects } from "./order-objects.ts";
@@ -28,7 +28,10 @@ export interface BuyingDeps extends Omit<CancellingDeps, "hasWastedTooMuch"> {
   holding: Holding;
   /** Bodies of requests and answers. */
   objects: OrderObjects;
-  /** Why nothing is sold now, in words for a buyer (a buyer could not be charged), or null when calls are sold. */
+  /**
+   * Returns why nothing is sold now, in words for a buyer (for example, a buyer could not be charged); null when calls
+   * are sold.
+   */
   closed?: () => string | null;
   metrics: Pick<Metrics, "count" | "time">;
   /** Pauses (real ms) between looks at the chain for a Transfer that should be there. */
@@ -89,9 +92,9 @@ const SETTLE_POLL_MS = [0, 50, 200, 500, 1_000] as const;
  * The search for a buyer's transfer starts this many blocks (some minutes) before its claim. A nonce moves money only
  * once, so starting too early is harmless.
  */
-const BLOCKS_BEFORE = 300;
+const SEARCH_MARGIN_BLOCKS = 300;
 /** Pause between two looks at an order that a buyer waits for, real ms. */
-const LOOK_MS = 200;
+const LOOK_INTERVAL_MS = 200;
 
 function toSellerResult(leg: number, answer: SellerAnswer): NewStep<"seller_result"> {
   const { evaluation, bytes, contentType, pass, unmet, says } = answer;
@@ -161,22 +164,22 @@ export class Buying {
   }
 
   /** Appends the claim and reads it back. */
-  async #claim(id: string, key: string, claim: Purchase["claim"], credit: boolean): Promise<Order> {
-    const since_block = await this.#sinceBlock();
+  async #appendClaim(id: string, key: string, claim: Purchase["claim"], credit: boolean): Promise<Order> {
+    const since_block = await this.#findSearchStart();
     return this.deps.orders.claim(id, key, { ...claim, since_block, ...(credit ? { credit } : {}) });
   }
 
   /**
-   * Why a call would not be bought now, or null. This reserves nothing: the caps are checked again once the order is in the
-   * log, and may refuse it then.
+   * Returns why a call would not be bought now, or null. This reserves nothing: the caps are checked again once the
+   * order is in the log, and may refuse it then.
    * @param buyer null while it is not known who pays
    */
-  refusal(seller: SellerSide, buyer: BuyerSide | null): Refusal | null {
-    const standing = this.#standing(seller, buyer);
+  findRefusal(seller: SellerSide, buyer: BuyerSide | null): Refusal | null {
+    const standing = this.#findStanding(seller, buyer);
     return "says" in standing ? standing : null;
   }
 
-  #standing(seller: SellerSide | null, buyer: BuyerSide | null): Standing {
+  #findStanding(seller: SellerSide | null, buyer: BuyerSide | null): Standing {
     const says = this.deps.closed?.() ?? (seller && this.#caps.refusalOfSeller(seller)) ?? null;
     if (says !== null) return { says, exactOnly: false };
     return buyer ? this.#caps.standingOfBuyer({ ...buyer, payer: buyer.payer.toLowerCase() }) : { credit: false };
@@ -195,28 +198,31 @@ export class Buying {
    */
   async buy({ claim, key, quote, fallback }: Purchase): Promise<Order> {
     const buyer = buyerOf(claim, quote.priceMicro);
-    const standing = this.#standing(sellerOf(quote), buyer);
+    const standing = this.#findStanding(sellerOf(quote), buyer);
     if ("says" in standing) throw new NotBought(standing.says, standing.exactOnly);
     const id = createOrderId();
-    const counted = [
+    const reservationEnds = [
       this.#caps.reserveForBuyer(id, buyer, standing.credit),
       this.#caps.reserveForSeller(id, 0, sellerOf(quote)),
     ] as const;
     this.#activeOrders.add(id);
-    const written = this.#claim(id, key, claim, standing.credit);
-    this.#claimsInProgress.set(key, written);
+    const claimWritten = this.#appendClaim(id, key, claim, standing.credit);
+    this.#claimsInProgress.set(key, claimWritten);
     try {
-      const order = await written.finally(
-        () => this.#claimsInProgress.get(key) === written && this.#claimsInProgress.delete(key),
+      const order = await claimWritten.finally(
+        () => this.#claimsInProgress.get(key) === claimWritten && this.#claimsInProgress.delete(key),
       );
       if (order.id !== id) return order;
       if (order.scheme === "auth-capture" && !(await this.deps.holding.place(order))) return order;
-      counted[1]();
-      const refusedNow = await this.#writeIntent(order, quote);
-      const unpaid = refusedNow && (await this.#writeNextIntent(order, refusedNow, fallback));
-      if (unpaid) {
-        const nothing = { state: "rejected", says: unpaid } as const;
-        await this.deps.orders.step(order, order.state === "claimed" ? nothing : releaseStep(order, unpaid));
+      reservationEnds[1]();
+      const whyFirstNotPaid = await this.#writeIntent(order, quote);
+      const whyNotPaid = whyFirstNotPaid && (await this.#writeNextIntent(order, whyFirstNotPaid, fallback));
+      if (whyNotPaid) {
+        const rejectedStep = { state: "rejected", says: whyNotPaid } as const;
+        await this.deps.orders.step(
+          order,
+          order.state === "claimed" ? rejectedStep : createReleaseStep(order, whyNotPaid),
+        );
       } else await this.#runLegs(order, fallback);
       if (order.state === "settle_intent") await this.settle(order);
       else if (order.state === "void_intent") await this.deps.holding.giveBack(order);
@@ -228,7 +234,7 @@ export class Buying {
       this.deps.logger.warn({ err: error }, "another replica went on with an order of ours");
       return error.order;
     } finally {
-      for (const giveBack of counted) giveBack();
+      for (const endReservation of reservationEnds) endReservation();
       this.#activeOrders.delete(id);
       this.#quotes.delete(id);
     }
@@ -243,23 +249,24 @@ export class Buying {
    */
   async sell(key: string, claim: Purchase["claim"], work: () => Promise<OwnAnswer | OwnFailure>): Promise<Order> {
     const { orders } = this.deps;
-    const before = orders.table.ofKey(key);
+    const earlierOrder = orders.table.ofKey(key);
     const buyer = buyerOf(claim, parseMoney(claim.quote.total));
-    const standing = this.#standing(null, buyer);
+    const standing = this.#findStanding(null, buyer);
     if ("says" in standing) throw new NotBought(standing.says, standing.exactOnly);
-    if (before && (this.#activeOrders.has(before.id) || !isRetryOf(before, claim))) return before;
-    const id = before?.id ?? createOrderId();
-    const giveBack = this.#caps.reserveForBuyer(id, buyer, standing.credit);
+    if (earlierOrder && (this.#activeOrders.has(earlierOrder.id) || !isRetryOf(earlierOrder, claim)))
+      return earlierOrder;
+    const id = earlierOrder?.id ?? createOrderId();
+    const endReservation = this.#caps.reserveForBuyer(id, buyer, standing.credit);
     this.#activeOrders.add(id);
     try {
-      const order = before ?? (await this.#claim(id, key, claim, standing.credit));
-      if (order.id !== id || (before && !(await orders.reopen(order)))) return order;
-      const refusal = await this.#refusalNow(order);
+      const order = earlierOrder ?? (await this.#appendClaim(id, key, claim, standing.credit));
+      if (order.id !== id || (earlierOrder && !(await orders.reopen(order)))) return order;
+      const refusal = await this.#findRefusalNow(order);
       if (refusal) {
-        await orders.step(order, { state: before ? "released" : "rejected", says: refusal });
+        await orders.step(order, { state: earlierOrder ? "released" : "rejected", says: refusal });
         throw new NotBought(refusal);
       }
-      if (!before) await orders.step(order, { state: "verified" });
+      if (!earlierOrder) await orders.step(order, { state: "verified" });
       const answer = await work().catch(async (error: unknown) => {
         const says = error instanceof Error ? error.message : String(error);
         await orders.step(order, { state: "released", says: says.slice(0, 2000) });
@@ -275,8 +282,8 @@ export class Buying {
         await orders.step(order, { state: "released", says: ANSWER_NOT_STORED });
         throw new StepNotSeen(`the answer of ${order.id} could not be kept`);
       }
-      const worked = { content_type, sha256: sha256hex(bytes), size: bytes.length };
-      await orders.step(order, { state: "worked", ...worked }, { state: "settle_intent" });
+      const workResult = { content_type, sha256: sha256hex(bytes), size: bytes.length };
+      await orders.step(order, { state: "worked", ...workResult }, { state: "settle_intent" });
       await this.settle(order);
       return order;
     } catch (error) {
@@ -284,18 +291,18 @@ export class Buying {
       if (!(error instanceof OrderLost)) throw error;
       return error.order;
     } finally {
-      giveBack();
+      endReservation();
       this.#activeOrders.delete(id);
     }
   }
 
   /**
-   * The block from which a buyer's transfer is looked for. The payment was verified before now, maybe by a node that is
-   * behind ours.
+   * Returns the block from which a buyer's transfer is searched. The payment was verified before now, maybe by a node
+   * that is behind ours.
    */
-  async #sinceBlock(): Promise<number> {
+  async #findSearchStart(): Promise<number> {
     const { number } = await this.deps.seller.rail.head();
-    return Math.max(0, number - BLOCKS_BEFORE);
+    return Math.max(0, number - SEARCH_MARGIN_BLOCKS);
   }
 
   /**
@@ -304,17 +311,17 @@ export class Buying {
    * last sees them all.
    * @returns why the order does not go on, in words, or null
    */
-  async #refusalNow(order: Order): Promise<string | null> {
+  async #findRefusalNow(order: Order): Promise<string | null> {
     await this.deps.orders.catchUp().catch((cause: unknown) => {
       throw new StepNotSeen("the orders of others could not be read", { cause });
     });
-    const shut = this.deps.closed?.() ?? null;
-    if (shut !== null) return shut;
+    const closedReason = this.deps.closed?.() ?? null;
+    if (closedReason !== null) return closedReason;
     const leg = order.legs.at(-1);
-    const ofSeller = leg && this.#caps.refusalOfSeller({ ...leg, micro: parseMoney(leg.price) }, true);
-    if (ofSeller) return ofSeller;
+    const sellerRefusal = leg && this.#caps.refusalOfSeller({ ...leg, micro: parseMoney(leg.price) }, true);
+    if (sellerRefusal) return sellerRefusal;
     const standing = this.#caps.standingOfBuyer({ ...order, micro: 0n, totalMicro: 0n }, order);
-    return "says" in standing ? standing.says : this.#balanceRefusal(order);
+    return "says" in standing ? standing.says : this.#findBalanceRefusal(order);
   }
 
   /**
@@ -324,7 +331,7 @@ export class Buying {
    * block and the charge's step is not in the log yet.
    * @returns why the order is refused, in words, or null
    */
-  async #balanceRefusal(order: Order): Promise<string | null> {
+  async #findBalanceRefusal(order: Order): Promise<string | null> {
     const { scheme, payer } = order;
     if (scheme !== "exact") return null;
     const { orders } = this.deps;
@@ -334,14 +341,14 @@ export class Buying {
         await systemClock.sleep(pause);
         await orders.catchUp();
       }
-      const micro = await this.#payerBalance(order).catch((error: unknown) => {
+      const balanceMicro = await this.#payerBalance(order).catch((error: unknown) => {
         if (error instanceof ChainDown) return null;
         throw error;
       });
-      if (micro === null) return "The chain cannot be asked now; nothing was bought.";
-      const due = table.sum(SUM.due(payer));
-      if (micro >= due) return null;
-      if (micro + table.sum(SUM.settling(payer)) < due - table.dueAfter(order)) break;
+      if (balanceMicro === null) return "The chain cannot be asked now; nothing was bought.";
+      const dueMicro = table.sum(SUM.due(payer));
+      if (balanceMicro >= dueMicro) return null;
+      if (balanceMicro + table.sum(SUM.settling(payer)) < dueMicro - table.dueAfter(order)) break;
     }
     return "The wallet holds less than this payment and its other ones that are not charged yet.";
   }
@@ -352,7 +359,7 @@ export class Buying {
    * @throws NotBought after releasing the order, when no money is in escrow
    */
   async #isWithinCaps(order: Order): Promise<boolean> {
-    const refusal = await this.#refusalNow(order);
+    const refusal = await this.#findRefusalNow(order);
     if (!refusal) return true;
     const { leg } = order.legs.at(-1)!;
     await this.#endByOurFault(order, leg, refusal, { state: "leg_unpaid", leg });
@@ -364,14 +371,14 @@ export class Buying {
    * Ends an order that failed through our fault: the buyer is not charged, and the failure does not count against the
    * seller.
    */
-  async #endByOurFault(order: Order, leg: number, says: string, ...more: NewStep[]): Promise<void> {
-    const checked = { state: "checked", leg, pass: false, last: true, fault: "ours" } as const;
+  async #endByOurFault(order: Order, leg: number, says: string, ...moreSteps: NewStep[]): Promise<void> {
+    const checkedStep = { state: "checked", leg, pass: false, last: true, fault: "ours" } as const;
     await this.deps.orders.step(
       order,
       { state: "seller_unknown", leg, says },
-      checked,
-      ...more,
-      releaseStep(order, says),
+      checkedStep,
+      ...moreSteps,
+      createReleaseStep(order, says),
     );
   }
 
@@ -379,9 +386,9 @@ export class Buying {
   async #writeIntent(order: Order, quote: SellerQuote): Promise<string | null> {
     const { orders, seller } = this.deps;
     if (quote.priceMicro > parseMoney(order.quote.price)) return "It costs more than what was quoted.";
-    const refused = this.refusal(sellerOf(quote), null);
-    if (refused) return refused.says;
-    const giveBack = this.#caps.reserveForSeller(order.id, order.legs.length, sellerOf(quote));
+    const refusal = this.findRefusal(sellerOf(quote), null);
+    if (refusal) return refusal.says;
+    const endReservation = this.#caps.reserveForSeller(order.id, order.legs.length, sellerOf(quote));
     try {
       const intent = await signIntent(seller, quote, order.legs.length);
       if (!("state" in intent)) return intent.says;
@@ -392,16 +399,16 @@ export class Buying {
       this.#quotes.set(order.id, quote);
       return null;
     } finally {
-      giveBack();
+      endReservation();
     }
   }
 
   /**
    * Makes the intent durable for the first further seller that can be paid.
-   * @returns null, or in words why the last seller that was tried is not paid (`before` when none was left)
+   * @returns null, or in words why the last seller that was tried is not paid (`whyPreviousNotPaid` when none was left)
    */
-  async #writeNextIntent(order: Order, before: string, fallback?: Fallback): Promise<string | null> {
-    let says = before;
+  async #writeNextIntent(order: Order, whyPreviousNotPaid: string, fallback?: Fallback): Promise<string | null> {
+    let says = whyPreviousNotPaid;
     while (fallback?.left()) {
       const quote = await fallback.quote();
       if (!quote) break;
@@ -422,7 +429,7 @@ export class Buying {
         ? await this.#writeNextIntent(order, "No answer passed.", fallback)
         : "The answer did not pass, and its seller may have the money for it: nobody else is paid.";
       if (says === null) continue;
-      await this.deps.orders.step(order, releaseStep(order, says));
+      await this.deps.orders.step(order, createReleaseStep(order, says));
       return;
     }
   }
@@ -436,24 +443,26 @@ export class Buying {
     if (!(await this.#isWithinCaps(order))) return false;
     const intent = await orders.read("seller_intent", { partition: order.partition, offset: order.intentAt! });
     const { leg } = intent;
-    const sent = systemClock.monotonic();
+    const sentAt = systemClock.monotonic();
     const answer = await sendLeg(seller, intent, this.#quotes.get(order.id)!, order.expect);
-    this.deps.metrics.time("touchstone_orders_paid_call_seconds", (systemClock.monotonic() - sent) / 1000);
+    this.deps.metrics.time("touchstone_orders_paid_call_seconds", (systemClock.monotonic() - sentAt) / 1000);
     // A buyer is charged only for an answer that is stored, so that it can be read again. A failed write is our fault.
     if (!(await this.deps.objects.putAnswer(order, leg, answer.bytes))) {
       await this.#endByOurFault(order, leg, ANSWER_NOT_STORED);
       return false;
     }
-    const last = answer.pass || !authorizations || !fallback?.left();
-    const next = answer.pass ? ({ state: "settle_intent" } as const) : releaseStep(order, "The answer did not pass.");
+    const isLast = answer.pass || !authorizations || !fallback?.left();
+    const nextStep = answer.pass
+      ? ({ state: "settle_intent" } as const)
+      : createReleaseStep(order, "The answer did not pass.");
     await orders.step(
       order,
       toSellerResult(leg, answer),
-      { state: "checked", leg, pass: answer.pass, last, fault: answer.pass || answer.unmet ? null : "seller" },
-      ...(last ? [next] : []),
+      { state: "checked", leg, pass: answer.pass, last: isLast, fault: answer.pass || answer.unmet ? null : "seller" },
+      ...(isLast ? [nextStep] : []),
     );
     this.deps.metrics.count("touchstone_orders_legs_total", { pass: `${answer.pass}` });
-    return !last;
+    return !isLast;
   }
 
   /**
@@ -466,63 +475,69 @@ export class Buying {
     if (order.scheme === "auth-capture") return this.deps.holding.collect(order);
     const claim = await orders.read("claimed", { partition: order.partition, offset: order.claimedAt });
     const result = await till.settle(claim.payment, claim.requirements as unknown as PaymentRequirements);
-    const read = await this.readCharge(order, result.outcome === "sent").catch((error: unknown) => {
+    const chargeRead = await this.readCharge(order, result.outcome === "sent").catch((error: unknown) => {
       this.deps.logger.warn({ err: error, order: order.id }, "the chain could not be asked for a buyer's settlement");
       return null;
     });
-    const seen = read?.value ?? null;
-    if (seen?.amount === order.quote.total) await orders.step(order, await this.settledStep(order, seen));
+    const charge = chargeRead?.value ?? null;
+    if (charge?.amount === order.quote.total) await orders.step(order, await this.createSettledStep(order, charge));
     else {
       // A reverted transfer costs gas too.
-      const gas = await this.gas(order, "charge", result.outcome === "refused" ? result.tx : null);
-      const sent = result.tx === undefined ? {} : { tx: result.tx };
-      const has = result.outcome === "refused" ? await this.payerBalance(order).catch(() => null) : null;
-      const refused = has === null ? {} : { payer_has: has };
-      await orders.step(order, { state: "settle_unknown", says: outcomeInWords(result), ...sent, ...refused, ...gas });
+      const gas = await this.readGas(order, "charge", result.outcome === "refused" ? result.tx : null);
+      const txMember = result.tx === undefined ? {} : { tx: result.tx };
+      const balance = result.outcome === "refused" ? await this.payerBalance(order).catch(() => null) : null;
+      const balanceMember = balance === null ? {} : { payer_has: balance };
+      await orders.step(order, {
+        state: "settle_unknown",
+        says: describeOutcome(result),
+        ...txMember,
+        ...balanceMember,
+        ...gas,
+      });
     }
     this.deps.metrics.count("touchstone_orders_settlements_total", {
       outcome: result.outcome,
-      seen: `${seen !== null}`,
+      seen: `${charge !== null}`,
     });
   }
 
-  /** Balance of an order's payer in the order's token, as money. @throws ChainDown */
+  /** Reads the balance of an order's payer in the order's token, as money. @throws ChainDown */
   async payerBalance(order: Order): Promise<string> {
     return formatMoney(await this.#payerBalance(order));
   }
 
-  /** Balance of an order's payer, micro-units. @throws ChainDown */
+  /** Reads the balance of an order's payer, micro-units. @throws ChainDown */
   async #payerBalance({ payer, network, asset }: Order): Promise<bigint> {
     const { value } = await this.deps.seller.rail.balance(payer, { network, asset });
     return atomicToMicro(value, 6) ?? 0n;
   }
 
-  gas: GasOf = async (order, kind, tx) => this.deps.gas?.(order, kind, tx) ?? {};
+  readGas: GasOf = async (order, kind, tx) => this.deps.gas?.(order, kind, tx) ?? {};
 
-  /** The `settled` step of a charge under the buyer's signed authorization, with the gas that it cost us. */
-  async settledStep(order: Order, seen: Charge): Promise<NewStep<"settled">> {
-    return { ...settledStep(seen), ...(await this.gas(order, "charge", seen.tx)) };
+  /** Makes the `settled` step of a charge under the buyer's signed authorization, with the gas that it cost us. */
+  async createSettledStep(order: Order, charge: Charge): Promise<NewStep<"settled">> {
+    return { ...createSettledStep(charge), ...(await this.readGas(order, "charge", charge.tx)) };
   }
 
   /**
-   * The transfer to us under the nonce of the buyer's payment, read from the chain; null where there is none as of the
+   * Reads from the chain the transfer to us under the nonce of the buyer's payment; null if there is none as of the
    * blocks that were read. Receiver and amount are read too: a wallet can sign two transfers under one nonce and send
    * the other one itself.
-   * @param expected true: the facilitator said that it sent the transfer, so it is looked for several times
+   * @param isExpected true: the facilitator said that it sent the transfer, so it is looked for several times
    * @throws ChainDown when the chain cannot be asked: then nothing is known
    */
-  async readCharge(order: Order, expected = false): Promise<AsOf<Charge | null>> {
+  async readCharge(order: Order, isExpected = false): Promise<AsOf<Charge | null>> {
     const { payer, nonce, sinceBlock } = order;
-    const ask = () => this.deps.seller.rail.settlementOf({ from: payer, nonce, sinceBlock });
+    const readSettlement = () => this.deps.seller.rail.settlementOf({ from: payer, nonce, sinceBlock });
     // Just after the transfer a node may know that the nonce is used and not have the event yet, so it is asked again.
-    const pauses = expected ? (this.deps.settlePollMs ?? SETTLE_POLL_MS) : [];
-    let read: Awaited<ReturnType<typeof ask>> | null = null;
+    const pauses = isExpected ? (this.deps.settlePollMs ?? SETTLE_POLL_MS) : [];
+    let chargeRead: Awaited<ReturnType<typeof readSettlement>> | null = null;
     for (const pause of pauses) {
       if (pause > 0) await systemClock.sleep(pause);
-      read = await ask().catch(() => null);
-      if (read?.value) break;
+      chargeRead = await readSettlement().catch(() => null);
+      if (chargeRead?.value) break;
     }
-    return mapAsOf(read ?? (await ask()), (seen) => {
+    return mapAsOf(chargeRead ?? (await readSettlement()), (seen) => {
       const micro = seen?.to === order.payTo ? (atomicToMicro(seen.amountAtomic, 6) ?? 0n) : 0n;
       return seen && micro > 0n ? { tx: seen.tx, amount: formatMoney(micro), final: seen.final } : null;
     });
@@ -533,7 +548,7 @@ export class Buying {
     const isDecided = () => isEnded(order) || UNKNOWN_STATES.has(order.state) || order.state.startsWith("refund");
     const deadline = systemClock.monotonic() + waitMs;
     while (!isDecided() && systemClock.monotonic() < deadline) {
-      await systemClock.sleep(LOOK_MS);
+      await systemClock.sleep(LOOK_INTERVAL_MS);
       // Another replica may act on the order: its steps are read here.
       if (!isDecided()) await this.deps.orders.catchUp(order.key);
     }
@@ -550,7 +565,7 @@ const buyerOf = ({ payer, client, scheme, quote }: Purchase["claim"], micro: big
   ...{ micro, totalMicro: parseMoney(quote.total) },
 });
 
-/** The seller of a quote, in the form that the caps take. */
+/** Returns the seller of a quote, in the form that the caps take. */
 export const sellerOf = ({ payTo, request, cap, lettered, priceMicro: micro }: SellerQuote): SellerSide => ({
   ...{ payTo, url: request.url, cap, lettered, micro },
 });

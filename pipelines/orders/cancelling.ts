@@ -4,7 +4,7 @@ import { ChainDown } from "../../infra/rails/rpc.ts";
 import type { Logger } from "../../infra/telemetry.ts";
 import { atomicToMicro, formatMoney } from "../record/money.ts";
 import type { GasOf } from "./gas.ts";
-import { outcomeInWords } from "./holding.ts";
+import { describeOutcome } from "./holding.ts";
 import { isEnded, type Leg, type Order } from "./order.ts";
 import type { OrderLog } from "./order-log.ts";
 import type { SellerTools } from "./seller.ts";
@@ -28,7 +28,7 @@ const CANCEL_POLL_MS = [0, 50, 200, 500, 1_000, 2_000, 4_000, 4_000] as const;
  * A payment that expires sooner than this (chain seconds) is not cancelled: the cancellation would not be worth its
  * gas.
  */
-const CANCEL_MIN_S = 10;
+const MIN_VALIDITY_TO_CANCEL_S = 10;
 /** Most orders that are remembered as decided, so that none is cancelled twice. */
 const MAX_DECIDED = 10_000;
 
@@ -38,9 +38,9 @@ const MAX_DECIDED = 10_000;
  */
 export class Cancelling {
   /** Ended orders whose last payment this process is cancelling. */
-  readonly #cancelling = new Set<string>();
+  readonly #ordersBeingCancelled = new Set<string>();
   /** Orders for which this process has decided whether to cancel their last payment. */
-  readonly #decided = new Set<string>();
+  readonly #decidedOrders = new Set<string>();
 
   /**
    * May one more payment be cancelled for this payer? A process that sells calls sets its own limit here; in other
@@ -51,7 +51,7 @@ export class Cancelling {
   constructor(private readonly deps: CancellingDeps) {}
 
   isActing(order: Order): boolean {
-    return this.#cancelling.has(order.id);
+    return this.#ordersBeingCancelled.has(order.id);
   }
 
   /**
@@ -70,24 +70,28 @@ export class Cancelling {
     if (order.by !== orders.replica) return false;
     for (const pause of CANCEL_POLL_MS) {
       if (pause > 0) await systemClock.sleep(pause);
-      const read = await authorizations.stateOf({ from, nonce, sinceBlock }).catch((error: unknown) => {
+      const stateRead = await authorizations.stateOf({ from, nonce, sinceBlock }).catch((error: unknown) => {
         if (!(error instanceof ChainDown)) throw error;
         return null;
       });
-      const seen = read?.value;
-      if (seen?.state === "used") {
-        if (!seen.settlement.final) return false;
-        const amount = formatMoney(atomicToMicro(seen.settlement.amountAtomic, 6) ?? 0n);
-        await orders.step(order, { state: "leg_paid", leg, tx: seen.settlement.tx, amount });
+      const authorization = stateRead?.value;
+      if (authorization?.state === "used") {
+        if (!authorization.settlement.final) return false;
+        const amount = formatMoney(atomicToMicro(authorization.settlement.amountAtomic, 6) ?? 0n);
+        await orders.step(order, { state: "leg_paid", leg, tx: authorization.settlement.tx, amount });
         return false;
       }
-      if (seen?.state === "cancelled" && seen.final) {
-        await orders.step(order, { state: "leg_unpaid", leg, ...(await this.deps.gas?.(order, "cancel", seen.tx)) });
+      if (authorization?.state === "cancelled" && authorization.final) {
+        await orders.step(order, {
+          state: "leg_unpaid",
+          leg,
+          ...(await this.deps.gas?.(order, "cancel", authorization.tx)),
+        });
         return true;
       }
     }
     logger.warn(
-      { order: order.id, leg, result: outcomeInWords(result) },
+      { order: order.id, leg, result: describeOutcome(result) },
       "a payment could not be made unusable in time",
     );
     return false;
@@ -103,21 +107,22 @@ export class Cancelling {
    * Cancels the last payment of an order whose answer did not pass: nothing is bought from that seller's address until
    * it can no longer take the money. The buyer does not wait for this; if this process stops, {@link cancelAbandoned}
    * of another one continues.
-   * @param may called once, before the cancellation: may it be sent? (default: {@link mayCancel} for the order's payer)
+   * @param mayCancel called once, before the cancellation: may it be sent? (default: {@link mayCancel} for the order's
+   * payer)
    */
-  cancelAfterEnd(order: Order, may = () => this.mayCancel(order.payer)): void {
-    if (!this.#isPaymentOpen(order) || !this.#decide(order)) return;
-    if (may()) void this.#cancelAndLog(order);
+  cancelAfterEnd(order: Order, mayCancel = () => this.mayCancel(order.payer)): void {
+    if (!this.#isPaymentOpen(order) || !this.#markDecided(order)) return;
+    if (mayCancel()) void this.#cancelAndLog(order);
   }
 
   async #cancelAndLog(order: Order): Promise<void> {
-    this.#cancelling.add(order.id);
+    this.#ordersBeingCancelled.add(order.id);
     try {
       await this.cancelPayment(order);
     } catch (error) {
       this.deps.logger.warn({ err: error, order: order.id }, "a payment could not be cancelled");
     } finally {
-      this.#cancelling.delete(order.id);
+      this.#ordersBeingCancelled.delete(order.id);
     }
   }
 
@@ -125,34 +130,34 @@ export class Cancelling {
    * Cancels the last payment of an order whose replica stopped before cancelling it; each process tries this once per
    * order. The order is not taken over, since the payment would have expired by then: its own replica, or the replica
    * that takes it over later, appends the step.
-   * @param leftMs ms of the log's time without a step after which the order counts as abandoned @throws ChainDown
+   * @param abandonedAfterMs ms of the log's time without a step after which the order counts as abandoned @throws
+   * ChainDown
    */
-  async cancelAbandoned(order: Order, leftMs: number): Promise<void> {
-    const isLeft = this.deps.orders.looksAbandoned(order, leftMs);
-    if (!this.deps.authorizations || !this.#isPaymentOpen(order) || !isLeft || this.#decided.has(order.id)) return;
+  async cancelAbandoned(order: Order, abandonedAfterMs: number): Promise<void> {
+    const isAbandoned = this.deps.orders.looksAbandoned(order, abandonedAfterMs);
+    if (!this.deps.authorizations || !this.#isPaymentOpen(order) || !isAbandoned || this.#decidedOrders.has(order.id))
+      return;
     const { time } = await this.deps.seller.rail.head();
-    if (order.legs.at(-1)!.validBefore < time + CANCEL_MIN_S) return;
-    if (this.#isPaymentOpen(order) && this.#decide(order) && this.mayCancel(order.payer))
+    if (order.legs.at(-1)!.validBefore < time + MIN_VALIDITY_TO_CANCEL_S) return;
+    if (this.#isPaymentOpen(order) && this.#markDecided(order) && this.mayCancel(order.payer))
       await this.#cancelAndLog(order);
   }
 
   /**
    * Marks an order as decided. @returns false if it was decided before, or if its buyer has reached the day's limit
    */
-  #decide(order: Order): boolean {
+  #markDecided(order: Order): boolean {
     const { id } = order;
-    if (!this.deps.authorizations || this.#decided.has(id) || this.deps.hasWastedTooMuch(order)) return false;
-    if (this.#decided.size >= MAX_DECIDED) this.#decided.clear();
-    this.#decided.add(id);
+    if (!this.deps.authorizations || this.#decidedOrders.has(id) || this.deps.hasWastedTooMuch(order)) return false;
+    if (this.#decidedOrders.size >= MAX_DECIDED) this.#decidedOrders.clear();
+    this.#decidedOrders.add(id);
     return true;
   }
 
-  /**
-   * The transaction that cancelled this payment, once that is final; null before. @throws ChainDown
-   */
+  /** Returns the transaction that cancelled this payment, once it is final; null before. @throws ChainDown */
   async cancellationTx({ wallet: from, nonce, sinceBlock }: Leg): Promise<string | null> {
-    const read = await this.deps.authorizations?.stateOf({ from, nonce, sinceBlock });
-    const seen = read?.value;
-    return seen?.state === "cancelled" && seen.final ? seen.tx : null;
+    const stateRead = await this.deps.authorizations?.stateOf({ from, nonce, sinceBlock });
+    const authorization = stateRead?.value;
+    return authorization?.state === "cancelled" && authorization.final ? authorization.tx : null;
   }
 }

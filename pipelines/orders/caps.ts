@@ -14,9 +14,10 @@ import {
 } from "./stakes.ts";
 
 /**
- * How much of our own money may be at risk for calls that others buy, micro-units (orders.md, "Bounding our losses"). Buyer and seller can be one attacker: after a failed answer the seller has our money and the buyer pays
- * nothing. A loss counts against the buyer or seller that caused it. The limits over all buyers and all sellers hold
- * only for buyers without credit and sellers without a letter.
+ * How much of our own money may be at risk for calls that others buy, micro-units (orders.md, "Bounding our losses").
+ * Buyer and seller can be one attacker: after a failed answer the seller has our money and the buyer pays nothing. A
+ * loss counts against the buyer or seller that caused it. The limits over all buyers and all sellers hold only for
+ * buyers without credit and sellers without a letter.
  */
 export interface OrderCaps {
   /** Smallest price that is bought: an order below it costs us more in transactions than its fee. */
@@ -51,13 +52,13 @@ const NETWORK_FACTOR = 4n;
 
 /** Reads the caps from the settings. A seller's address, domain and endpoint get equal limits, since it can change each. */
 export function capsOf(sell: Config["sell"]): OrderCaps {
-  const seller = parseMoney(sell.loss_per_seller_day);
+  const perSeller = parseMoney(sell.loss_per_seller_day);
   return {
     leastPrice: parseMoney(sell.least_price),
     perPayer: parseMoney(sell.open_per_buyer),
     perNetwork: parseMoney(sell.open_per_network),
     open: parseMoney(sell.open),
-    ...{ lossPerPayeeDay: seller, lossPerPlatformDay: seller, lossPerCapDay: seller },
+    ...{ lossPerPayeeDay: perSeller, lossPerPlatformDay: perSeller, lossPerCapDay: perSeller },
     lossPerDay: parseMoney(sell.loss_per_day),
     wastedPerPayerDay: WASTED_PER_PAYER_DAY,
     wastedPerNetworkDay: NETWORK_FACTOR * WASTED_PER_PAYER_DAY,
@@ -91,7 +92,7 @@ export interface SellerSide {
 /** What an order adds to the sums until its record is in the table. */
 interface Reservation {
   stakes: readonly Stake[];
-  isKnown: (table: OrderTable) => boolean;
+  isInTable: (table: OrderTable) => boolean;
 }
 
 /** Why a call is not bought, in words for the buyer. */
@@ -134,89 +135,91 @@ export class Caps {
     return this.#reserve(sellerStakesOf(seller, seller.micro), (table) => (table.get(id)?.legs.length ?? 0) > leg);
   }
 
-  #reserve(stakes: readonly Stake[], isKnown: Reservation["isKnown"]): () => void {
-    const begun = { stakes, isKnown };
-    this.#reservations.add(begun);
-    return () => void this.#reservations.delete(begun);
+  #reserve(stakes: readonly Stake[], isInTable: Reservation["isInTable"]): () => void {
+    const reservation = { stakes, isInTable };
+    this.#reservations.add(reservation);
+    return () => void this.#reservations.delete(reservation);
   }
 
   /**
-   * Why nothing is bought from this seller now, in words, or null. @param counted true: the sums include this leg already
+   * Returns why nothing is bought from this seller now, in words; null if nothing prevents it. @param isCounted true:
+   * the sums include this leg already
    */
-  refusalOfSeller(seller: SellerSide, counted = false): string | null {
+  refusalOfSeller(seller: SellerSide, isCounted = false): string | null {
     const { caps } = this;
     const payTo = seller.payTo.toLowerCase();
-    if (this.table.owes(payTo)) return SELLER_OWES_US;
-    if (seller.micro < caps.leastPrice && !counted)
+    if (this.table.isOwedBy(payTo)) return SELLER_OWES_US;
+    if (seller.micro < caps.leastPrice && !isCounted)
       return `Calls below ${formatMoney(caps.leastPrice)} USDC are not bought.`;
-    const sums = this.#sums(counted ? [] : sellerStakesOf(seller, seller.micro));
-    const most: Record<string, [bigint, string]> = {
+    const sumOf = this.#sumsWith(isCounted ? [] : sellerStakesOf(seller, seller.micro));
+    const limits: Record<string, [bigint, string]> = {
       payTo: [caps.lossPerPayeeDay, "at one seller's address in a day"],
       platform: [caps.lossPerPlatformDay, "at one domain in a day"],
       cap: [caps.lossPerCapDay, "at one endpoint in a day"],
       [UNLETTERED]: [caps.lossPerDay, "at sellers without a letter in a day"],
     };
     for (const where of sellerNamesOf(seller)) {
-      const [limit, words] = most[where.split(" ", 1)[0]!]!;
-      const says = sentenceIfAbove(limit, sums(SUM.out(where)) + sums(SUM.lost(this.day(), where)), words);
+      const [limit, words] = limits[where.split(" ", 1)[0]!]!;
+      const says = sentenceIfAbove(limit, sumOf(SUM.out(where)) + sumOf(SUM.lost(this.day(), where)), words);
       if (says) return says;
     }
     return null;
   }
 
   /**
-   * May this buyer have a call? A payment into escrow puts none of our money at risk, so its payer is refused only for too
-   * many failed transactions and too many stored bytes.
-   * @param counted not null: the sums include this order already, with this credit
+   * May this buyer have a call? A payment into escrow puts none of our money at risk, so its payer is refused only for
+   * too many failed transactions and too many stored bytes.
+   * @param counted if not null, the sums include this order already, with this credit
    */
   standingOfBuyer(buyer: BuyerSide, counted: { credit: boolean } | null = null): Standing {
     const { caps } = this;
     const day = this.day();
-    const sums = this.#sums(counted ? [] : buyerStakesOf({ ...buyer, credit: false }));
+    const sumOf = this.#sumsWith(counted ? [] : buyerStakesOf({ ...buyer, credit: false }));
     const [payer, network] = buyerNamesOf(buyer) as [string, string?];
-    const tooMuch = this.#dayLimitRefusal(buyer);
-    if (tooMuch) return { says: tooMuch, exactOnly: false };
+    const dayRefusal = this.#dayLimitRefusal(buyer);
+    if (dayRefusal) return { says: dayRefusal, exactOnly: false };
     if (buyer.scheme !== "exact") return { credit: false };
-    const of = (who: string) => sums(SUM.open(who)) + sums(SUM.lost(day, who));
-    const own =
-      sentenceIfAbove(caps.perPayer, of(payer), "behind one buyer's calls at once") ??
-      (network ? sentenceIfAbove(caps.perNetwork, of(network), "behind the calls of one network at once") : null);
-    if (own) return { says: own, exactOnly: true };
-    const free = caps.open - sums(SUM.openInAll);
+    const atRisk = (who: string) => sumOf(SUM.open(who)) + sumOf(SUM.lost(day, who));
+    const ownRefusal =
+      sentenceIfAbove(caps.perPayer, atRisk(payer), "behind one buyer's calls at once") ??
+      (network ? sentenceIfAbove(caps.perNetwork, atRisk(network), "behind the calls of one network at once") : null);
+    if (ownRefusal) return { says: ownRefusal, exactOnly: true };
+    const available = caps.open - sumOf(SUM.openInAll);
     // A buyer whose open orders exceed what is free has to wait, so that other buyers get a share (infra/shares.ts).
-    const hasMost = !counted && buyerNamesOf(buyer).some((who) => sums(SUM.open(who)) > free + buyer.micro);
-    const whole =
-      (hasMost || free < 0n ? limitSentence(caps.open, "behind calls at once") : null) ??
-      (sums(SUM.lostInAll(day)) >= caps.lossPerDay ? DAY_LOSS_REACHED : null);
-    const onCredit = counted ? counted.credit : whole !== null;
-    if (!onCredit) return whole === null ? { credit: false } : { says: whole, exactOnly: true };
-    const added = counted ? 0n : buyer.micro;
-    const credit =
-      sums(SUM.fees(buyer.payer)) - sums(SUM.unpaid(buyer.payer)) - sums(SUM.onCredit(buyer.payer)) - added;
-    return credit >= 0n ? { credit: true } : { says: whole ?? DAY_LOSS_REACHED, exactOnly: true };
+    const exceedsAvailable =
+      !counted && buyerNamesOf(buyer).some((who) => sumOf(SUM.open(who)) > available + buyer.micro);
+    const overallRefusal =
+      (exceedsAvailable || available < 0n ? limitSentence(caps.open, "behind calls at once") : null) ??
+      (sumOf(SUM.lostInAll(day)) >= caps.lossPerDay ? DAY_LOSS_REACHED : null);
+    const needsCredit = counted ? counted.credit : overallRefusal !== null;
+    if (!needsCredit) return overallRefusal === null ? { credit: false } : { says: overallRefusal, exactOnly: true };
+    const addedMicro = counted ? 0n : buyer.micro;
+    const creditLeft =
+      sumOf(SUM.fees(buyer.payer)) - sumOf(SUM.unpaid(buyer.payer)) - sumOf(SUM.onCredit(buyer.payer)) - addedMicro;
+    return creditLeft >= 0n ? { credit: true } : { says: overallRefusal ?? DAY_LOSS_REACHED, exactOnly: true };
   }
 
-  /** Why this buyer may not order any more today, whatever the payment scheme, in words; or null. */
+  /** Returns why this buyer may not order any more today, whatever the payment scheme, in words; null if it may. */
   #dayLimitRefusal(buyer: BuyerSide): string | null {
     if (this.hasWastedTooMuch(buyer)) return "Too many payments came to nothing today; ask again tomorrow.";
     const { bytesPerPayerDay, bytesPerNetworkDay } = this.caps;
-    const most = [bytesPerPayerDay, bytesPerNetworkDay];
-    const isFull = buyerNamesOf(buyer).some((who, n) => this.table.sum(SUM.bytes(this.day(), who)) > most[n]!);
-    return isFull ? "Too much is kept of calls that were not charged today; ask again tomorrow." : null;
+    const limits = [bytesPerPayerDay, bytesPerNetworkDay];
+    const isAboveLimit = buyerNamesOf(buyer).some((who, n) => this.table.sum(SUM.bytes(this.day(), who)) > limits[n]!);
+    return isAboveLimit ? "Too much is kept of calls that were not charged today; ask again tomorrow." : null;
   }
 
   /** Has this buyer, or its client network, caused the day's limit of failed transactions? */
   hasWastedTooMuch(buyer: Pick<BuyerSide, "payer" | "client">): boolean {
-    const most = [this.caps.wastedPerPayerDay, this.caps.wastedPerNetworkDay];
-    return buyerNamesOf(buyer).some((who, n) => this.table.sum(SUM.wasted(this.day(), who)) >= most[n]!);
+    const limits = [this.caps.wastedPerPayerDay, this.caps.wastedPerNetworkDay];
+    return buyerNamesOf(buyer).some((who, n) => this.table.sum(SUM.wasted(this.day(), who)) >= limits[n]!);
   }
 
-  #sums(more: readonly Stake[]): (name: string) => bigint {
+  #sumsWith(moreStakes: readonly Stake[]): (name: string) => bigint {
     const reserved = new Sums();
-    reserved.add(more);
-    for (const begun of this.#reservations) {
-      if (begun.isKnown(this.table)) this.#reservations.delete(begun);
-      else reserved.add(begun.stakes);
+    reserved.add(moreStakes);
+    for (const reservation of this.#reservations) {
+      if (reservation.isInTable(this.table)) this.#reservations.delete(reservation);
+      else reserved.add(reservation.stakes);
     }
     return (name) => this.table.sum(name) + reserved.get(name);
   }

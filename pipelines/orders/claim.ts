@@ -10,7 +10,7 @@ export interface PaymentAuthorization {
   nonce: string;
 }
 
-/** The key of a payment in the log: at most one order exists for each key (orders.md, Claim). */
+/** Returns the key of a payment in the log. At most one order exists for each key (orders.md, Claim). */
 export const claimKey = ({ network, asset, from, nonce }: PaymentAuthorization): string =>
   [network, asset, from, nonce].join("|").toLowerCase();
 

@@ -27,11 +27,11 @@ export const createGasLookup =
     return { gas: { kind, tx, wei: wei.toString() } };
   };
 
-export function gasSums(spent: Iterable<Gas>): GasSums {
+export function sumGas(costs: Iterable<Gas>): GasSums {
   const sums: GasSums = {};
-  for (const { kind, wei } of spent) {
-    const { transactions, wei: before } = sums[kind] ?? { transactions: 0, wei: 0n };
-    sums[kind] = { transactions: transactions + 1, wei: before + BigInt(wei) };
+  for (const { kind, wei } of costs) {
+    const { transactions, wei: weiBefore } = sums[kind] ?? { transactions: 0, wei: 0n };
+    sums[kind] = { transactions: transactions + 1, wei: weiBefore + BigInt(wei) };
   }
   return sums;
 }

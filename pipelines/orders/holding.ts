@@ -44,11 +44,14 @@ const HOLDING_STATES: ReadonlySet<Order["state"]> = new Set([
 ]);
 
 /** Does this order wait for an event of the escrow contract? */
-export const isHolding = ({ scheme, state, final }: Order): boolean =>
+export const waitsForEscrow = ({ scheme, state, final }: Order): boolean =>
   scheme === "auth-capture" && (HOLDING_STATES.has(state) || !final);
 
-/** Next step of an order whose buyer owes nothing: money in escrow is given back first. */
-export const releaseStep = ({ scheme, state }: Order, says: string): NewStep<"released" | "void_intent"> =>
+/**
+ * Makes the next step of an order whose buyer owes nothing: `void_intent`, which gives money in escrow back, or
+ * `released`.
+ */
+export const createReleaseStep = ({ scheme, state }: Order, says: string): NewStep<"released" | "void_intent"> =>
   scheme === "auth-capture" && state !== "verified" ? { state: "void_intent", says } : { state: "released", says };
 
 /** A buyer's payment to us, as read from the chain. */
@@ -60,19 +63,19 @@ export interface Charge {
 }
 
 /**
- * The `settled` step of a charge that was read from the chain. The buyer waits for its answer, so a charge counts as
- * soon as it is in a block; recovery reads the chain again until the charge is final.
+ * Makes the `settled` step of a charge that was read from the chain. The buyer waits for its answer, so a charge counts
+ * as soon as it is in a block; recovery reads the chain again until the charge is final.
  */
-export const settledStep = ({ final, ...seen }: Charge): NewStep<"settled"> => ({
+export const createSettledStep = ({ final, ...charge }: Charge): NewStep<"settled"> => ({
   state: "settled",
-  ...seen,
+  ...charge,
   ...(final ? {} : { final }),
 });
 
 const moneyOf = (amountAtomic: bigint): string => formatMoney(atomicToMicro(amountAtomic, 6) ?? 0n);
 
-/** How the sending of a transaction ended, in words for a step; for a transaction that is not on the chain. */
-export function outcomeInWords(result: Outcome): string {
+/** Describes, in words for a step, how the sending of a transaction ended that is not on the chain. */
+export function describeOutcome(result: Outcome): string {
   if (result.outcome === "sent") return `${result.tx} is not on the chain yet`;
   return result.outcome === "refused"
     ? `refused: ${result.reason}`.slice(0, 2000)
@@ -80,74 +83,89 @@ export function outcomeInWords(result: Outcome): string {
 }
 
 /** Is the deadline for placing the hold finally past? */
-const isTooLateToHold = (read: AsOf<HoldState>, hold: Hold): boolean =>
-  isFinallyExpired(read, hold.validBefore, NODE_DELAY_S);
+const isTooLateToHold = (stateRead: AsOf<HoldState>, hold: Hold): boolean =>
+  isFinallyExpired(stateRead, hold.validBefore, NODE_DELAY_S);
 
 /** Is the deadline for capturing the hold finally past? */
-const isTooLateToCapture = (read: AsOf<HoldState>, hold: Hold): boolean =>
-  isFinallyExpired(read, hold.captureDeadline, NODE_DELAY_S);
+const isTooLateToCapture = (stateRead: AsOf<HoldState>, hold: Hold): boolean =>
+  isFinallyExpired(stateRead, hold.captureDeadline, NODE_DELAY_S);
 
 /**
- * Next step of an order whose hold was sent; null while its outcome is unknown. Only a final hold counts, since the
- * seller is paid on the strength of it.
+ * Returns the next step of an order whose hold was sent; null while the hold's outcome is unknown. Only a final hold
+ * counts, since the seller is paid because of it.
  */
-function stepAfterHold(read: AsOf<HoldState>, hold: Hold): NewStep | null {
-  const { value: seen } = read;
-  switch (seen.state) {
+function stepAfterHold(stateRead: AsOf<HoldState>, hold: Hold): NewStep | null {
+  const { value: holdState } = stateRead;
+  switch (holdState.state) {
     case "held":
-      return seen.final ? { state: "held", tx: seen.tx, capture_deadline: hold.captureDeadline } : null;
+      return holdState.final ? { state: "held", tx: holdState.tx, capture_deadline: hold.captureDeadline } : null;
     case "none":
-      return isTooLateToHold(read, hold) ? { state: "hold_failed", says: "It was not placed in time." } : null;
+      return isTooLateToHold(stateRead, hold) ? { state: "hold_failed", says: "It was not placed in time." } : null;
     case "captured":
-      return seen.final ? { state: "refund_due", tx: seen.tx, amount: moneyOf(seen.amountAtomic) } : null;
+      return holdState.final
+        ? { state: "refund_due", tx: holdState.tx, amount: moneyOf(holdState.amountAtomic) }
+        : null;
     default:
-      return seen.final ? { state: "hold_failed", says: "It was held, and is back with its buyer." } : null;
+      return holdState.final ? { state: "hold_failed", says: "It was held, and is back with its buyer." } : null;
   }
 }
 
-/** Next step of an order whose capture was sent; null while its outcome is unknown. */
-function stepAfterCapture(read: AsOf<HoldState>, hold: Hold): NewStep | null {
-  const { value: seen } = read;
-  switch (seen.state) {
+/** Returns the next step of an order whose capture was sent; null while the capture's outcome is unknown. */
+function stepAfterCapture(stateRead: AsOf<HoldState>, hold: Hold): NewStep | null {
+  const { value: holdState } = stateRead;
+  switch (holdState.state) {
     case "captured":
-      return settledStep({ tx: seen.tx, amount: moneyOf(seen.amountAtomic), final: seen.final });
+      return createSettledStep({ tx: holdState.tx, amount: moneyOf(holdState.amountAtomic), final: holdState.final });
     case "reclaimed":
-      return seen.final
+      return holdState.final
         ? { state: "reclaimable", says: "It was not captured in time, and its buyer took it back." }
         : null;
     case "voided":
-      return seen.final ? { state: "written_off", says: "The hold was given back." } : null;
+      return holdState.final ? { state: "written_off", says: "The hold was given back." } : null;
     case "held":
-      return isTooLateToCapture(read, hold) ? { state: "reclaimable", says: "It was not captured in time." } : null;
-    default:
-      return isTooLateToHold(read, hold) ? { state: "written_off", says: "The hold vanished from the chain." } : null;
-  }
-}
-
-/** Next step of an order whose void (return of the hold to the buyer) was sent; null while its outcome is unknown. */
-function stepAfterVoid(read: AsOf<HoldState>, hold: Hold, why: string): NewStep | null {
-  const { value: seen } = read;
-  switch (seen.state) {
-    case "voided":
-      return { state: "voided", tx: seen.tx, says: why, ...(seen.final ? {} : { final: false }) };
-    case "reclaimed":
-      return seen.final ? { state: "reclaimable", says: `${why} Its buyer took the money back.` } : null;
-    case "captured":
-      return seen.final ? { state: "refund_due", tx: seen.tx, amount: moneyOf(seen.amountAtomic) } : null;
-    case "held":
-      return isTooLateToCapture(read, hold)
-        ? { state: "reclaimable", says: `${why} It could not be given back in time.` }
+      return isTooLateToCapture(stateRead, hold)
+        ? { state: "reclaimable", says: "It was not captured in time." }
         : null;
     default:
-      return isTooLateToHold(read, hold) ? { state: "hold_failed", says: "The hold vanished from the chain." } : null;
+      return isTooLateToHold(stateRead, hold)
+        ? { state: "written_off", says: "The hold vanished from the chain." }
+        : null;
   }
 }
 
-/** Why the buyer of an order gets its money back. */
+/**
+ * Returns the next step of an order whose void (return of the hold to the buyer) was sent; null while the void's
+ * outcome is unknown.
+ */
+function stepAfterVoid(stateRead: AsOf<HoldState>, hold: Hold, reason: string): NewStep | null {
+  const { value: holdState } = stateRead;
+  switch (holdState.state) {
+    case "voided":
+      return { state: "voided", tx: holdState.tx, says: reason, ...(holdState.final ? {} : { final: false }) };
+    case "reclaimed":
+      return holdState.final ? { state: "reclaimable", says: `${reason} Its buyer took the money back.` } : null;
+    case "captured":
+      return holdState.final
+        ? { state: "refund_due", tx: holdState.tx, amount: moneyOf(holdState.amountAtomic) }
+        : null;
+    case "held":
+      return isTooLateToCapture(stateRead, hold)
+        ? { state: "reclaimable", says: `${reason} It could not be given back in time.` }
+        : null;
+    default:
+      return isTooLateToHold(stateRead, hold)
+        ? { state: "hold_failed", says: "The hold vanished from the chain." }
+        : null;
+  }
+}
+
+/** Returns why the buyer of an order gets its money back, in words. */
 function refundReasonOf({ legs }: Order): string {
-  const last = legs.at(-1);
-  if (!last) return "The seller was not called.";
-  return last.checked?.fault === "ours" ? "What the seller answered was lost on our side." : "The answer did not pass.";
+  const lastLeg = legs.at(-1);
+  if (!lastLeg) return "The seller was not called.";
+  return lastLeg.checked?.fault === "ours"
+    ? "What the seller answered was lost on our side."
+    : "The answer did not pass.";
 }
 
 /**
@@ -169,62 +187,63 @@ export class Holding {
     const hold = await this.#holdOf(order);
     await orders.step(order, { state: "verified" }, { state: "hold_intent" });
     const result = await escrow.authorize(hold, order.sinceBlock);
-    const seen = await this.#readState(
+    const stateRead = await this.#readState(
       order,
       hold,
-      result.outcome === "sent" ? (at) => stepAfterHold(at, hold) !== null : null,
+      result.outcome === "sent" ? (newestRead) => stepAfterHold(newestRead, hold) !== null : null,
     );
     // Only we can send the hold. It was not sent, or it was finally reverted, so it cannot appear later.
-    const undone = result.outcome === "refused" && (result.tx === undefined || this.deps.confirmations === 1);
-    const never = undone && seen?.value.state === "none";
-    const next = never
-      ? ({ state: "hold_failed", says: `It was ${outcomeInWords(result)}.` } as const)
-      : ((seen && stepAfterHold(seen, hold)) ?? ({ state: "hold_unknown", says: outcomeInWords(result) } as const));
-    await this.#step(order, next, result);
-    const isHeld = next.state === "held";
-    const state = isHeld || next.state === "hold_failed" ? next.state : "hold_unknown";
+    const cannotAppear = result.outcome === "refused" && (result.tx === undefined || this.deps.confirmations === 1);
+    const wasNeverHeld = cannotAppear && stateRead?.value.state === "none";
+    const nextStep = wasNeverHeld
+      ? ({ state: "hold_failed", says: `It was ${describeOutcome(result)}.` } as const)
+      : ((stateRead && stepAfterHold(stateRead, hold)) ??
+        ({ state: "hold_unknown", says: describeOutcome(result) } as const));
+    await this.#step(order, nextStep, result);
+    const isHeld = nextStep.state === "held";
+    const state = isHeld || nextStep.state === "hold_failed" ? nextStep.state : "hold_unknown";
     this.deps.metrics.count("touchstone_orders_holds_total", { state });
     return isHeld;
   }
 
-  /** Capture the hold of an order in `settle_intent`. @throws OrderLost, StepNotSeen */
+  /** Captures the hold of an order in `settle_intent`. @throws OrderLost, StepNotSeen */
   async collect(order: Order): Promise<void> {
     const { escrow, rail } = this.deps;
     const hold = await this.#holdOf(order);
-    const time = await rail.head().then(
+    const chainTime = await rail.head().then(
       (head) => head.time,
       () => null,
     );
-    const inTime = time !== null && time < hold.captureDeadline - CAPTURE_MARGIN_S;
-    const result: Outcome = inTime
+    const isInTime = chainTime !== null && chainTime < hold.captureDeadline - CAPTURE_MARGIN_S;
+    const result: Outcome = isInTime
       ? await escrow.capture(hold, order.sinceBlock)
-      : { outcome: "unknown", says: time === null ? "the chain cannot be asked" : "it is too late to capture it" };
-    const seen = await this.#readState(
+      : { outcome: "unknown", says: chainTime === null ? "the chain cannot be asked" : "it is too late to capture it" };
+    const stateRead = await this.#readState(
       order,
       hold,
       result.outcome === "sent" ? ({ value }) => value.state === "captured" : null,
     );
-    const next = seen && stepAfterCapture(seen, hold);
-    await this.#step(order, next ?? { state: "settle_unknown", says: outcomeInWords(result) }, result);
+    const nextStep = stateRead && stepAfterCapture(stateRead, hold);
+    await this.#step(order, nextStep ?? { state: "settle_unknown", says: describeOutcome(result) }, result);
     this.deps.metrics.count("touchstone_orders_settlements_total", {
       outcome: result.outcome,
-      seen: `${next !== null}`,
+      seen: `${nextStep !== null}`,
     });
   }
 
-  /** Give back the hold of an order in `void_intent`. @throws OrderLost, StepNotSeen */
+  /** Gives back the hold of an order in `void_intent`. @throws OrderLost, StepNotSeen */
   async giveBack(order: Order): Promise<void> {
     const { escrow } = this.deps;
     const hold = await this.#holdOf(order);
     const result = await escrow.void(hold, order.sinceBlock);
-    const seen = await this.#readState(
+    const stateRead = await this.#readState(
       order,
       hold,
       result.outcome === "sent" ? ({ value }) => value.state === "voided" : null,
     );
-    const next = seen && stepAfterVoid(seen, hold, refundReasonOf(order));
-    await this.#step(order, next ?? { state: "void_unknown", says: outcomeInWords(result) }, result);
-    this.deps.metrics.count("touchstone_orders_voids_total", { outcome: result.outcome, seen: `${next !== null}` });
+    const nextStep = stateRead && stepAfterVoid(stateRead, hold, refundReasonOf(order));
+    await this.#step(order, nextStep ?? { state: "void_unknown", says: describeOutcome(result) }, result);
+    this.deps.metrics.count("touchstone_orders_voids_total", { outcome: result.outcome, seen: `${nextStep !== null}` });
   }
 
   /**
@@ -235,37 +254,37 @@ export class Holding {
   async continueOrder(order: Order): Promise<void> {
     const { orders, escrow } = this.deps;
     const hold = await this.#holdOf(order);
-    const seen = await escrow.state(hold, order.sinceBlock);
+    const stateRead = await escrow.state(hold, order.sinceBlock);
     switch (order.state) {
       case "hold_intent":
       case "hold_unknown": {
-        const next = stepAfterHold(seen, hold);
-        if (next) await this.#step(order, next);
-        if (next?.state !== "held") return;
-        return this.#abandon(order);
+        const nextStep = stepAfterHold(stateRead, hold);
+        if (nextStep) await this.#step(order, nextStep);
+        if (nextStep?.state !== "held") return;
+        return this.#giveBackUnused(order);
       }
       case "held":
-        return this.#abandon(order);
+        return this.#giveBackUnused(order);
       case "settle_intent":
       case "settle_unknown":
       case "settled": {
-        const next = stepAfterCapture(seen, hold);
-        if (next) return this.#stepIfNew(order, next);
+        const nextStep = stepAfterCapture(stateRead, hold);
+        if (nextStep) return this.#stepIfNew(order, nextStep);
         // Too late to send another capture; an earlier capture may still enter a block, so the order stays open.
-        if (seen.value.state !== "held" || seen.head.time >= hold.captureDeadline - CAPTURE_MARGIN_S) return;
+        if (stateRead.value.state !== "held" || stateRead.head.time >= hold.captureDeadline - CAPTURE_MARGIN_S) return;
         if (order.state !== "settle_intent") await orders.step(order, { state: "settle_intent" });
         return this.collect(order);
       }
       default: {
         // The contract lets the operator void a hold after the deadline too, which saves the buyer from reclaiming it.
-        const isLate = seen.value.state === "held" && isTooLateToCapture(seen, hold);
-        const result = isLate ? await escrow.void(hold, order.sinceBlock) : null;
-        const now = isLate ? await escrow.state(hold, order.sinceBlock) : seen;
+        const isTooLate = stateRead.value.state === "held" && isTooLateToCapture(stateRead, hold);
+        const result = isTooLate ? await escrow.void(hold, order.sinceBlock) : null;
+        const newestRead = isTooLate ? await escrow.state(hold, order.sinceBlock) : stateRead;
         // The node that we read lags behind the node that accepted the void: the next look reads again.
-        if (result?.outcome === "sent" && now.value.state === "held") return;
-        const next = stepAfterVoid(now, hold, refundReasonOf(order));
-        if (next) return this.#stepIfNew(order, next);
-        if (now.value.state !== "held") return;
+        if (result?.outcome === "sent" && newestRead.value.state === "held") return;
+        const nextStep = stepAfterVoid(newestRead, hold, refundReasonOf(order));
+        if (nextStep) return this.#stepIfNew(order, nextStep);
+        if (newestRead.value.state !== "held") return;
         if (order.state !== "void_intent")
           await orders.step(order, { state: "void_intent", says: refundReasonOf(order) });
         return this.giveBack(order);
@@ -274,28 +293,28 @@ export class Holding {
   }
 
   /** Appends the step, unless the order is in that state already and the step is not final. */
-  async #stepIfNew(order: Order, next: NewStep): Promise<void> {
-    const isKnown = next.state === order.state && "final" in next && next.final === false;
-    if (!isKnown) await this.#step(order, next);
+  async #stepIfNew(order: Order, nextStep: NewStep): Promise<void> {
+    const isKnown = nextStep.state === order.state && "final" in nextStep && nextStep.final === false;
+    if (!isKnown) await this.#step(order, nextStep);
   }
 
   /**
    * Appends the step with the gas of its transaction. @param result outcome of the sending: a reverted transaction cost
    * gas too
    */
-  async #step(order: Order, next: NewStep, result?: Outcome): Promise<void> {
-    const kind = GAS_KINDS[next.state];
-    const tx = "tx" in next ? next.tx : result?.outcome === "refused" ? result.tx : null;
+  async #step(order: Order, nextStep: NewStep, result?: Outcome): Promise<void> {
+    const kind = GAS_KINDS[nextStep.state];
+    const tx = "tx" in nextStep ? nextStep.tx : result?.outcome === "refused" ? result.tx : null;
     const gas = kind ? await this.deps.gas?.(order, kind, tx) : {};
-    await this.deps.orders.step(order, { ...next, ...gas });
+    await this.deps.orders.step(order, { ...nextStep, ...gas });
   }
 
-  async #abandon(order: Order): Promise<void> {
-    await this.deps.orders.step(order, releaseStep(order, refundReasonOf(order)));
+  async #giveBackUnused(order: Order): Promise<void> {
+    await this.deps.orders.step(order, createReleaseStep(order, refundReasonOf(order)));
     await this.giveBack(order);
   }
 
-  /** The hold that the order's claim in the log describes, so it is one and the same on every replica. */
+  /** Reads the hold from the order's claim in the log, so that every replica has the same hold. */
   async #holdOf(order: Order): Promise<Hold> {
     const claim = await this.deps.orders.read("claimed", { partition: order.partition, offset: order.claimedAt });
     const hold = holdOf(claim.payment, claim.requirements as unknown as PaymentRequirements);
@@ -305,23 +324,23 @@ export class Holding {
 
   /**
    * Reads the state of a hold; null when the chain cannot be reached.
-   * @param until if not null, the state is read again, with pauses, until this returns true
+   * @param isExpected if not null, the state is read again, with pauses, until this returns true
    */
   async #readState(
     order: Order,
     hold: Hold,
-    until: ((seen: AsOf<HoldState>) => boolean) | null,
+    isExpected: ((seen: AsOf<HoldState>) => boolean) | null,
   ): Promise<AsOf<HoldState> | null> {
-    let seen: AsOf<HoldState> | null = null;
-    for (const pause of until ? (this.deps.pollMs ?? POLL_MS) : [0]) {
+    let stateRead: AsOf<HoldState> | null = null;
+    for (const pause of isExpected ? (this.deps.pollMs ?? POLL_MS) : [0]) {
       if (pause > 0) await systemClock.sleep(pause);
       try {
-        seen = await this.deps.escrow.state(hold, order.sinceBlock);
+        stateRead = await this.deps.escrow.state(hold, order.sinceBlock);
       } catch (error) {
         this.deps.logger.warn({ err: error, order: order.id }, "the chain could not be asked for a hold");
       }
-      if (!until || (seen && until(seen))) break;
+      if (!isExpected || (stateRead && isExpected(stateRead))) break;
     }
-    return seen;
+    return stateRead;
   }
 }

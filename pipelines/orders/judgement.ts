@@ -4,15 +4,15 @@ import type { BuyersExpectation } from "../record/expectation.ts";
 import { JUDGED_BY, type JudgedBy } from "../record/order-step.ts";
 
 /** Classes whose check yields a fraction between wrong and right: an answer passes from one half on (docs/classes.md). */
-const PARTLY_RIGHT_PASSES = new Set(["llm-echo", "planted-page", "token-price"]);
+const CLASSES_SCORED_IN_PARTS = new Set(["llm-echo", "planted-page", "token-price"]);
 
 /** The members of an expectation that decide which check judges the answer. */
 export type CheckInputs = Pick<Expectation, "class" | "known" | "schema" | "mime">;
 
 /**
- * The strongest check that can judge an answer. In this order: the known right answer, if the buyer's input determines it;
- * the seller's own JSON Schema; the form of the endpoint's class; that the answer parses; its status alone.
- * @param want what the answer is compared with; its schema, if set, has been found usable
+ * Returns the strongest check that can judge an answer: the known right answer, if the buyer's input determines it;
+ * else the seller's own JSON Schema; else the form of the endpoint's class; else that the answer parses; else its
+ * status alone. A schema among the inputs has been found usable.
  */
 export function strongestCheckOf({ class: name, known, schema, mime }: CheckInputs): JudgedBy {
   if (known) return "truth";
@@ -29,12 +29,12 @@ export const isAtLeastAsStrong = (one: JudgedBy, other: JudgedBy): boolean =>
 type Check = Evaluation["checks"][number];
 
 /**
- * The checks of an answer with their final results. Classes that score in parts report a check as failed unless it is
- * complete; if the answer passed our checks, its score was enough, so it counts as passed here.
- * @param passed did the answer pass all checks but the buyer's own?
+ * Returns the checks of an answer with their final results. Classes that score in parts report a check as failed unless
+ * it is complete. If the answer passed our checks, its score was enough, so such a check counts as passed here.
+ * @param hasPassed did the answer pass all checks but the buyer's own?
  */
-export const decided = <T extends Check>(checks: readonly T[], passed: boolean): T[] =>
-  checks.map((one) => (passed && /^(?:truth$|class_)/.test(one.name) ? { ...one, ok: true } : one));
+export const withFinalResults = <T extends Check>(checks: readonly T[], hasPassed: boolean): T[] =>
+  checks.map((one) => (hasPassed && /^(?:truth$|class_)/.test(one.name) ? { ...one, ok: true } : one));
 
 const SENTENCES: Readonly<Record<Exclude<JudgedBy, "truth">, (name: string) => string>> = {
   schema: () =>
@@ -48,7 +48,7 @@ const SENTENCES: Readonly<Record<Exclude<JudgedBy, "truth">, (name: string) => s
 };
 
 const truthSentence = (name: string): string =>
-  PARTLY_RIGHT_PASSES.has(name)
+  CLASSES_SCORED_IN_PARTS.has(name)
     ? `You are charged only if the answer is at least half right by the check of the class ${name}: your input fixes the right answer, and we know it`
     : `You are charged only if the answer is right: your input fixes the right answer of the class ${name}, and we know it`;
 
@@ -61,10 +61,7 @@ const SENTENCE_MARKS: Readonly<Record<JudgedBy, string>> = {
   status: "is no error page",
 };
 
-/**
- * The check that a text promises, recognized by the sentence of {@link guaranteeOf} in it; null without such a
- * sentence.
- */
+/** Finds the check that a text promises, by the sentence of {@link guaranteeOf} in it; null without such a sentence. */
 export const parsePromisedCheck = (text: string): JudgedBy | null =>
   JUDGED_BY.find((by) => text.includes(SENTENCE_MARKS[by])) ?? null;
 
@@ -76,15 +73,15 @@ const EXPECTATION_WORDS = {
 } as const;
 
 /**
- * The promise that a buyer gets before paying, in one sentence: which check judges the answer, and the buyer's own
- * expectations.
+ * Makes the promise that a buyer gets before paying, in one sentence: which check judges the answer, and the buyer's
+ * own expectations.
  */
-export function guaranteeOf(want: CheckInputs, expect: BuyersExpectation | null): string {
-  const by = strongestCheckOf(want);
-  const ours = by === "truth" ? truthSentence(want.known!.class) : SENTENCES[by](want.class);
+export function guaranteeOf(inputs: CheckInputs, expect: BuyersExpectation | null): string {
+  const by = strongestCheckOf(inputs);
+  const ourSentence = by === "truth" ? truthSentence(inputs.known!.class) : SENTENCES[by](inputs.class);
   const members = (Object.keys(EXPECTATION_WORDS) as (keyof typeof EXPECTATION_WORDS)[]).filter(
     (name) => expect?.[name] !== undefined,
   );
-  const own = members.map((name) => EXPECTATION_WORDS[name]).join(", ");
-  return own === "" ? `${ours}.` : `${ours}; and only if it also ${own}.`;
+  const buyersWords = members.map((name) => EXPECTATION_WORDS[name]).join(", ");
+  return buyersWords === "" ? `${ourSentence}.` : `${ourSentence}; and only if it also ${buyersWords}.`;
 }

@@ -1,7 +1,7 @@
 import { type AsOf, mapAsOf } from "../../infra/rails/rails.ts";
 import { parseMoney } from "../record/money.ts";
 import type { Gas } from "../record/order-step.ts";
-import { type GasSums, gasSums } from "./gas.ts";
+import { type GasSums, sumGas } from "./gas.ts";
 import { faultOf, isEnded, type Leg, type Order } from "./order.ts";
 
 /**
@@ -53,42 +53,42 @@ function legMovements(order: Order, leg: Leg): Movement[] {
   const fault = faultOf(order, leg);
   const against = fault ? `losses by ${fault}` : order.state === "settled" ? "calls bought" : "calls under way";
   const { id } = order;
-  const moved: Movement[] = [];
+  const movements: Movement[] = [];
   if (leg.fate === "paid" && leg.tx !== null) {
-    moved.push({
+    movements.push({
       ...{ order: id, what: "call", tx: leg.tx, micro: parseMoney(leg.price), from: leg.wallet, to: leg.payTo },
       ...{ nonce: leg.nonce, sinceBlock: leg.sinceBlock, cash: "float", against },
     });
   }
   if (leg.recovered !== null && leg.recoveredAmount !== null) {
-    moved.push({
+    movements.push({
       ...{ order: id, what: "call sent back", tx: leg.recovered, micro: parseMoney(leg.recoveredAmount) },
       ...{ from: leg.payTo, to: leg.wallet, nonce: null, sinceBlock: leg.sinceBlock, cash: "float", against },
     });
   }
-  return moved;
+  return movements;
 }
 
-/** Every confirmed movement of an order's money. */
+/** Returns every confirmed movement of an order's money. */
 function movementsOf(order: Order): Movement[] {
   const { id, payer, payTo, nonce, sinceBlock, charged, refund, refunded } = order;
-  const moved = order.legs.flatMap((leg) => legMovements(order, leg));
+  const movements = order.legs.flatMap((leg) => legMovements(order, leg));
   if (charged) {
     const against = order.state === "settled" ? "sales" : "refunds due";
     // The buyer's nonce moved the money into the escrow. The capture, which paid us, has no nonce.
-    const captured = order.scheme === "auth-capture";
-    moved.push({
+    const isCaptured = order.scheme === "auth-capture";
+    movements.push({
       ...{ order: id, what: "charge", tx: charged.tx, micro: parseMoney(charged.amount), from: payer, to: payTo },
-      ...{ nonce: captured ? null : nonce, cash: "till", against, sinceBlock },
+      ...{ nonce: isCaptured ? null : nonce, cash: "till", against, sinceBlock },
     });
   }
   if (refunded && refund) {
-    moved.push({
+    movements.push({
       ...{ order: id, what: "refund", tx: refunded.tx, micro: parseMoney(refunded.amount), from: refund.from },
       ...{ to: payer, nonce: refund.nonce, sinceBlock: refund.sinceBlock, cash: "till", against: "refunds due" },
     });
   }
-  return moved;
+  return movements;
 }
 
 function owedOf(order: Order): Owed[] {
@@ -111,29 +111,30 @@ function owedOf(order: Order): Owed[] {
 
 const isIncoming = ({ what }: Movement): boolean => what === "charge" || what === "call sent back";
 
-/** The books by asset. */
+/** Makes the books of the orders, one for each asset. */
 export function booksOf(orders: Iterable<Order>): Books[] {
   const books = new Map<string, Books>();
-  const spent = new Map<Books, Gas[]>();
+  const gasByBook = new Map<Books, Gas[]>();
   for (const order of orders) {
     const asset = assetOf(order);
     const book: Books = books.get(asset) ?? { asset, orders: 0, accounts: new Map(), movements: [], owed: [], gas: {} };
     books.set(asset, book);
-    const all = spent.get(book) ?? [];
-    all.push(...order.gas);
-    spent.set(book, all);
+    const bookGas = gasByBook.get(book) ?? [];
+    bookGas.push(...order.gas);
+    gasByBook.set(book, bookGas);
     book.orders++;
-    const moved = movementsOf(order);
-    for (const movement of moved) {
+    const orderMovements = movementsOf(order);
+    for (const movement of orderMovements) {
       const micro = isIncoming(movement) ? movement.micro : -movement.micro;
-      const add = (account: string, by: bigint) => book.accounts.set(account, (book.accounts.get(account) ?? 0n) + by);
-      add(movement.cash, micro);
-      add(movement.against, -micro);
+      const addToAccount = (account: string, amount: bigint) =>
+        book.accounts.set(account, (book.accounts.get(account) ?? 0n) + amount);
+      addToAccount(movement.cash, micro);
+      addToAccount(movement.against, -micro);
     }
-    book.movements.push(...moved);
+    book.movements.push(...orderMovements);
     book.owed.push(...owedOf(order));
   }
-  return [...books.values()].map((book) => ({ ...book, gas: gasSums(spent.get(book)!) }));
+  return [...books.values()].map((book) => ({ ...book, gas: sumGas(gasByBook.get(book)!) }));
 }
 
 /** Reads the transfer of a movement from the chain. */
@@ -161,30 +162,30 @@ export interface Difference {
  * transfer may be booked twice. @throws what the chain's reader throws
  */
 export async function findDifferences(movements: Iterable<Movement>, chain: ChainReader): Promise<Difference[]> {
-  const found: Difference[] = [];
-  const seen = new Set<string>();
+  const differences: Difference[] = [];
+  const bookedTxs = new Set<string>();
   for (const movement of movements) {
     const { order, what, tx, nonce } = movement;
     // Two replicas may have booked the same transfer of a seller at once, each for a different loss.
-    const isTwice = nonce === null && seen.has(tx);
+    const isTwice = nonce === null && bookedTxs.has(tx);
     const says = isTwice ? "it stands in the books twice" : await findDifference(movement, chain);
-    if (nonce === null) seen.add(tx);
-    if (says !== null) found.push({ order, what, tx, says });
+    if (nonce === null) bookedTxs.add(tx);
+    if (says !== null) differences.push({ order, what, tx, says });
   }
-  return found;
+  return differences;
 }
 
 async function findDifference(movement: Movement, chain: ChainReader): Promise<string | null> {
   const { what, from, to, nonce, sinceBlock, tx, micro } = movement;
   const isMatch = (one: ChainTransfer) =>
     one.to === to && one.amountAtomic === micro && (what === "charge" || one.from === from);
-  const read =
+  const transferRead =
     nonce === null
       ? mapAsOf(await chain.transfersIn(tx), (all) => all.find(isMatch) ?? null)
       : await chain.settlementOf({ from, nonce, sinceBlock });
-  const { value: seen, head } = read;
-  if (!seen) return `the chain has no such transfer up to block ${head.number}`;
-  if (seen.tx !== tx) return `the chain has it in ${seen.tx}`;
-  if (seen.to !== to) return `on the chain it went to ${seen.to}`;
-  return seen.amountAtomic === micro ? null : `on the chain it is of ${seen.amountAtomic} micro-units`;
+  const { value: transfer, head } = transferRead;
+  if (!transfer) return `the chain has no such transfer up to block ${head.number}`;
+  if (transfer.tx !== tx) return `the chain has it in ${transfer.tx}`;
+  if (transfer.to !== to) return `on the chain it went to ${transfer.to}`;
+  return transfer.amountAtomic === micro ? null : `on the chain it is of ${transfer.amountAtomic} micro-units`;
 }

@@ -13,7 +13,7 @@ import type { Order, RecordPlace } from "./order.ts";
 import { OrderTable } from "./order-table.ts";
 
 /** Longest wait for a record of our own, real ms. */
-const BARRIER_MS = 5_000;
+const MAX_BARRIER_MS = 5_000;
 const PRODUCER = "orders";
 
 /** How long an order may go without a step until another replica takes it over, ms of the log's own time. */
@@ -64,7 +64,7 @@ export class OrderLog {
   readonly table = new OrderTable();
   readonly staleMs: number;
   readonly #tail: LogTail;
-  readonly #real: Pick<Clock, "now">;
+  readonly #realClock: Pick<Clock, "now">;
   /** For each append in progress: places (partition/offset) of the records that changed an order since the append began. */
   readonly #changes = new Set<Set<string>>();
   /** Records that this process is appending, by event id: the log's timestamp of each, ms; null until it was read back. */
@@ -79,9 +79,9 @@ export class OrderLog {
     readonly replica: string,
     /** Where the fold is saved, so that the next start reads only the records after it; null: nowhere. */
     folder: FoldFolder | null = null,
-    { staleMs = STALE_MS, real = systemClock }: OrderLogOptions = {},
+    { staleMs = STALE_MS, real: realClock = systemClock }: OrderLogOptions = {},
   ) {
-    this.#real = real;
+    this.#realClock = realClock;
     this.staleMs = staleMs;
     const file = folder && new FoldFile(join(folder.dir, "orders"), this.table, folder);
     this.#tail = new LogTail(log, "orders", (record) => this.#apply(record), file);
@@ -92,20 +92,20 @@ export class OrderLog {
    * record that this process appended last. {@link adopt} asks the log for its own time before it takes the order over.
    */
   looksAbandoned(order: Order, forMs = this.staleMs): boolean {
-    return this.#real.now().getTime() + this.#aheadMs - order.movedAt >= forMs;
+    return this.#realClock.now().getTime() + this.#aheadMs - order.movedAt >= forMs;
   }
 
   #apply(record: LogRecord): void {
     if (this.#appending.has(record.eventId)) {
-      const stamp = record.appendedAt.getTime();
-      this.#appending.set(record.eventId, stamp);
-      this.#aheadMs = stamp - this.#real.now().getTime();
+      const appendedMs = record.appendedAt.getTime();
+      this.#appending.set(record.eventId, appendedMs);
+      this.#aheadMs = appendedMs - this.#realClock.now().getTime();
     }
     if (!this.table.apply(record)) return;
     for (const changes of this.#changes) changes.add(placeOf(record));
   }
 
-  /** Read and fold new records, of the partition of one key or of all partitions. @throws what the log throws */
+  /** Reads and folds new records, of the partition of one key or of all partitions. @throws what the log throws */
   catchUp(key?: string): Promise<void> {
     return this.#tail.catchUp(key === undefined ? undefined : partitionOf(key, this.log.partitions));
   }
@@ -115,7 +115,7 @@ export class OrderLog {
   }
 
   /**
-   * Claim a payment for a new order.
+   * Claims a payment for a new order.
    * @returns the order that has the payment: the new one, or an earlier one if its claim is before ours in the log
    * @throws StepNotSeen
    */
@@ -128,16 +128,18 @@ export class OrderLog {
   }
 
   /**
-   * Append the order's next step, or several at once. When this resolves the log and the table have them.
+   * Appends the order's next step, or several at once. When this resolves, the log and the table have them.
    * @throws StepNotSeen; OrderLost when they changed nothing, because another replica wrote a step before them
    */
   async step(order: Order, ...steps: readonly NewStep[]): Promise<void> {
     const { epoch } = order;
-    const made = steps.map((one) => ({ ...one, ...this.#shared(order.id, order.key, epoch) }) as unknown as OrderStep);
+    const stepBodies = steps.map(
+      (one) => ({ ...one, ...this.#shared(order.id, order.key, epoch) }) as unknown as OrderStep,
+    );
     // Each of these records must have changed the order. An earlier append of ours that seemed to fail may have put another
     // step before them.
-    const { stand } = await this.#append(made, order.steps);
-    if (!stand || order.epoch !== epoch || order.by !== this.replica) throw new OrderLost(order);
+    const { allApplied } = await this.#append(stepBodies, order.steps);
+    if (!allApplied || order.epoch !== epoch || order.by !== this.replica) throw new OrderLost(order);
   }
 
   /**
@@ -148,25 +150,26 @@ export class OrderLog {
    */
   async adopt(order: Order): Promise<boolean> {
     const { steps } = order;
-    const of = () => this.#shared(order.id, order.key, order.epoch + 1);
-    const { stamp } = await this.#append([{ ...of(), state: "stamped" }], steps);
-    if (stamp - order.movedAt < this.staleMs || order.steps !== steps) return false;
-    const step: OrderStep = { ...of(), state: "adopted", steps };
+    const createSharedMembers = () => this.#shared(order.id, order.key, order.epoch + 1);
+    const { appendedMs } = await this.#append([{ ...createSharedMembers(), state: "stamped" }], steps);
+    if (appendedMs - order.movedAt < this.staleMs || order.steps !== steps) return false;
+    const step: OrderStep = { ...createSharedMembers(), state: "adopted", steps };
     await this.#append([step], steps);
     return order.by === this.replica && order.epoch === step.epoch;
   }
 
   /**
-   * Begin our own work of an order again ({@link mayReopen}). @returns true when this process acts on the order from now on
+   * Begins our own work of an order again ({@link mayReopen}). @returns true when this process acts on the order from
+   * now on
    * @throws StepNotSeen
    */
   async reopen(order: Order): Promise<boolean> {
     const { steps } = order;
     const step: OrderStep = { ...this.#shared(order.id, order.key, order.epoch + 1), state: "reopened", steps };
-    return (await this.#append([step], steps)).stand;
+    return (await this.#append([step], steps)).allApplied;
   }
 
-  /** Read one record of an order from the log, for the members that the table does not keep. @throws StepNotSeen */
+  /** Reads one record of an order from the log, for the members that the table does not keep. @throws StepNotSeen */
   async read<S extends StepState>(state: S, { partition, offset }: RecordPlace): Promise<StepOf<S>> {
     const [record] = await this.log.read("orders", partition, offset, { maxRecords: 1 }).catch((cause: unknown) => {
       throw new StepNotSeen(`the orders at ${partition}/${offset} cannot be read now`, { cause });
@@ -182,26 +185,29 @@ export class OrderLog {
 
   /**
    * Appends steps and waits until this process has read them back.
-   * @param before number of steps of the order so far; it makes the event ids differ
-   * @returns `stand`: every step changed its order; `stamp`: the log's timestamp of the last record, ms
+   * @param stepsBefore number of steps of the order so far; it makes the event ids differ
+   * @returns `allApplied`: every step changed its order; `appendedMs`: the log's timestamp of the last record, unix ms
    */
-  async #append(steps: readonly OrderStep[], before: number): Promise<{ stand: boolean; stamp: number }> {
+  async #append(
+    steps: readonly OrderStep[],
+    stepsBefore: number,
+  ): Promise<{ allApplied: boolean; appendedMs: number }> {
     const at = this.clock.now();
     const records = steps.map((body, i) => {
       const slot = `${body.order}/${body.state}/${body.epoch}/${body.by}`;
-      const made = { type: "order.step" as const, key: body.key, slot, attempt: before + i, at };
-      return sealEnvelope(envelopeOf({ ...made, producer: PRODUCER, body }), this.log.partitions);
+      const envelopeInput = { type: "order.step" as const, key: body.key, slot, attempt: stepsBefore + i, at };
+      return sealEnvelope(envelopeOf({ ...envelopeInput, producer: PRODUCER, body }), this.log.partitions);
     });
     const changes = new Set<string>();
     this.#changes.add(changes);
     for (const { eventId } of records) this.#appending.set(eventId, null);
     try {
       const appended = await this.log.append(records);
-      const last = appended.at(-1)!;
-      const seen = await this.#tail.reach(last.partition, last.offset, BARRIER_MS);
-      if (seen === "there") {
-        const stamp = this.#appending.get(last.eventId) ?? 0;
-        return { stand: appended.every((one) => changes.has(placeOf(one))), stamp };
+      const lastRecord = appended.at(-1)!;
+      const reached = await this.#tail.reach(lastRecord.partition, lastRecord.offset, MAX_BARRIER_MS);
+      if (reached === "there") {
+        const appendedMs = this.#appending.get(lastRecord.eventId) ?? 0;
+        return { allApplied: appended.every((one) => changes.has(placeOf(one))), appendedMs };
       }
     } catch (error) {
       throw new StepNotSeen(`an order's step could not be written: ${(error as Error).message}`, { cause: error });

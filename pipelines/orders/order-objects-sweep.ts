@@ -19,18 +19,18 @@ const PAGE_LIMITS = { objects: 100, parts: 64 };
  * UTC days that an object of an unknown order is kept. Its claim never reached the log, or the order was dropped long
  * ago.
  */
-const UNKNOWN_DAYS = 1;
+const UNKNOWN_RETENTION_DAYS = 1;
 
 /**
- * Who may still need an object of an order: the replica that finishes the order or publishes its call ("order"), the
- * buyer who was charged ("buyer"), or nobody (null). Nobody needs the objects of a leg after which another seller was
- * paid.
+ * Returns who may still need an object of an order: the replica that finishes the order or publishes its call
+ * ("order"), the buyer who was charged ("buyer"), or nobody (null). Nobody needs the objects of a leg after which
+ * another seller was paid.
  */
 export function neededBy(order: Order, leg: number, kind: ObjectKind): "order" | "buyer" | null {
-  const last = order.legs.at(-1)?.leg ?? 0;
-  if (leg < last) return null;
+  const lastLeg = order.legs.at(-1)?.leg ?? 0;
+  if (leg < lastLeg) return null;
   if (mayStillMove(order) || mayBeRecorded(order)) return "order";
-  return order.state === "settled" && leg === last && kind === "answer" ? "buyer" : null;
+  return order.state === "settled" && leg === lastLeg && kind === "answer" ? "buyer" : null;
 }
 
 /** Is the order in progress, or may its answer still be charged? */
@@ -72,9 +72,9 @@ type Verdict = "order" | "buyer" | "uncharged" | "recorded" | "expired" | "unkno
  */
 export class ObjectSweep {
   /** Last key of the turn before. */
-  #after = "";
+  #lastKey = "";
   /** Bytes of all objects that stay, counted in this pass so far. */
-  #bytes = 0;
+  #keptBytes = 0;
   /** Objects that only a buyer needs, counted in this pass so far, by pages in the order of keys. */
   #pages: { upTo: string; objects: number; bytes: number }[] = [];
   /** Charged answers up to this key are removed before `keepDays` are over; "" for none. */
@@ -84,7 +84,7 @@ export class ObjectSweep {
   constructor(private readonly deps: SweepDeps) {}
 
   /**
-   * Why no order may begin now, in words for a buyer, or null. Orders are refused when open orders alone exceed
+   * Returns why no order may begin now, in words for a buyer, or null. Orders are refused when open orders alone exceed
    * `maxBytes`.
    */
   refusalWhenFull = (): string | null =>
@@ -97,12 +97,12 @@ export class ObjectSweep {
    */
   async sweepSome(): Promise<boolean> {
     const { orders, store, clock } = this.deps;
-    const found = await store.list(OBJECTS_FOLDER, { startAfter: this.#after, limit: TURN_LIMITS.looks });
+    const listedObjects = await store.list(OBJECTS_FOLDER, { startAfter: this.#lastKey, limit: TURN_LIMITS.looks });
     // The log is read after the listing: the claim of every listed object is in the log by then.
     await orders.catchUp();
     const today = dayOf(clock.now());
     let removed = 0;
-    for (const object of found) {
+    for (const object of listedObjects) {
       if (removed === TURN_LIMITS.removes) return false;
       const verdict = this.#judge(object.key, today);
       if (verdict === "order" || verdict === "buyer") this.#count(object, verdict);
@@ -111,9 +111,9 @@ export class ObjectSweep {
         this.deps.metrics.count("touchstone_orders_objects_removed_total", { why: verdict });
         removed++;
       }
-      this.#after = object.key;
+      this.#lastKey = object.key;
     }
-    if (found.length === TURN_LIMITS.looks) return false;
+    if (listedObjects.length === TURN_LIMITS.looks) return false;
     this.#endPass();
     return true;
   }
@@ -121,15 +121,15 @@ export class ObjectSweep {
   #judge(key: string, today: string): Verdict {
     const name = parseObjectKey(key);
     const order = name && this.deps.orders.table.get(name.order);
-    if (!order) return (name?.day ?? today) < addDays(today, -UNKNOWN_DAYS) ? "unknown" : "order";
-    const needed = neededBy(order, name.leg, name.kind);
-    if (needed === null) return order.state === "settled" ? "recorded" : "uncharged";
-    const isOver = name.day < addDays(today, -this.deps.keepDays) || key <= this.#evictUpTo;
-    return needed === "buyer" && isOver ? "expired" : needed;
+    if (!order) return (name?.day ?? today) < addDays(today, -UNKNOWN_RETENTION_DAYS) ? "unknown" : "order";
+    const need = neededBy(order, name.leg, name.kind);
+    if (need === null) return order.state === "settled" ? "recorded" : "uncharged";
+    const isExpired = name.day < addDays(today, -this.deps.keepDays) || key <= this.#evictUpTo;
+    return need === "buyer" && isExpired ? "expired" : need;
   }
 
   #count({ key, size }: ObjectInfo, verdict: "order" | "buyer"): void {
-    this.#bytes += size;
+    this.#keptBytes += size;
     if (verdict === "order") return;
     const page = this.#pages.at(-1);
     if (page && page.objects < PAGE_LIMITS.objects && page.bytes + size <= this.deps.maxBytes / PAGE_LIMITS.parts)
@@ -140,20 +140,20 @@ export class ObjectSweep {
   /** Ends a pass: decides what the next pass evicts early, and whether sales are closed. */
   #endPass(): void {
     const { maxBytes, logger, metrics } = this.deps;
-    let over = this.#bytes - maxBytes;
+    let excessBytes = this.#keptBytes - maxBytes;
     this.#evictUpTo = "";
     for (const { upTo, bytes } of this.#pages) {
-      if (over <= 0) break;
-      over -= bytes;
+      if (excessBytes <= 0) break;
+      excessBytes -= bytes;
       this.#evictUpTo = upTo;
     }
-    this.#isFull = over > 0;
+    this.#isFull = excessBytes > 0;
     if (this.#isFull)
-      logger.warn({ bytes: this.#bytes }, "nothing is sold: open orders hold more bytes than there may be");
-    metrics.gauge("touchstone_orders_objects_bytes", this.#bytes);
+      logger.warn({ bytes: this.#keptBytes }, "nothing is sold: open orders hold more bytes than there may be");
+    metrics.gauge("touchstone_orders_objects_bytes", this.#keptBytes);
     metrics.gauge("touchstone_sales_closed", this.#isFull ? 1 : 0, { why: "objects" });
-    this.#after = "";
-    this.#bytes = 0;
+    this.#lastKey = "";
+    this.#keptBytes = 0;
     this.#pages = [];
   }
 }

@@ -29,8 +29,8 @@ export const OBJECTS_FOLDER = "held/";
 const KEY_PATTERN = /^held\/(\d{4}-\d\d-\d\d)\/(ord_[0-9A-HJKMNP-TV-Z]{26})-(\d{1,2})\.(request|answer)$/;
 
 /**
- * The key of an object. Objects are flat below their day, since a folder per order would stay on the disk after its
- * objects.
+ * Returns the key of an object. The objects of a day are in one folder, since a folder for each order would stay on the
+ * disk after its objects were removed.
  */
 export const objectKey = ({ day, order, leg, kind }: ObjectName): string =>
   `${OBJECTS_FOLDER}${day}/${order}-${leg}.${kind}`;
@@ -81,11 +81,11 @@ export class OrderObjects {
   async putAnswer(order: Order, leg: number, bytes: Uint8Array): Promise<boolean> {
     for (const pause of [0, ...this.retryPausesMs]) {
       if (pause > 0) await systemClock.sleep(pause);
-      const isThere = await this.put(order, leg, "answer", bytes).then(
+      const isStored = await this.put(order, leg, "answer", bytes).then(
         () => true,
         () => false,
       );
-      if (isThere) return true;
+      if (isStored) return true;
     }
     return false;
   }
@@ -97,12 +97,12 @@ export class OrderObjects {
   async get(order: Order, leg: number, kind: ObjectKind, { sha256, size }: ObjectDigest): Promise<Buffer | null> {
     if (size === 0) return Buffer.alloc(0);
     const key = objectKey(nameOf(order, leg, kind));
-    const found = await this.store.get(key, { maxBytes: size }).catch((cause: unknown) => {
+    const object = await this.store.get(key, { maxBytes: size }).catch((cause: unknown) => {
       if ((cause as Error).name === "ObjectTooLarge") return null;
       throw new StepNotSeen(`the ${kind} of ${order.id} cannot be read now`, { cause });
     });
-    if (!found) return null;
-    const bytes = Buffer.from(found.bytes);
+    if (!object) return null;
+    const bytes = Buffer.from(object.bytes);
     if (bytes.length === size && sha256hex(bytes) === sha256) return bytes;
     this.metrics.count("touchstone_orders_objects_damaged_total", { kind });
     return null;
@@ -120,11 +120,13 @@ export class OrderObjects {
  * @throws StepNotSeen when the store cannot be asked
  */
 export async function answerOf(objects: OrderObjects, order: Order): Promise<Buffer | null> {
-  const named = answerDigestOf(order);
-  return named ? objects.get(order, order.own ? 0 : order.legs.at(-1)!.leg, "answer", named) : Buffer.alloc(0);
+  const digest = answerDigestOf(order);
+  return digest ? objects.get(order, order.own ? 0 : order.legs.at(-1)!.leg, "answer", digest) : Buffer.alloc(0);
 }
 
-/** sha256 and size of the answer that the buyer of an order is charged for; null when no bytes came. */
+/**
+ * Returns sha256 and size of the answer that the buyer of an order is charged for; null when no bytes were received.
+ */
 export function answerDigestOf(order: Order): ObjectDigest | null {
   const result = order.own ? order.own.result : (order.legs.at(-1)?.result ?? null);
   return result === null || result.sha256 === null ? null : { sha256: result.sha256, size: result.size };

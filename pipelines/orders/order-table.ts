@@ -69,12 +69,12 @@ export class OrderTable implements StoredFold {
     return this.#byId.get(id);
   }
 
-  /** The order that has this payment. */
+  /** Returns the order that has this payment. */
   ofKey(key: string): Order | undefined {
     return this.#byKey.get(key);
   }
 
-  /** The newest order for which this wallet gave this identifier. */
+  /** Returns the newest order for which this wallet gave this identifier. */
   ofIdentifier(payer: string, identifier: string): Order | undefined {
     return this.#byIdentifier.get(`${payer.toLowerCase()} ${identifier}`);
   }
@@ -90,29 +90,29 @@ export class OrderTable implements StoredFold {
     return [...this.#open];
   }
 
-  /** Every order that is known, oldest first. */
+  /** Returns every known order, oldest first. */
   all(): IterableIterator<Order> {
     return this.#byId.values();
   }
 
-  /** How many orders are in each state. */
+  /** Counts the orders in each state. */
   countByState(): Map<Order["state"], number> {
     const counts = new Map<Order["state"], number>();
     for (const { state } of this.#byId.values()) counts.set(state, (counts.get(state) ?? 0) + 1);
     return counts;
   }
 
-  /** A sum over all orders that are known, by its name ({@link SUM}): micro-units, or a count. */
+  /** Returns a sum over all known orders by its name ({@link SUM}): micro-units, or a count. */
   sum(name: string): bigint {
     return this.#sums.get(name);
   }
 
-  /** What the payer of this order owes for its orders that were claimed after this one, micro-units. */
+  /** Returns what the payer of this order owes for its orders that were claimed after this one, micro-units. */
   dueAfter(order: Order): bigint {
     let sum = 0n;
-    for (const other of this.#byPayer.get(order.payer) ?? []) {
-      const isDue = stakesOf(other).find(([name]) => name === SUM.due(order.payer));
-      if (isDue && isLater(other, order)) sum += isDue[1];
+    for (const otherOrder of this.#byPayer.get(order.payer) ?? []) {
+      const dueStake = stakesOf(otherOrder).find(([name]) => name === SUM.due(order.payer));
+      if (dueStake && isLater(otherOrder, order)) sum += dueStake[1];
     }
     return sum;
   }
@@ -124,7 +124,7 @@ export class OrderTable implements StoredFold {
     }
   }
 
-  /** Ended orders whose seller has our money, or may take it, for an answer that failed. */
+  /** Returns the ended orders whose seller has our money, or may take it, for an answer that failed. */
   owedBySellers(): Iterable<Order> {
     return this.#owedBySellers;
   }
@@ -133,7 +133,7 @@ export class OrderTable implements StoredFold {
    * Has this seller our money for a call that did not pass, or may it still take it? @param payTo its address, lower
    * case
    */
-  owes(payTo: string): boolean {
+  isOwedBy(payTo: string): boolean {
     return this.sum(SUM.owes(payTo)) > 0n;
   }
 
@@ -144,7 +144,8 @@ export class OrderTable implements StoredFold {
   }
 
   /**
-   * Fold one record of the topic; a record that is no step of an order is skipped. @returns true when it changed an order
+   * Folds one record of the topic; a record that is no step of an order is skipped. @returns true when it changed an
+   * order
    */
   apply(record: LogRecord): boolean {
     const read = readRecord(record);
@@ -153,7 +154,7 @@ export class OrderTable implements StoredFold {
     // The key decides the partition, so a step under another key than its order's does not belong to the order.
     if (read.envelope.key !== step.key) return false;
     const { partition, offset, appendedAt } = record;
-    return this.#step(step, { partition, offset, appendedAt, bytes: record.value.byteLength });
+    return this.#applyStep(step, { partition, offset, appendedAt, bytes: record.value.byteLength });
   }
 
   *kept(): Generator<SavedEntry> {
@@ -164,19 +165,19 @@ export class OrderTable implements StoredFold {
   }
 
   restore(value: unknown): void {
-    const kept = value as SavedEntry;
-    if ("closed" in kept) {
-      this.#closed.add(this.#byId.get(kept.closed)!);
+    const entry = value as SavedEntry;
+    if ("closed" in entry) {
+      this.#closed.add(this.#byId.get(entry.closed)!);
       return;
     }
-    this.#add(kept.order);
-    this.#sums.add(stakesOf(kept.order));
-    if (kept.open) this.#open.add(kept.order);
-    if (sellerOwes(kept.order)) this.#owedBySellers.add(kept.order);
+    this.#add(entry.order);
+    this.#sums.add(stakesOf(entry.order));
+    if (entry.open) this.#open.add(entry.order);
+    if (sellerOwes(entry.order)) this.#owedBySellers.add(entry.order);
   }
 
   clear(): void {
-    const all = [
+    const collections = [
       this.#byId,
       this.#byKey,
       this.#byIdentifier,
@@ -186,23 +187,23 @@ export class OrderTable implements StoredFold {
       this.#owedBySellers,
       this.#sums,
     ];
-    for (const held of all) held.clear();
+    for (const collection of collections) collection.clear();
   }
 
   #add(order: Order): Order {
     this.#byId.set(order.id, order);
     this.#byKey.set(order.key, order);
     if (order.identifier !== null) {
-      const named = `${order.payer} ${order.identifier}`;
-      const before = this.#byIdentifier.get(named);
-      if (!before || isLater(order, before)) this.#byIdentifier.set(named, order);
+      const identifierKey = `${order.payer} ${order.identifier}`;
+      const newest = this.#byIdentifier.get(identifierKey);
+      if (!newest || isLater(order, newest)) this.#byIdentifier.set(identifierKey, order);
     }
-    const ofPayer = this.#byPayer.get(order.payer) ?? new Set();
-    this.#byPayer.set(order.payer, ofPayer.add(order));
+    const payersOrders = this.#byPayer.get(order.payer) ?? new Set();
+    this.#byPayer.set(order.payer, payersOrders.add(order));
     return order;
   }
 
-  #step(step: OrderStep, at: AppendedPlace): boolean {
+  #applyStep(step: OrderStep, at: AppendedPlace): boolean {
     if (step.state === "claimed") {
       if (this.#byKey.has(step.key) || this.#byId.has(step.order)) return false;
       this.#updateIndexes(this.#add(orderFromClaim(step, at)));
@@ -210,9 +211,9 @@ export class OrderTable implements StoredFold {
     }
     const order = this.#byId.get(step.order);
     if (!order || order.key !== step.key) return false;
-    const before = stakesOf(order);
+    const stakesBefore = stakesOf(order);
     if (!advance(order, step, at)) return false;
-    this.#sums.add(before, -1n);
+    this.#sums.add(stakesBefore, -1n);
     this.#updateIndexes(order);
     return true;
   }
@@ -222,10 +223,10 @@ export class OrderTable implements StoredFold {
     this.#sums.add(stakesOf(order));
     if (sellerOwes(order)) this.#owedBySellers.add(order);
     else this.#owedBySellers.delete(order);
-    const closed = isClosed(order);
-    if (closed) this.#open.delete(order);
+    const isNowClosed = isClosed(order);
+    if (isNowClosed) this.#open.delete(order);
     else this.#open.add(order);
-    if (closed && !this.#owedBySellers.has(order)) this.#closed.add(order);
+    if (isNowClosed && !this.#owedBySellers.has(order)) this.#closed.add(order);
     else this.#closed.delete(order);
     if (this.#closed.size > this.maxClosed) this.#forget(this.#closed.values().next().value!);
   }
@@ -236,11 +237,11 @@ export class OrderTable implements StoredFold {
     this.#closed.delete(order);
     this.#byId.delete(order.id);
     this.#byKey.delete(order.key);
-    const named = `${order.payer} ${order.identifier}`;
-    if (this.#byIdentifier.get(named) === order) this.#byIdentifier.delete(named);
-    const ofPayer = this.#byPayer.get(order.payer);
-    ofPayer?.delete(order);
-    if (ofPayer?.size === 0) this.#byPayer.delete(order.payer);
+    const identifierKey = `${order.payer} ${order.identifier}`;
+    if (this.#byIdentifier.get(identifierKey) === order) this.#byIdentifier.delete(identifierKey);
+    const payersOrders = this.#byPayer.get(order.payer);
+    payersOrders?.delete(order);
+    if (payersOrders?.size === 0) this.#byPayer.delete(order.payer);
   }
 }
 

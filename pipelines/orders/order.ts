@@ -147,10 +147,10 @@ const hasFailed = (order: Order): boolean => !hasPassed(order);
 
 /** May a seller be paid now? With escrow only after the hold; after another seller only once that one can take nothing. */
 function mayPay(order: Order): boolean {
-  const before = order.legs.at(-1);
+  const lastLeg = order.legs.at(-1);
   if (order.own) return false;
   if (isEscrow(order) && order.hold === null) return false;
-  return before === undefined || (before.checked?.pass === false && before.fate === "unpaid");
+  return lastLeg === undefined || (lastLeg.checked?.pass === false && lastLeg.fate === "unpaid");
 }
 
 /**
@@ -191,8 +191,8 @@ const RULES: Readonly<Record<Exclude<Order["state"], "claimed">, Rule>> = {
     from: ["held", "checked", "settle_intent", "settle_unknown", "settled", "void_intent", "void_unknown", "voided"],
     when: isEscrow,
   },
-  // Somebody else submitted the authorization of a buyer who owes nothing, or captured a hold that we were voiding; or,
-  // after one that was given up, the buyer used its nonce to pay us another amount than it owed.
+  // Somebody else submitted the authorization of a buyer who owes nothing, or captured a hold that we were voiding. Or
+  // the order was written off, and its buyer then used the nonce to pay us another amount than it owed.
   refund_due: {
     from: [
       ...(["rejected", "released", "written_off", "hold_intent", "hold_unknown"] as const),
@@ -303,7 +303,8 @@ export const mayReopen = ({ own, state, expired, epoch }: Order): boolean =>
   own?.result === null && (state === "released" || state === "rejected") && !expired && epoch < MAX_EPOCHS;
 
 /**
- * Applies a step that is not in {@link RULES}: it may follow any state, as the news that a seller took its money.
+ * Applies a step that is not in {@link RULES}. It may follow any state, for example the step that a seller took its
+ * money.
  * @returns true when it changed the order
  */
 function applySideStep(order: Order, step: OrderStep): boolean {
@@ -354,11 +355,11 @@ const SIDE_STEPS: ReadonlySet<StepState> = new Set([
   "leg_recovered",
 ]);
 
-const MAX_SENT_KEPT = 16;
+const MAX_SENT_TXS = 16;
 
 /** Remembers a transaction that was sent to charge the buyer. */
 function addSentTx(order: Order, tx: string | undefined): void {
-  if (tx !== undefined && !order.sent.includes(tx) && order.sent.length < MAX_SENT_KEPT) order.sent.push(tx);
+  if (tx !== undefined && !order.sent.includes(tx) && order.sent.length < MAX_SENT_TXS) order.sent.push(tx);
 }
 
 /** Applies a step's members to the order. @returns false where they contradict the order */
@@ -463,9 +464,9 @@ const ENDED_STATES: ReadonlySet<Order["state"]> = new Set([
 export const isEnded = ({ state }: Order): boolean => ENDED_STATES.has(state);
 
 /**
- * The leg whose call still has to enter the public record, or null. A call enters when its seller has the money, its
- * answer was read to the end, and the answer failed or the buyer was charged for it. A call that our own crash broke
- * does not enter: it is no evidence about the seller.
+ * Returns the leg whose call must still enter the public record, or null. A call enters when its seller has the money,
+ * its answer was read to the end, and the answer failed or the buyer was charged for it. A call that was interrupted by
+ * our own crash does not enter: it is no evidence about the seller.
  */
 export function callToRecord(order: Order): Leg | null {
   const leg = order.legs.at(-1);
@@ -490,11 +491,11 @@ export function callToRecord(order: Order): Leg | null {
 export function isClosed(order: Order): boolean {
   if (!isEnded(order) || !order.final || order.legs.some(({ fate }) => fate === "unknown") || callToRecord(order))
     return false;
-  const charged = order.state === "settled" || order.state === "refunded";
-  return charged || order.scheme === "auth-capture" || order.expired;
+  const wasCharged = order.state === "settled" || order.state === "refunded";
+  return wasCharged || order.scheme === "auth-capture" || order.expired;
 }
 
-/** Who caused that no buyer pays for this leg; null when a buyer paid, or the order has not ended. */
+/** Returns who caused that no buyer pays for this leg; null when a buyer paid, or the order has not ended. */
 export function faultOf(order: Order, leg: Leg): "seller" | "buyer" | "ours" | null {
   if (order.state === "settled" || !isEnded(order)) return null;
   return leg.checked?.pass || leg.result?.unmet ? "buyer" : (leg.checked?.fault ?? "ours");

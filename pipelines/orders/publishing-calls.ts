@@ -27,7 +27,7 @@ export interface PublishingDeps {
   log: Pick<Log, "append" | "partitions">;
   /** Only objects under `call/` are written to it. */
   publicStore: Store;
-  /** Opaque name of a buyer's wallet ({@link createPayerNames}). */
+  /** Returns the opaque name of a buyer's wallet ({@link createPayerNames}). */
   nameOf(wallet: string): string;
   logger: Pick<Logger, "warn" | "error">;
   metrics: Pick<Metrics, "count">;
@@ -37,7 +37,7 @@ export interface PublishingDeps {
  * How long missing bytes are looked for before the call is given up, real ms; a wrong store may be configured for a
  * while.
  */
-const GIVE_UP_MS = 86_400_000;
+const GIVE_UP_AFTER_MS = 86_400_000;
 
 const PRODUCER = "orders";
 
@@ -105,11 +105,11 @@ export class PublishingCalls {
     const leg = callToRecord(order);
     if (!leg?.result) return;
     const { orders, log, metrics } = this.deps;
-    const bought = await this.#readCall(order, leg, leg.result);
-    if (!bought) return this.#endLostCall(order);
+    const boughtCall = await this.#readCall(order, leg, leg.result);
+    if (!boughtCall) return this.#endLostCall(order);
     const records = order.publish
-      ? [await this.#writePublished(order, bought)]
-      : await this.#commitmentsOf(order, bought);
+      ? [await this.#writePublished(order, boughtCall)]
+      : await this.#createCommitments(order, boughtCall);
     // The objects were written first, so a record never refers to bytes that are missing.
     if (records.length > 0) await log.append(records.map((envelope) => sealEnvelope(envelope, log.partitions)));
     await orders.step(order, { state: "recorded" });
@@ -126,12 +126,12 @@ export class PublishingCalls {
     const intent = await orders.read("seller_intent", { partition: order.partition, offset: order.intentAt! });
     const { body_sha256: sha256, body_bytes: size = 0 } = intent.request;
     const body = sha256 ? await objects.get(order, leg.leg, "request", { sha256, size }) : Buffer.alloc(0);
-    const named = result.sha256 === null ? null : { sha256: result.sha256, size: result.size };
-    const response = named && (await objects.get(order, leg.leg, "answer", named));
-    if (!body || (named && !response)) return null;
+    const digest = result.sha256 === null ? null : { sha256: result.sha256, size: result.size };
+    const response = digest && (await objects.get(order, leg.leg, "answer", digest));
+    if (!body || (digest && !response)) return null;
     const request = requestBytes(intent.request, body);
-    const whole = intent.leg === leg.leg && sha256hex(request) === intent.request.sha256;
-    return whole ? { leg, result, intent, request, response } : null;
+    const isIntact = intent.leg === leg.leg && sha256hex(request) === intent.request.sha256;
+    return isIntact ? { leg, result, intent, request, response } : null;
   }
 
   /**
@@ -140,7 +140,7 @@ export class PublishingCalls {
    */
   async #endLostCall(order: Order): Promise<void> {
     const { orders, logger, metrics } = this.deps;
-    if (systemClock.now().getTime() - order.movedAt < GIVE_UP_MS)
+    if (systemClock.now().getTime() - order.movedAt < GIVE_UP_AFTER_MS)
       throw new StepNotSeen(`bytes of ${order.id} are not in the store of orders`);
     await orders.step(order, { state: "recorded", lost: true });
     logger.error({ order: order.id }, "the bytes of a bought call are gone: it never enters the record");
@@ -159,8 +159,8 @@ export class PublishingCalls {
     }
   }
 
-  async #writePublished(order: Order, bought: BoughtCall): Promise<Envelope<"paid.published">> {
-    const { leg, result, intent, request, response } = bought;
+  async #writePublished(order: Order, boughtCall: BoughtCall): Promise<Envelope<"paid.published">> {
+    const { leg, result, intent, request, response } = boughtCall;
     await this.#put(intent.request.sha256, request);
     if (response && result.sha256 !== null) await this.#put(result.sha256, response);
     const body = {
@@ -179,18 +179,21 @@ export class PublishingCalls {
       ...{ response_sha256: result.sha256, response_bytes: response?.length ?? 0 },
     };
     const slot = `${order.id}/${leg.leg}`;
-    const of = { cap: leg.cap, key: leg.cap, slot, at: new Date(result.at), producer: PRODUCER };
-    return envelopeOf({ type: "paid.published", ...of, body });
+    const envelopeMembers = { cap: leg.cap, key: leg.cap, slot, at: new Date(result.at), producer: PRODUCER };
+    return envelopeOf({ type: "paid.published", ...envelopeMembers, body });
   }
 
   /** Commitments to request and answer, or to the request alone if no bytes came. An older order without salts has none. */
-  async #commitmentsOf(order: Order, bought: BoughtCall): Promise<Envelope<"paid.commitment">[]> {
+  async #createCommitments(order: Order, boughtCall: BoughtCall): Promise<Envelope<"paid.commitment">[]> {
     const salts = await readSalts(this.deps.orders, order);
     if (!salts) return [];
-    const { leg, result, request, response } = bought;
-    const sealed = (salt: string, bytes: Buffer) =>
+    const { leg, result, request, response } = boughtCall;
+    const createCommitment = (salt: string, bytes: Buffer) =>
       createCommitmentRecord(leg.cap, commitmentHash(Buffer.from(salt, "hex"), bytes), new Date(result.at), PRODUCER);
-    return [sealed(salts.request, request), ...(response ? [sealed(salts.response, response)] : [])];
+    return [
+      createCommitment(salts.request, request),
+      ...(response ? [createCommitment(salts.response, response)] : []),
+    ];
   }
 
   async #put(sha256: string, bytes: Uint8Array): Promise<void> {

@@ -5,7 +5,7 @@ import { completeUpTo, isFinallyExpired, type Rail, type Settlement, type Wallet
 import type { Logger, Metrics } from "../../infra/telemetry.ts";
 import { atomicToMicro, formatMoney, parseMoney } from "../record/money.ts";
 import type { Buying } from "./buying.ts";
-import { type Holding, isHolding, releaseStep } from "./holding.ts";
+import { createReleaseStep, type Holding, waitsForEscrow } from "./holding.ts";
 import { callToRecord, isClosed, isEnded, type Leg, type Order } from "./order.ts";
 import { OrderLost } from "./order-log.ts";
 import type { PublishingCalls } from "./publishing-calls.ts";
@@ -27,7 +27,7 @@ export interface RecoveryDeps {
  * Time without a step (ms) after which an ended order counts as abandoned for the cancellation of its last payment: a live
  * replica decides about it sooner.
  */
-const ABANDONED_MS = 20_000;
+const ABANDONED_AFTER_MS = 20_000;
 /** Most cancellations at the same time; on a slow chain each takes half a minute. */
 const CANCELS_AT_ONCE = 4;
 /** Chain seconds after an authorization expires during which a lagging node may still report a Transfer from before. */
@@ -47,7 +47,7 @@ const hasFailed = (order: Order): boolean => order.legs.at(-1)?.checked?.pass !=
 /** A kind of orders that recovery checks equally often. A look is one check of one order; a turn is a round of looks. */
 interface OrderKind {
   includes(order: Order): boolean;
-  /** Pause between two looks at one order, ms; doubled by each failure in succession, up to {@link SLOWEST_MS}. */
+  /** Pause between two looks at one order, ms; doubled by each failure in succession, up to {@link MAX_PAUSE_MS}. */
   everyMs: number;
   /** Most orders that are checked at the same time, and most in one turn, which takes those checked longest ago. */
   atOnce: number;
@@ -57,14 +57,14 @@ interface OrderKind {
 /** An order belongs to the first kind that includes it. Orders that bring money in are checked most often. */
 const KINDS: readonly OrderKind[] = [
   {
-    includes: (order) => order.state === "settle_intent" || order.state === "settle_unknown" || isHolding(order),
+    includes: (order) => order.state === "settle_intent" || order.state === "settle_unknown" || waitsForEscrow(order),
     ...{ everyMs: 5_000, atOnce: 8, perTurn: 200 },
   },
   { includes: ({ state }) => state.startsWith("refund"), everyMs: 10_000, atOnce: 2, perTurn: 50 },
   { includes: (order) => !isEnded(order) || !order.final, everyMs: 5_000, atOnce: 8, perTurn: 200 },
   { includes: () => true, everyMs: 15_000, atOnce: 4, perTurn: 100 },
 ];
-const SLOWEST_MS = 300_000;
+const MAX_PAUSE_MS = 300_000;
 
 /** When an order is looked at next (monotonic ms), and how many looks in succession failed. */
 interface NextLook {
@@ -73,9 +73,9 @@ interface NextLook {
 }
 
 /** Most transactions that are sent to charge one order: we pay the gas of each. */
-const MAX_SENT = 3;
+const MAX_CHARGE_TXS = 3;
 /** Most losses for which one round asks the chain whether the seller sent the money back. */
-const LOSSES_AT_ONCE = 20;
+const LOSSES_PER_ROUND = 20;
 
 /**
  * Brings every order to its end, whichever replica began it (orders.md, Recovery), at the start of a process and then
@@ -84,7 +84,7 @@ const LOSSES_AT_ONCE = 20;
  * order.
  */
 export class Recovery {
-  readonly #due = new Map<string, NextLook>();
+  readonly #nextLooks = new Map<string, NextLook>();
   /** Kinds whose turn is in progress, and the look in progress of each order, by its id. */
   readonly #kindsUnderWay = new Set<OrderKind>();
   readonly #looking = new Map<string, Promise<void>>();
@@ -92,7 +92,7 @@ export class Recovery {
    * For each loss (order and leg) the block from which to search next. The loss that was checked longest ago comes
    * first.
    */
-  readonly #scanned = new Map<string, number>();
+  readonly #nextBlocks = new Map<string, number>();
   #cancelling: Promise<void> | null = null;
   #isStopped = false;
 
@@ -110,8 +110,8 @@ export class Recovery {
    */
   async turn(pace = 1): Promise<void> {
     await this.#catchUp();
-    const idle = KINDS.filter((kind) => !this.#kindsUnderWay.has(kind));
-    await Promise.all(idle.map((kind) => this.#lookAtKind(kind, false, pace)));
+    const idleKinds = KINDS.filter((kind) => !this.#kindsUnderWay.has(kind));
+    await Promise.all(idleKinds.map((kind) => this.#lookAtKind(kind, false, pace)));
   }
 
   /**
@@ -121,35 +121,35 @@ export class Recovery {
   async #catchUp(): Promise<void> {
     const { orders } = this.deps.buying;
     await orders.catchUp();
-    const open = this.#open();
-    if (open.length === 0) return;
-    this.#cancelling ??= this.#cancelAbandoned(open).finally(() => {
+    const openOrders = this.#openOrders();
+    if (openOrders.length === 0) return;
+    this.#cancelling ??= this.#cancelAbandoned(openOrders).finally(() => {
       this.#cancelling = null;
     });
   }
 
-  #open(): Order[] {
+  #openOrders(): Order[] {
     const { buying } = this.deps;
     return buying.orders.table.open().filter((order) => !buying.isActing(order));
   }
 
-  async #lookAtKind(kind: OrderKind, all: boolean, pace = 1): Promise<void> {
+  async #lookAtKind(kind: OrderKind, includesNotDue: boolean, pace = 1): Promise<void> {
     const now = systemClock.monotonic();
-    const dueAt = ({ id }: Order): number => this.#due.get(id)?.at ?? 0;
-    const ofKind = this.#open().filter((order) => KINDS.find(({ includes: of }) => of(order)) === kind);
+    const dueAt = ({ id }: Order): number => this.#nextLooks.get(id)?.at ?? 0;
+    const ordersOfKind = this.#openOrders().filter((order) => KINDS.find(({ includes }) => includes(order)) === kind);
     const isDue = (order: Order): boolean => dueAt(order) <= now && !this.#looking.has(order.id);
-    const due = all ? ofKind : ofKind.filter(isDue).sort((a, b) => dueAt(a) - dueAt(b));
-    if (!all) this.#kindsUnderWay.add(kind);
-    await forEachSettled(all ? due : due.slice(0, kind.perTurn), kind.atOnce, async (order) => {
+    const dueOrders = includesNotDue ? ordersOfKind : ordersOfKind.filter(isDue).sort((a, b) => dueAt(a) - dueAt(b));
+    if (!includesNotDue) this.#kindsUnderWay.add(kind);
+    await forEachSettled(includesNotDue ? dueOrders : dueOrders.slice(0, kind.perTurn), kind.atOnce, async (order) => {
       while (this.#looking.has(order.id)) await this.#looking.get(order.id);
       const look = this.#lookAt(order, kind.everyMs * pace).finally(() => this.#looking.delete(order.id));
       this.#looking.set(order.id, look);
       await look;
     });
-    if (!all) this.#kindsUnderWay.delete(kind);
+    if (!includesNotDue) this.#kindsUnderWay.delete(kind);
   }
 
-  /** Never rejects. */
+  /** Continues one order and plans its next look. Never rejects. */
   async #lookAt(order: Order, everyMs: number): Promise<void> {
     const { buying, logger, metrics } = this.deps;
     if (this.#isStopped || buying.isActing(order)) return;
@@ -158,14 +158,14 @@ export class Recovery {
       await this.#continueOrder(order);
     } catch (error) {
       if (!(error instanceof OrderLost)) {
-        failures = (this.#due.get(order.id)?.failures ?? 0) + 1;
+        failures = (this.#nextLooks.get(order.id)?.failures ?? 0) + 1;
         logger.warn({ err: error, order: order.id }, "an order could not be brought on; it is looked at again");
         metrics.count("touchstone_orders_recovery_failures_total");
       }
     }
-    const at = systemClock.monotonic() + Math.min(everyMs * 2 ** failures, SLOWEST_MS);
-    if (isClosed(order)) this.#due.delete(order.id);
-    else this.#due.set(order.id, { at, failures });
+    const at = systemClock.monotonic() + Math.min(everyMs * 2 ** failures, MAX_PAUSE_MS);
+    if (isClosed(order)) this.#nextLooks.delete(order.id);
+    else this.#nextLooks.set(order.id, { at, failures });
   }
 
   /** Starts nothing more; resolves when the cancellations under way have ended. */
@@ -177,10 +177,10 @@ export class Recovery {
   /** Cancels the last payments of abandoned orders, a few at a time. Never rejects. */
   async #cancelAbandoned(orders: readonly Order[]): Promise<void> {
     const { buying, logger } = this.deps;
-    const leftMs = Math.min(ABANDONED_MS, buying.orders.staleMs);
+    const abandonedAfterMs = Math.min(ABANDONED_AFTER_MS, buying.orders.staleMs);
     await forEachSettled(orders, CANCELS_AT_ONCE, async (order) => {
       if (this.#isStopped) return;
-      await buying.cancelling.cancelAbandoned(order, leftMs).catch((error: unknown) => {
+      await buying.cancelling.cancelAbandoned(order, abandonedAfterMs).catch((error: unknown) => {
         logger.warn({ err: error, order: order.id }, "a payment that was left could not be cancelled");
       });
     });
@@ -188,8 +188,8 @@ export class Recovery {
 
   async #continueOrder(order: Order): Promise<void> {
     if (!(await this.#isOursOrAdopted(order))) return;
-    const isHeld = isHolding(order);
-    if (isHeld) await this.deps.holding.continueOrder(order);
+    const isInEscrow = waitsForEscrow(order);
+    if (isInEscrow) await this.deps.holding.continueOrder(order);
     else await this.#continueExact(order);
     await this.#resolveFates(order);
     if (callToRecord(order)) await this.deps.publishing.record(order);
@@ -243,7 +243,7 @@ export class Recovery {
       order,
       { state: "seller_unknown", leg, says: "We stopped before the answer was seen to its end." },
       { state: "checked", leg, pass: false, last: true, fault: "ours" },
-      releaseStep(order, "We stopped before the answer was seen to its end."),
+      createReleaseStep(order, "We stopped before the answer was seen to its end."),
     );
   }
 
@@ -255,7 +255,7 @@ export class Recovery {
       const fault = pass || leg.result?.unmet ? null : leg.result ? ("seller" as const) : ("ours" as const);
       await orders.step(order, { state: "checked", leg: leg.leg, pass, last: true, fault });
     }
-    if (hasFailed(order)) await orders.step(order, releaseStep(order, "The answer did not pass."));
+    if (hasFailed(order)) await orders.step(order, createReleaseStep(order, "The answer did not pass."));
     else await orders.step(order, { state: "settle_intent" });
   }
 
@@ -266,10 +266,10 @@ export class Recovery {
   async #collectCharge(order: Order): Promise<void> {
     const { buying } = this.deps;
     const { orders } = buying;
-    const read = await buying.readCharge(order);
-    const { value: seen } = read;
-    if (seen?.amount === order.quote.total) return orders.step(order, await buying.settledStep(order, seen));
-    if (isFinallyExpired(read, order.validBefore, NODE_DELAY_S))
+    const chargeRead = await buying.readCharge(order);
+    const { value: charge } = chargeRead;
+    if (charge?.amount === order.quote.total) return orders.step(order, await buying.createSettledStep(order, charge));
+    if (isFinallyExpired(chargeRead, order.validBefore, NODE_DELAY_S))
       return orders.step(order, { state: "written_off", says: "The payment could not be collected in time." });
     if (!(await this.#mayCharge(order))) return;
     if (order.state === "settle_unknown") await orders.step(order, { state: "settle_intent" });
@@ -278,7 +278,7 @@ export class Recovery {
 
   /** May another charge be sent? Not while the payer's balance is that at the last refusal. @throws ChainDown */
   async #mayCharge(order: Order): Promise<boolean> {
-    if (order.sent.length >= MAX_SENT) return false;
+    if (order.sent.length >= MAX_CHARGE_TXS) return false;
     return order.refusedAt === null || (await this.deps.buying.payerBalance(order)) !== order.refusedAt;
   }
 
@@ -288,15 +288,15 @@ export class Recovery {
    */
   async #confirmCharge(order: Order): Promise<void> {
     const { buying } = this.deps;
-    const read = await buying.readCharge(order);
-    const { value: seen } = read;
-    if (seen?.amount === order.quote.total) {
-      if (seen.final) await buying.orders.step(order, await buying.settledStep(order, seen));
+    const chargeRead = await buying.readCharge(order);
+    const { value: charge } = chargeRead;
+    if (charge?.amount === order.quote.total) {
+      if (charge.final) await buying.orders.step(order, await buying.createSettledStep(order, charge));
       return;
     }
-    const vanished = "The block that the payment was settled in vanished.";
-    if (isFinallyExpired(read, order.validBefore, NODE_DELAY_S))
-      return buying.orders.step(order, { state: "written_off", says: vanished });
+    const vanishedReason = "The block that the payment was settled in vanished.";
+    if (isFinallyExpired(chargeRead, order.validBefore, NODE_DELAY_S))
+      return buying.orders.step(order, { state: "written_off", says: vanishedReason });
     this.deps.metrics.count("touchstone_orders_settlements_vanished_total");
     await buying.orders.step(order, { state: "settle_intent" });
     await buying.settle(order);
@@ -309,13 +309,13 @@ export class Recovery {
     if (!(await this.#isChainPast(order.validBefore + NODE_DELAY_S))) return;
     const { buying } = this.deps;
     const { orders } = buying;
-    const read = await buying.readCharge(order);
-    const { value: seen } = read;
-    const owed = order.state === "written_off" && seen?.amount === order.quote.total;
-    if (seen && !seen.final) return;
-    if (seen && owed) return orders.step(order, await buying.settledStep(order, seen));
-    if (seen) return orders.step(order, { state: "refund_due", tx: seen.tx, amount: seen.amount });
-    if (isFinallyExpired(read, order.validBefore, NODE_DELAY_S)) await orders.step(order, { state: "expired" });
+    const chargeRead = await buying.readCharge(order);
+    const { value: charge } = chargeRead;
+    const isOwedCharge = order.state === "written_off" && charge?.amount === order.quote.total;
+    if (charge && !charge.final) return;
+    if (charge && isOwedCharge) return orders.step(order, await buying.createSettledStep(order, charge));
+    if (charge) return orders.step(order, { state: "refund_due", tx: charge.tx, amount: charge.amount });
+    if (isFinallyExpired(chargeRead, order.validBefore, NODE_DELAY_S)) await orders.step(order, { state: "expired" });
   }
 
   /** Is the newest block later than this time (unix seconds)? Only a hint when to read the chain. @throws ChainDown */
@@ -330,36 +330,40 @@ export class Recovery {
   async #refund(order: Order): Promise<void> {
     const { authorizations, rail, buying } = this.deps;
     const { orders } = buying;
-    const { refund: held } = order;
-    if (held && order.state !== "refund_due") {
-      const read = await rail.settlementOf({ from: held.from, nonce: held.nonce, sinceBlock: held.sinceBlock });
-      const { value: arrived } = read;
-      if (arrived && !arrived.final) return;
-      if (arrived) {
-        const { tx } = arrived;
-        const gas = await buying.gas(order, "refund", tx);
-        return orders.step(order, { state: "refunded", tx, amount: moneyOf(arrived), ...gas });
+    const { refund } = order;
+    if (refund && order.state !== "refund_due") {
+      const transferRead = await rail.settlementOf({
+        from: refund.from,
+        nonce: refund.nonce,
+        sinceBlock: refund.sinceBlock,
+      });
+      const { value: settlement } = transferRead;
+      if (settlement && !settlement.final) return;
+      if (settlement) {
+        const { tx } = settlement;
+        const gas = await buying.readGas(order, "refund", tx);
+        return orders.step(order, { state: "refunded", tx, amount: moneyOf(settlement), ...gas });
       }
-      if (order.state === "refund_intent" && isFinallyExpired(read, held.validBefore, NODE_DELAY_S)) {
+      if (order.state === "refund_intent" && isFinallyExpired(transferRead, refund.validBefore, NODE_DELAY_S)) {
         return orders.step(order, { state: "refund_unknown", says: "It did not arrive in time; it is signed anew." });
       }
     }
-    if (held && order.state === "refund_intent") {
-      const intent = await orders.read("refund_intent", { partition: order.partition, offset: held.at });
+    if (refund && order.state === "refund_intent") {
+      const intent = await orders.read("refund_intent", { partition: order.partition, offset: refund.at });
       await authorizations.submitTransfer(intent.transfer as unknown as SignedTransfer);
       return;
     }
-    const { number } = await rail.head();
+    const { number: blockNumber } = await rail.head();
     const { amount } = order.charged!;
     const wallet = await this.deps.till();
     const amountAtomic = parseMoney(amount);
-    const back = { to: order.payer, amountAtomic, validForSeconds: REFUND_VALID_S };
-    const transfer = await authorizations.signTransfer(wallet, back);
+    const transferTerms = { to: order.payer, amountAtomic, validForSeconds: REFUND_VALID_S };
+    const transfer = await authorizations.signTransfer(wallet, transferTerms);
     const { nonce, validBefore } = transfer.authorization;
     await orders.step(order, {
       state: "refund_intent",
       ...{ amount, from: wallet.address.toLowerCase(), transfer: { ...transfer }, nonce },
-      ...{ valid_before: Number(validBefore), since_block: number },
+      ...{ valid_before: Number(validBefore), since_block: blockNumber },
     });
     // The reply is not trusted: the next look reads the chain.
     await authorizations.submitTransfer(transfer);
@@ -372,18 +376,23 @@ export class Recovery {
       // The call is in progress, so the seller may take the money at any moment; read the chain only after the payment
       // expires.
       if (order.state === "seller_intent" && !(await this.#isChainPast(leg.validBefore))) continue;
-      const read = await rail.settlementOf({ from: leg.wallet, nonce: leg.nonce, sinceBlock: leg.sinceBlock });
-      const { value: seen } = read;
-      if (seen && !seen.final) continue;
-      if (seen)
-        await buying.orders.step(order, { state: "leg_paid", leg: leg.leg, tx: seen.tx, amount: moneyOf(seen) });
+      const transferRead = await rail.settlementOf({ from: leg.wallet, nonce: leg.nonce, sinceBlock: leg.sinceBlock });
+      const { value: settlement } = transferRead;
+      if (settlement && !settlement.final) continue;
+      if (settlement)
+        await buying.orders.step(order, {
+          state: "leg_paid",
+          leg: leg.leg,
+          tx: settlement.tx,
+          amount: moneyOf(settlement),
+        });
       else {
         const tx = isEnded(order) ? await buying.cancelling.cancellationTx(leg) : null;
-        if (tx === null && !isFinallyExpired(read, leg.validBefore, NODE_DELAY_S)) continue;
+        if (tx === null && !isFinallyExpired(transferRead, leg.validBefore, NODE_DELAY_S)) continue;
         await buying.orders.step(order, {
           state: "leg_unpaid",
           leg: leg.leg,
-          ...(await buying.gas(order, "cancel", tx)),
+          ...(await buying.readGas(order, "cancel", tx)),
         });
       }
     }
@@ -397,14 +406,15 @@ export class Recovery {
   async recoverLosses(): Promise<void> {
     const { orders } = this.deps.buying;
     await orders.catchUp();
-    const owed = [...orders.table.owedBySellers()].flatMap((order) =>
+    const owedLegs = [...orders.table.owedBySellers()].flatMap((order) =>
       order.legs.filter(isOwed).map((leg) => ({ order, leg, key: `${order.id} ${leg.leg}` })),
     );
-    for (const key of this.#scanned.keys()) if (!owed.some((one) => one.key === key)) this.#scanned.delete(key);
-    const turn = new Map([...this.#scanned.keys()].map((key, n) => [key, n + 1]));
-    const turnOf = ({ key }: (typeof owed)[number]): number => turn.get(key) ?? 0;
-    const next = owed.sort((a, b) => turnOf(a) - turnOf(b)).slice(0, LOSSES_AT_ONCE);
-    for (const { order, leg, key } of next) {
+    for (const key of this.#nextBlocks.keys())
+      if (!owedLegs.some((one) => one.key === key)) this.#nextBlocks.delete(key);
+    const positions = new Map([...this.#nextBlocks.keys()].map((key, n) => [key, n + 1]));
+    const positionOf = ({ key }: (typeof owedLegs)[number]): number => positions.get(key) ?? 0;
+    const nextLosses = owedLegs.sort((a, b) => positionOf(a) - positionOf(b)).slice(0, LOSSES_PER_ROUND);
+    for (const { order, leg, key } of nextLosses) {
       if (this.#isStopped || this.deps.buying.isActing(order)) continue;
       await this.#findRepayment(order, leg, key).catch((error: unknown) => {
         if (error instanceof OrderLost) return;
@@ -416,21 +426,21 @@ export class Recovery {
   async #findRepayment(order: Order, leg: Leg, key: string): Promise<void> {
     const { buying, rail } = this.deps;
     const { table } = buying.orders;
-    const sinceBlock = this.#scanned.get(key) ?? leg.sinceBlock;
+    const sinceBlock = this.#nextBlocks.get(key) ?? leg.sinceBlock;
     // Move this loss to the end, even if the look fails, so that all other losses come before it next time.
-    this.#scanned.delete(key);
-    this.#scanned.set(key, sinceBlock);
-    const read = await rail.transfers({ from: leg.payTo, to: leg.wallet, sinceBlock });
-    const { value: back } = read;
-    const taken = back.length === 0 ? new Set<string>() : table.recoveries();
-    const isFree = (one: Settlement) => one.final && !taken.has(one.tx);
+    this.#nextBlocks.delete(key);
+    this.#nextBlocks.set(key, sinceBlock);
+    const transfersRead = await rail.transfers({ from: leg.payTo, to: leg.wallet, sinceBlock });
+    const { value: transfersBack } = transfersRead;
+    const usedTxs = transfersBack.length === 0 ? new Set<string>() : table.recoveries();
+    const isUnused = (one: Settlement) => one.final && !usedTxs.has(one.tx);
     const price = parseMoney(leg.price);
-    const found = back.find((one) => isFree(one) && (atomicToMicro(one.amountAtomic, 6) ?? 0n) >= price);
-    if (!found) this.#scanned.set(key, Math.max(sinceBlock, completeUpTo(read) + 1));
+    const repayment = transfersBack.find((one) => isUnused(one) && (atomicToMicro(one.amountAtomic, 6) ?? 0n) >= price);
+    if (!repayment) this.#nextBlocks.set(key, Math.max(sinceBlock, completeUpTo(transfersRead) + 1));
     // The order is taken over only when there is a step to write; otherwise replicas would take it over from each other
     // for ever.
-    if (!found || !(await this.#isOursOrAdopted(order)) || table.recoveries().has(found.tx)) return;
-    const step = { state: "leg_recovered", leg: leg.leg, tx: found.tx, amount: moneyOf(found) } as const;
+    if (!repayment || !(await this.#isOursOrAdopted(order)) || table.recoveries().has(repayment.tx)) return;
+    const step = { state: "leg_recovered", leg: leg.leg, tx: repayment.tx, amount: moneyOf(repayment) } as const;
     await buying.orders.step(order, step);
   }
 }
@@ -445,41 +455,48 @@ export interface RunningRecovery {
   /** Checks every open order now. */
   look(): Promise<void>;
   /** Registers a function that is called after each turn, with null or with the error that the turn threw. */
-  watch(onTurnEnd: (failed: unknown) => void): void;
+  watch(onTurnEnd: (error: unknown) => void): void;
   stop(): Promise<void>;
 }
 
 /** Pauses between two turns, and between two looks at losses. */
-const TURN_MS = 1_000;
-const LOSSES_MS = 300_000;
+const TURN_INTERVAL_MS = 1_000;
+const LOSSES_INTERVAL_MS = 300_000;
 /** Most turns in progress at the same time: one for each kind, and one that begins. */
 const MAX_TURNS = KINDS.length + 1;
 
 /** Runs turns of recovery, in real time, until stopped; a turn that fails is logged, and the next one tries again. */
-export function startRecovery(recovery: Recovery, logger: Pick<Logger, "warn">, everyMs = TURN_MS): RunningRecovery {
+export function startRecovery(
+  recovery: Recovery,
+  logger: Pick<Logger, "warn">,
+  turnIntervalMs = TURN_INTERVAL_MS,
+): RunningRecovery {
   const logFailures = (work: () => Promise<void>) => () =>
     work().catch((error: unknown) => logger.warn({ err: error }, "orders could not be looked at; it is tried again"));
   // Turns overlap, so that a slow kind in one turn does not delay the charges of the next turn.
   const turns = new Set<Promise<void>>();
-  let onTurn: (failed: unknown) => void = () => undefined;
+  let onTurnEnd: (error: unknown) => void = () => undefined;
   const runTurn = async () => {
-    await recovery.turn(everyMs / TURN_MS).catch((error: unknown) => {
-      onTurn(error);
+    await recovery.turn(turnIntervalMs / TURN_INTERVAL_MS).catch((error: unknown) => {
+      onTurnEnd(error);
       throw error;
     });
-    onTurn(null);
+    onTurnEnd(null);
   };
-  const begin = async () => {
+  const beginTurn = async () => {
     if (turns.size >= MAX_TURNS) return;
     const turn = logFailures(runTurn)().finally(() => turns.delete(turn));
     turns.add(turn);
   };
-  const losses = logFailures(() => recovery.recoverLosses());
-  const running = [repeatWork(begin, everyMs, systemClock), repeatWork(losses, LOSSES_MS, systemClock)];
+  const lookAtLosses = logFailures(() => recovery.recoverLosses());
+  const running = [
+    repeatWork(beginTurn, turnIntervalMs, systemClock),
+    repeatWork(lookAtLosses, LOSSES_INTERVAL_MS, systemClock),
+  ];
   return {
     look: logFailures(() => recovery.look()),
-    watch: (by) => {
-      onTurn = by;
+    watch: (callback) => {
+      onTurnEnd = callback;
     },
     async stop() {
       await Promise.all([...running.map((one) => one.stop()), recovery.stop()]);

@@ -15,7 +15,7 @@ import {
 import { ChainDown } from "../../infra/rails/rpc.ts";
 import { findKnownAnswer, type TruthParts } from "../1-observe/classes/bought.ts";
 import { PAYMENT_KEY } from "../1-observe/mcp/session.ts";
-import { deadlineOf } from "../1-observe/paid/sign.ts";
+import { timeoutMsOf } from "../1-observe/paid/sign.ts";
 import { isPassing } from "../1-observe/plan/steps.ts";
 import { exchange } from "../1-observe/probe/exchange.ts";
 import { type ProbeDeps, probe } from "../1-observe/probe/probe.ts";
@@ -79,7 +79,9 @@ export interface SellerAnswer {
 
 export interface SellerTools extends ProbeDeps {
   rail: Rail;
-  /** The wallet that sellers are paid from. @param need what is to be signed with it @throws NoWallet, ChainDown */
+  /**
+   * Returns the wallet that sellers are paid from. @param need what is to be signed with it @throws NoWallet, ChainDown
+   */
   float(need?: PaymentNeed): Promise<Wallet>;
   /** Sources of right answers; absent: only right answers that can be computed are known. */
   truths?: TruthParts;
@@ -97,7 +99,7 @@ export interface QuotedEndpoint extends Pick<SellerQuote, "cap" | "lettered"> {
 }
 
 /** Longest JSON Schema that an answer is validated against, characters. */
-const MAX_SCHEMA = 100_000;
+const MAX_SCHEMA_CHARS = 100_000;
 /** Most characters of a signed payment header, not counting the members of the seller's 402 that it echoes. */
 const MAX_SIGNED_WITHOUT_ECHO = 2_048;
 /**
@@ -107,7 +109,7 @@ const MAX_SIGNED_WITHOUT_ECHO = 2_048;
 const SELLER_VALIDITY_S = 90;
 
 /** Longest text of a seller's server that is passed on to a buyer, characters. */
-const MAX_SAYS = 500;
+const MAX_SAYS_CHARS = 500;
 
 const toProbeRequest = ({ body, ...request }: CallRequest): Request => ({
   ...request,
@@ -121,12 +123,12 @@ const toStepRequest = ({ body, tool, ...request }: CallRequest): BoughtRequest =
   ...(body === null || body.length === 0 ? {} : { body_sha256: sha256hex(body), body_bytes: body.length }),
 });
 
-/** The seller's JSON Schema, or undefined if it is too long or an answer cannot be validated against it. */
+/** Returns the seller's JSON Schema; undefined if it is too long or an answer cannot be validated against it. */
 async function usableSchemaOf({ reader }: Pick<ProbeDeps, "reader">, schema: unknown): Promise<unknown> {
   const text = schema === undefined ? undefined : JSON.stringify(schema);
-  if (text === undefined || text.length > MAX_SCHEMA) return undefined;
-  const usable = await reader.ask("usable", { schema });
-  return usable.ok && usable.value ? schema : undefined;
+  if (text === undefined || text.length > MAX_SCHEMA_CHARS) return undefined;
+  const readResult = await reader.ask("usable", { schema });
+  return readResult.ok && readResult.value ? schema : undefined;
 }
 
 const STATE_WORDS = {
@@ -138,8 +140,10 @@ const STATE_WORDS = {
   unfetchable: "is never fetched",
 } as const;
 
-/** Why nothing is bought from a seller whose 402 has no offer that can be paid. @param network CAIP-2 */
-export const noOfferOn = (network: string): string =>
+/**
+ * Returns why nothing is bought from a seller whose 402 has no offer that can be paid, in words. @param network CAIP-2
+ */
+export const noOfferText = (network: string): string =>
   `Sellers are paid on ${network} here, and its newest 402 has no offer there that we can pay.`;
 
 /**
@@ -152,22 +156,22 @@ export async function askForQuote(
   request: CallRequest,
   clock: Clock,
 ): Promise<SellerQuote | NoQuote> {
-  const asking = { ...tools, egress: withRequestFields(tools.egress, { pool: PRICES }) };
-  const { read, body } = await probe(asking, toProbeRequest(request), null, clock);
+  const probeTools = { ...tools, egress: withRequestFields(tools.egress, { pool: PRICES }) };
+  const { read, body } = await probe(probeTools, toProbeRequest(request), null, clock);
   if (body.state !== "asked") {
     // For an MCP tool the status is made up by us, so the server's own message is passed on.
     const status = request.tool ? (body.says ?? "") : body.status === null ? "" : `status ${body.status}`;
-    const seen = body.state === "status" && status !== "" ? ` (${status.slice(0, MAX_SAYS)})` : "";
-    return { says: `The seller ${STATE_WORDS[body.state]}${seen}.` };
+    const statusText = body.state === "status" && status !== "" ? ` (${status.slice(0, MAX_SAYS_CHARS)})` : "";
+    return { says: `The seller ${STATE_WORDS[body.state]}${statusText}.` };
   }
-  if (!read?.payable) return { says: noOfferOn(networksOf(tools.rail).join(", ")), unsold: true };
+  if (!read?.payable) return { says: noOfferText(networksOf(tools.rail).join(", ")), unsold: true };
   const priceMicro = atomicToMicro(read.payable.amountAtomic, 6);
   if (priceMicro === null) return { says: "The seller's price is past what can be bought here.", unsold: true };
   const { declared } = read;
   const { cap, lettered } = endpoint;
-  const known = await answerIfKnown(tools, endpoint, request, declared);
+  const known = await lookUpKnownAnswer(tools, endpoint, request, declared);
   if (known === "unknown") return TRUTH_SOURCE_DOWN;
-  const want = {
+  const expectation = {
     class: known?.class ?? classOf({ named: declared.className }),
     known,
     schema: await usableSchemaOf(tools, declared.outputSchema),
@@ -175,7 +179,7 @@ export async function askForQuote(
   };
   return {
     ...{ cap, lettered, request, priceMicro, payTo: read.payable.payTo },
-    ...{ entry: read.payable, context: read.context, want },
+    ...{ entry: read.payable, context: read.context, want: expectation },
     inputSchema: declared.inputIn === (request.method === "GET" ? "query" : "body") ? declared.inputSchema : undefined,
   };
 }
@@ -183,10 +187,10 @@ export async function askForQuote(
 const TRUTH_SOURCE_DOWN = { says: "The right answer for this input cannot be looked up now.", ours: true } as const;
 
 /**
- * The known right answer to this request; null: its input determines none. `unknown`: a source of truth cannot be
- * reached.
+ * Finds the known right answer to this request; null if its input determines none; `unknown` if a source of right
+ * answers cannot be reached.
  */
-async function answerIfKnown(
+async function lookUpKnownAnswer(
   { truths }: Pick<SellerTools, "truths">,
   { cap, url, method, tool = null, listedClass, scored = false }: QuotedEndpoint,
   request: CallRequest,
@@ -199,7 +203,9 @@ async function answerIfKnown(
 
 const ECHO_TOO_LONG = { says: "The seller wants more echoed in the payment than is kept." };
 
-/** How many base64 characters of a payment header echo members of the seller's 402, as x402 v2 and mpp require. */
+/**
+ * Returns how many base64 characters of a payment header echo members of the seller's 402, as x402 v2 and mpp require.
+ */
 function echoLengthOf({ x402Version, challenge, raw }: PayableEntry, { resource, extensions }: SignContext): number {
   if (challenge === undefined && x402Version === 1) return 0;
   const echoed = JSON.stringify(challenge ?? [raw, resource, extensions]);
@@ -223,8 +229,8 @@ export async function signIntent(
     const wallet = await tools.float({ network, asset, amountAtomic });
     // Read before signing, so that the later search for the Transfer starts at a block before it.
     const head = await tools.rail.head();
-    const bounded = { ...entry, maxTimeoutSeconds: Math.min(entry.maxTimeoutSeconds, SELLER_VALIDITY_S) };
-    const signed = await tools.rail.sign(bounded, wallet, quote.context);
+    const boundedEntry = { ...entry, maxTimeoutSeconds: Math.min(entry.maxTimeoutSeconds, SELLER_VALIDITY_S) };
+    const signed = await tools.rail.sign(boundedEntry, wallet, quote.context);
     if (signed.headerValue.length > MAX_SIGNED_CHARS) return ECHO_TOO_LONG;
     return {
       state: "seller_intent",
@@ -239,7 +245,7 @@ export async function signIntent(
         ...{ class: want.class, mime: want.mime, judged_by: strongestCheckOf(want), ...toStepSchema(want.schema) },
         ...(want.known ? { known: toStepKnown(want.known) } : {}),
       },
-      deadline_ms: Math.min(deadlineOf(entry.maxTimeoutSeconds), SELLER_VALIDITY_S * 1000),
+      deadline_ms: Math.min(timeoutMsOf(entry.maxTimeoutSeconds), SELLER_VALIDITY_S * 1000),
     };
   } catch (error) {
     if (error instanceof CannotSign) return { says: `The seller's terms cannot be signed: ${error.message}.` };
@@ -270,14 +276,14 @@ export async function sendLeg(
 ): Promise<SellerAnswer> {
   const { header_name: header, signed_bytes: value, deadline_ms: deadlineMs } = intent;
   const payment = { header, value };
-  const paying = { ...tools, egress: withRequestFields(tools.egress, { pool: VIA }) };
-  const { result } = await exchange(paying, toProbeRequest(request), { profile: "paid", deadlineMs, payment });
+  const paymentTools = { ...tools, egress: withRequestFields(tools.egress, { pool: VIA }) };
+  const { result } = await exchange(paymentTools, toProbeRequest(request), { profile: "paid", deadlineMs, payment });
   // From an MCP tool the buyer gets the result alone, so the result is hashed, and not the message that carried it.
-  const { raw: _, ...bare } = result;
-  const answer = await evaluateAnswer(tools, bare, want, expect);
+  const { raw: _, ...resultWithoutRaw } = result;
+  const answer = await evaluateAnswer(tools, resultWithoutRaw, want, expect);
   // The buyer was promised the schema check. If validation was stopped before it ended, the answer does not pass.
-  const untried = strongestCheckOf(want) === "schema" && answer.evaluation.schema_ok === null;
-  return untried ? { ...answer, pass: false, unmet: false } : answer;
+  const isSchemaUntried = strongestCheckOf(want) === "schema" && answer.evaluation.schema_ok === null;
+  return isSchemaUntried ? { ...answer, pass: false, unmet: false } : answer;
 }
 
 /**
@@ -287,24 +293,24 @@ export async function sendLeg(
 export async function evaluateAnswer(
   { reader }: Pick<ProbeDeps, "reader">,
   result: EgressResult,
-  want: Expectation,
+  expectation: Expectation,
   expect: BuyersExpectation | null,
 ): Promise<SellerAnswer> {
-  const read = await reader.ask("evaluate", { result, want, again: false });
-  const evaluation = read.ok ? read.value : evaluate(result, want, null, false);
-  const ours = isPassing(evaluation) && evaluation.schema_ok !== false;
+  const readResult = await reader.ask("evaluate", { result, want: expectation, again: false });
+  const evaluation = readResult.ok ? readResult.value : evaluate(result, expectation, null, false);
+  const passesOurChecks = isPassing(evaluation) && evaluation.schema_ok !== false;
   if (expect) {
-    const own = await reader.ask("expected", { expect, body: result.body ?? new Uint8Array() });
+    const buyersChecks = await reader.ask("expected", { expect, body: result.body ?? new Uint8Array() });
     evaluation.checks.push(
-      ...(own.ok ? own.value : [{ name: "expect_bounds", ok: false, says: "could not be tried" }]),
+      ...(buyersChecks.ok ? buyersChecks.value : [{ name: "expect_bounds", ok: false, says: "could not be tried" }]),
     );
   }
-  const met = evaluation.checks.every((one) => one.ok || !isBuyersCheck(one));
+  const meetsExpectation = evaluation.checks.every((one) => one.ok || !isBuyersCheck(one));
   return {
     ...{
       evaluation,
-      pass: ours && met,
-      unmet: ours && !met,
+      pass: passesOurChecks && meetsExpectation,
+      unmet: passesOurChecks && !meetsExpectation,
       contentType: result.headers?.["content-type"]?.slice(0, 300) ?? null,
     },
     bytes: result.body ?? new Uint8Array(),

@@ -38,58 +38,64 @@ export const SUM = {
 /** Name of the sums that count all sellers whose endpoint had no grade (letter) when they were paid. */
 export const UNLETTERED = "unlettered";
 
-/** The names under which an order's buyer is counted in the sums: its wallet, then its client network, if known. */
+/**
+ * Returns the names under which an order's buyer is counted in the sums: its wallet, then its client network, if known.
+ */
 export const buyerNamesOf = ({ payer, client }: Pick<Order, "payer" | "client">): string[] => [
   `payer ${payer}`,
   ...(client === null ? [] : [`network ${client}`]),
 ];
 
 /**
- * The names under which a seller is counted in the sums. Host names under a hosting platform cost nothing, so all of
- * them count as the platform.
+ * Returns the names under which a seller is counted in the sums. Host names under a hosting platform cost nothing, so
+ * all of them count as the platform.
  */
-export const sellerNamesOf = (to: { payTo: string; url: string; cap: string; lettered: boolean }): string[] => [
-  `payTo ${to.payTo.toLowerCase()}`,
-  `platform ${platformOf(to.url)}`,
-  `cap ${to.cap}`,
-  ...(to.lettered ? [] : [UNLETTERED]),
+export const sellerNamesOf = (seller: { payTo: string; url: string; cap: string; lettered: boolean }): string[] => [
+  `payTo ${seller.payTo.toLowerCase()}`,
+  `platform ${platformOf(seller.url)}`,
+  `cap ${seller.cap}`,
+  ...(seller.lettered ? [] : [UNLETTERED]),
 ];
 
-/** What an order under way risks with its buyer. An order in escrow risks nothing: its money is held. */
+/**
+ * Returns what an order in progress risks with its buyer. An order in escrow risks nothing, since its money is held.
+ */
 export function buyerStakesOf(
-  of: Pick<Order, "payer" | "client" | "credit" | "scheme"> & { micro: bigint; totalMicro: bigint },
+  buyer: Pick<Order, "payer" | "client" | "credit" | "scheme"> & { micro: bigint; totalMicro: bigint },
 ): Stake[] {
-  if (of.scheme !== "exact") return [];
-  const { payer, micro, totalMicro } = of;
+  if (buyer.scheme !== "exact") return [];
+  const { payer, micro, totalMicro } = buyer;
   return [
-    ...buyerNamesOf(of).map((who): Stake => [SUM.open(who), micro]),
-    of.credit ? [SUM.onCredit(payer), micro] : [SUM.openInAll, micro],
+    ...buyerNamesOf(buyer).map((who): Stake => [SUM.open(who), micro]),
+    buyer.credit ? [SUM.onCredit(payer), micro] : [SUM.openInAll, micro],
     [SUM.due(payer), totalMicro],
   ];
 }
 
-/** What an order risks with a seller that is paid, until its answer has passed. */
-export const sellerStakesOf = (to: Parameters<typeof sellerNamesOf>[0], micro: bigint): Stake[] =>
-  sellerNamesOf(to).map((where): Stake => [SUM.out(where), micro]);
+/** Returns what an order risks with a seller that is paid, until its answer has passed. */
+export const sellerStakesOf = (seller: Parameters<typeof sellerNamesOf>[0], micro: bigint): Stake[] =>
+  sellerNamesOf(seller).map((where): Stake => [SUM.out(where), micro]);
 
-/** What we lose if the buyer does not pay, micro-units: the seller's price, or the whole price of our own work. */
+/**
+ * Returns what we lose if the buyer does not pay, micro-units: the seller's price, or the whole price of our own work.
+ */
 export const stakeOf = ({ own, quote }: Pick<Order, "own" | "quote">): bigint =>
   parseMoney(own ? quote.total : quote.price);
 
 function stakesUnderWay(order: Order): Stake[] {
   const { state, payer } = order;
   const totalMicro = parseMoney(order.quote.total);
-  const out = unpaidLegs(order).filter(({ checked }) => checked?.pass !== true);
+  const legsAtRisk = unpaidLegs(order).filter(({ checked }) => checked?.pass !== true);
   const isSettling = state === "settle_intent" || state === "settle_unknown";
   return [
     // The buyer of an order that is being refunded owes nothing.
     ...(state.startsWith("refund") ? [] : buyerStakesOf({ ...order, micro: stakeOf(order), totalMicro })),
     ...(isSettling ? [[SUM.settling(payer), totalMicro] as const] : []),
-    ...out.flatMap((leg) => sellerStakesOf(leg, parseMoney(leg.price))),
+    ...legsAtRisk.flatMap((leg) => sellerStakesOf(leg, parseMoney(leg.price))),
   ];
 }
 
-/** The loss of a leg that no buyer pays for, added to the sums of the side that caused it. */
+/** Returns the loss of a leg that no buyer pays for, as additions to the sums of the side that caused it. */
 function stakesOfLoss(order: Order, leg: Leg, day: string): Stake[] {
   const micro = parseMoney(leg.price);
   const fault = faultOf(order, leg);
@@ -98,8 +104,8 @@ function stakesOfLoss(order: Order, leg: Leg, day: string): Stake[] {
     return [...sellerNamesOf(leg).map((where): Stake => [SUM.lost(day, where), micro]), [SUM.owes(payTo), 1n]];
   }
   if (order.scheme !== "exact") return [];
-  const all: Stake[] = order.credit ? [] : [[SUM.lostInAll(day), micro]];
-  return fault === "buyer" ? [...stakesOfBuyerLoss(order, micro, day), ...all] : all;
+  const stakesInAll: Stake[] = order.credit ? [] : [[SUM.lostInAll(day), micro]];
+  return fault === "buyer" ? [...stakesOfBuyerLoss(order, micro, day), ...stakesInAll] : stakesInAll;
 }
 
 const stakesOfBuyerLoss = (order: Order, micro: bigint, day: string): Stake[] => [
@@ -110,24 +116,24 @@ const stakesOfBuyerLoss = (order: Order, micro: bigint, day: string): Stake[] =>
 function stakesOfEnded(order: Order, day: string): Stake[] {
   if (order.state === "settled") return [[SUM.fees(order.payer), parseMoney(order.quote.fee)]];
   // Our own work that the buyer could not pay for is a loss too, though no seller has our money.
-  const own = order.own && order.state === "written_off" ? stakesOfBuyerLoss(order, stakeOf(order), day) : [];
-  return [...own, ...unpaidLegs(order).flatMap((leg) => stakesOfLoss(order, leg, day))];
+  const ownWorkStakes = order.own && order.state === "written_off" ? stakesOfBuyerLoss(order, stakeOf(order), day) : [];
+  return [...ownWorkStakes, ...unpaidLegs(order).flatMap((leg) => stakesOfLoss(order, leg, day))];
 }
 
 /** Bytes of an order's answers, which are stored as objects outside of the log. */
 const answerBytesOf = ({ own, legs }: Order): number =>
   (own?.result?.size ?? 0) + legs.reduce((sum, { result }) => sum + (result?.size ?? 0), 0);
 
-/** Everything that an order adds to the sums in its present state. Pure. */
+/** Returns everything that an order adds to the sums in its present state. */
 export function stakesOf(order: Order): Stake[] {
   const day = order.createdAt.slice(0, 10);
-  const count = BigInt(order.gas.filter((gas) => isWasted(order, gas)).length);
-  const kept = order.state === "settled" ? 0n : BigInt(order.bytes + answerBytesOf(order));
+  const wastedCount = BigInt(order.gas.filter((gas) => isWasted(order, gas)).length);
+  const keptBytes = order.state === "settled" ? 0n : BigInt(order.bytes + answerBytesOf(order));
   return [
     ...(isEnded(order) ? stakesOfEnded(order, day) : stakesUnderWay(order)),
     ...buyerNamesOf(order).flatMap((who): Stake[] => [
-      [SUM.wasted(day, who), count],
-      [SUM.bytes(day, who), kept],
+      [SUM.wasted(day, who), wastedCount],
+      [SUM.bytes(day, who), keptBytes],
     ]),
   ];
 }
@@ -140,9 +146,9 @@ export class Sums {
     return this.#sums.get(name) ?? 0n;
   }
 
-  add(stakes: readonly Stake[], times: 1n | -1n = 1n): void {
+  add(stakes: readonly Stake[], sign: 1n | -1n = 1n): void {
     for (const [name, amount] of stakes) {
-      const sum = this.get(name) + times * amount;
+      const sum = this.get(name) + sign * amount;
       if (sum === 0n) this.#sums.delete(name);
       else this.#sums.set(name, sum);
     }

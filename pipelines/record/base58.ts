@@ -13,10 +13,10 @@ export function fromBase58(text: string, bytes: number): Uint8Array | null {
     if (digit < 0) return null;
     value = value * 58n + BigInt(digit);
   }
-  const zeros = /^1*/.exec(text)![0].length;
+  const leadingZeros = /^1*/.exec(text)![0].length;
   const hex = value === 0n ? "" : value.toString(16);
   const size = Math.ceil(hex.length / 2);
-  if (zeros + size !== bytes) return null;
-  const whole = hex.padStart(2 * bytes, "0");
-  return Uint8Array.from({ length: bytes }, (_, i) => Number.parseInt(whole.slice(2 * i, 2 * i + 2), 16));
+  if (leadingZeros + size !== bytes) return null;
+  const paddedHex = hex.padStart(2 * bytes, "0");
+  return Uint8Array.from({ length: bytes }, (_, i) => Number.parseInt(paddedHex.slice(2 * i, 2 * i + 2), 16));
 }

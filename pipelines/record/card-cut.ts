@@ -45,25 +45,28 @@ export function signedBytesOf(
   keyOf: (kid: string) => CardKey | null,
 ): SignedBytes | null {
   const {
-    signature: text,
+    signature: signatureText,
     signing_key_id: kid,
-    computed_at: at,
+    computed_at: computedAt,
     canonicalization,
   } = (card ?? {}) as Record<string, unknown>;
-  if (typeof text !== "string" || typeof kid !== "string" || canonicalization !== "RFC8785") return null;
+  if (typeof signatureText !== "string" || typeof kid !== "string" || canonicalization !== "RFC8785") return null;
   const key = keyOf(kid);
-  const time = Date.parse(String(at));
+  const time = Date.parse(String(computedAt));
   if (!key || !(time >= key.from && time < key.until)) return null;
-  const signature = Buffer.from(text, "base64url");
+  const signature = Buffer.from(signatureText, "base64url");
   const span = findCardSpan(entry);
-  if (signature.length !== 64 || signature.toString("base64url") !== text || !span) return null;
+  if (signature.length !== 64 || signature.toString("base64url") !== signatureText || !span) return null;
   const { start, end } = span;
-  const member = Buffer.from(`"signature":"${text}",`);
-  const cut = entry.indexOf(member, start);
-  if (cut < 0 || cut >= end) return null;
+  const signatureMember = Buffer.from(`"signature":"${signatureText}",`);
+  const memberStart = entry.indexOf(signatureMember, start);
+  if (memberStart < 0 || memberStart >= end) return null;
   return {
     publicKey: key.publicKey,
-    bytes: Buffer.concat([entry.subarray(start, cut), entry.subarray(cut + member.length, end)]),
+    bytes: Buffer.concat([
+      entry.subarray(start, memberStart),
+      entry.subarray(memberStart + signatureMember.length, end),
+    ]),
     signature,
   };
 }

@@ -53,8 +53,8 @@ export interface EnvelopeInput<T extends RecordType>
 export function envelopeOf<T extends RecordType>(input: EnvelopeInput<T>): Envelope<T> {
   const { type, cap, key, slot, attempt, at, producer, body } = input;
   const event_id = recordId(type, key, slot, attempt);
-  const named = cap === undefined ? {} : { cap };
-  return { v: ENVELOPE_VERSION, type, event_id, ...named, key, observed_at: rfc3339(at), producer, body };
+  const capMember = cap === undefined ? {} : { cap };
+  return { v: ENVELOPE_VERSION, type, event_id, ...capMember, key, observed_at: rfc3339(at), producer, body };
 }
 
 /** `UPCASTS[n]` converts an envelope of version n to version n + 1. Empty, since there is only one version so far. */
@@ -99,9 +99,9 @@ export function readEnvelope(bytes: Uint8Array): ReadResult {
   return { ok: true, envelope: { ...shape.data, type, body: body.data } as Envelope };
 }
 
-function firstIssue(what: string, error: z.ZodError): string {
+function firstIssue(valueName: string, error: z.ZodError): string {
   const issue = error.issues[0]!;
-  return `${what}: ${issue.path.join("/") || "value"}: ${issue.message}`.slice(0, 300);
+  return `${valueName}: ${issue.path.join("/") || "value"}: ${issue.message}`.slice(0, 300);
 }
 
 /**
@@ -109,15 +109,15 @@ function firstIssue(what: string, error: z.ZodError): string {
  * @throws ZodError when the body does not fit its type: a bug of ours, found before anything is written
  */
 export function sealEnvelope<T extends RecordType>(envelope: Envelope<T>, partitions: number): NewRecord {
-  const { body, ...rest } = envelope;
-  EnvelopeShape.parse({ ...rest, body: {} });
-  const checked = BODIES[envelope.type].parse(body);
+  const { body, ...otherMembers } = envelope;
+  EnvelopeShape.parse({ ...otherMembers, body: {} });
+  const validBody = BODIES[envelope.type].parse(body);
   return {
     topic: TOPIC_OF[envelope.type] satisfies Topic,
     partition: partitionOf(envelope.key, partitions),
     eventId: envelope.event_id,
     key: envelope.key,
-    value: canonicalBytes({ ...rest, body: checked }),
+    value: canonicalBytes({ ...otherMembers, body: validBody }),
   };
 }
 

@@ -10,26 +10,26 @@ import { RFC3339 } from "./time.ts";
  * The run that computed a card whose leaf has the positions {topic: next} had read the line if `position < next`.
  */
 const Time = z.string().regex(RFC3339);
-const Bool = z.boolean().nullable();
-const Num = z.number().nullable();
-const Text = z.string().nullable();
+const NullableBoolean = z.boolean().nullable();
+const NullableNumber = z.number().nullable();
+const NullableText = z.string().nullable();
 
 /**
  * The members of a paid row that later records may change. The entries of `before` and the amendments use these names
  * too.
  */
 const ChangeableMembers = z.looseObject({
-  fault: Text,
-  live: Bool,
-  honest: Bool,
-  settled: Bool,
-  delivered: Bool,
-  refunded: Bool,
-  delivery: Num,
-  outcome: Num,
-  schema_ok: Bool,
-  latency_ms: Num,
-  response_sha256: Text,
+  fault: NullableText,
+  live: NullableBoolean,
+  honest: NullableBoolean,
+  settled: NullableBoolean,
+  delivered: NullableBoolean,
+  refunded: NullableBoolean,
+  delivery: NullableNumber,
+  outcome: NullableNumber,
+  schema_ok: NullableBoolean,
+  latency_ms: NullableNumber,
+  response_sha256: NullableText,
 });
 
 export const SampleLine = ChangeableMembers.extend({
@@ -48,11 +48,11 @@ export const SampleLine = ChangeableMembers.extend({
   before: z.array(z.looseObject({ upto: z.int().min(0) })).optional(),
   t: Time,
   kind: z.int(),
-  payer: Text,
-  w: Num,
-  price: Num,
-  input: Text,
-  pay_to: Text,
+  payer: NullableText,
+  w: NullableNumber,
+  price: NullableNumber,
+  input: NullableText,
+  pay_to: NullableText,
   /**
    * Only for a handshake: its state. The newest handshake whose state is `asked` or `malformed` determines the
    * endpoint's payTo.
@@ -87,7 +87,7 @@ export function parseEvidenceLine(value: unknown): EvidenceLine | null {
  */
 export const RelatedPartiesLine = z.looseObject({
   kin: z.string(),
-  add: z.array(z.looseObject({ cap: z.string(), domain: Text, pay_to: Text })),
+  add: z.array(z.looseObject({ cap: z.string(), domain: NullableText, pay_to: NullableText })),
   remove: z.array(z.string()),
 });
 export type RelatedPartiesLine = z.infer<typeof RelatedPartiesLine>;

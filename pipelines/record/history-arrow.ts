@@ -68,8 +68,12 @@ export class HistoryFile {
   /** Returns the days of one endpoint, oldest first; empty if the file does not have the endpoint. */
   daysOf(cap: string): HistoryDay[] {
     const days: HistoryDay[] = [];
-    for (let row = this.#firstRowOf(cap); row < this.rows && this.#columns.capability_id.get(row) === cap; row++) {
-      const values = NAMES.map((name) => [name, this.#columns[name].get(row) as unknown]);
+    for (
+      let rowIndex = this.#firstRowOf(cap);
+      rowIndex < this.rows && this.#columns.capability_id.get(rowIndex) === cap;
+      rowIndex++
+    ) {
+      const values = NAMES.map((name) => [name, this.#columns[name].get(rowIndex) as unknown]);
       const day = Object.fromEntries(values) as HistoryDay;
       day.day = Math.round(day.day / DAY_MS);
       days.push(day);

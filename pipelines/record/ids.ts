@@ -6,7 +6,7 @@ const ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ";
 const ALPHABET_BYTES = Buffer.from(ALPHABET, "latin1");
 /** Number of characters after an id's prefix. */
 const ID_CHARS = 26;
-const idBytes = Buffer.alloc(ID_CHARS);
+const idBuffer = Buffer.alloc(ID_CHARS);
 
 /**
  * Encodes the first 130 bits of a digest, high bit first, as 26 Crockford characters. The text is decoded from a buffer
@@ -14,19 +14,19 @@ const idBytes = Buffer.alloc(ID_CHARS);
  */
 export function crockford130(digest: Uint8Array): string {
   let length = 0;
-  let bits = 0;
+  let pendingBitCount = 0;
   let pendingBits = 0;
   for (const byte of digest) {
     pendingBits = (pendingBits << 8) | byte;
-    bits += 8;
-    while (bits >= 5 && length < ID_CHARS) {
-      bits -= 5;
-      idBytes[length++] = ALPHABET_BYTES[(pendingBits >>> bits) & 31]!;
+    pendingBitCount += 8;
+    while (pendingBitCount >= 5 && length < ID_CHARS) {
+      pendingBitCount -= 5;
+      idBuffer[length++] = ALPHABET_BYTES[(pendingBits >>> pendingBitCount) & 31]!;
     }
-    pendingBits &= (1 << bits) - 1;
+    pendingBits &= (1 << pendingBitCount) - 1;
     if (length === ID_CHARS) break;
   }
-  return idBytes.toString("latin1", 0, length);
+  return idBuffer.toString("latin1", 0, length);
 }
 
 /**

@@ -11,12 +11,12 @@ export const isObject = (value: unknown): value is JsonObject =>
  * stranger's JSON never reach a prototype.
  */
 export const get = (value: unknown, ...path: string[]): unknown => {
-  let at = value;
+  let current = value;
   for (const key of path) {
-    if (typeof at !== "object" || at === null || !Object.hasOwn(at, key)) return undefined;
-    at = (at as JsonObject)[key];
+    if (typeof current !== "object" || current === null || !Object.hasOwn(current, key)) return undefined;
+    current = (current as JsonObject)[key];
   }
-  return at;
+  return current;
 };
 
 /**

@@ -12,8 +12,8 @@ export interface Memory {
   listingsOf(source: string, day: string): Promise<StandingListing[]>;
   /** Reads the event ids of handshakes and intents whose planned slot is on that UTC day. */
   recordedIdsOn(day: string): Promise<Set<string>>;
-  /** Reads at most `most` synthetic inputs whose calls passed, as `<cap> <request_sha256>`, newest first. */
-  passedInputs(most: number): Promise<string[]>;
+  /** Reads at most `max` synthetic inputs whose calls passed, as `<cap> <request_sha256>`, newest first. */
+  passedInputs(max: number): Promise<string[]>;
   /**
    * Reads the intents (records written before a payment is sent) without a result, because the process that wrote the
    * intent ended too early.
@@ -37,10 +37,10 @@ export interface Memory {
   /** Reads our wallets, in lower case, that had an intent to pay this address after `since` (RFC 3339). */
   walletsPaying(payTo: string, since: string): Promise<string[]>;
   /**
-   * Reads the classes whose calls all failed on a UTC day from `since` to before `until`, with at least `least` payees
-   * called.
+   * Reads the classes whose calls all failed on a UTC day from `since` to before `until`, with at least `minPayees`
+   * payees called.
    */
-  failedClasses(since: string, until: string, least: number): Promise<FailedClass[]>;
+  failedClasses(since: string, until: string, minPayees: number): Promise<FailedClass[]>;
   /**
    * Reads the calls of a class on a UTC day that count for grading, were answered, and were not withdrawn by a
    * correction.

@@ -13,8 +13,8 @@ const createNotMoneyError = (given: unknown): Failure =>
  */
 export function parseMoney(text: string): bigint {
   if (typeof text !== "string" || !MONEY.test(text)) throw createNotMoneyError(text);
-  const [whole, fraction] = text.split(".") as [string, string];
-  return BigInt(whole) * 1_000_000n + BigInt(fraction.padEnd(6, "0"));
+  const [wholePart, fraction] = text.split(".") as [string, string];
+  return BigInt(wholePart) * 1_000_000n + BigInt(fraction.padEnd(6, "0"));
 }
 
 /**

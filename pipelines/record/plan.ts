@@ -71,11 +71,11 @@ export type DayPlan = z.infer<typeof DayPlan>;
 
 /** Counts the parts of a plan for a log line: endpoints, paid endpoints, probes and paid calls, without re-tests. */
 export function summarizePlan({ day, lines }: Pick<DayPlan, "day" | "lines">) {
-  const paid = lines.filter(({ covered }) => covered);
+  const paidLines = lines.filter(({ covered }) => covered);
   const countCalls = (lines: readonly PlanLine[], kind: PlannedCall["kind"]): number =>
     lines.reduce((sum, { calls }) => sum + calls.filter((call) => call.kind === kind).length, 0);
   return {
-    ...{ day, endpoints: lines.length, paid_endpoints: paid.length },
-    ...{ probes: countCalls(lines, "probe"), paid_calls: countCalls(paid, "paid") },
+    ...{ day, endpoints: lines.length, paid_endpoints: paidLines.length },
+    ...{ probes: countCalls(lines, "probe"), paid_calls: countCalls(paidLines, "paid") },
   };
 }

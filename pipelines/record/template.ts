@@ -26,7 +26,7 @@ export interface Template {
  * expression would start again at each `{` of a stranger's text and take quadratic time.
  */
 function findBraces(segment: string): { start: number; end: number } | null {
-  const found = [
+  const candidates = [
     ["{", "}"],
     ["%7B", "%7D"],
   ].flatMap(([open, close]) => {
@@ -34,7 +34,7 @@ function findBraces(segment: string): { start: number; end: number } | null {
     const end = start < 0 ? -1 : segment.indexOf(close!, start + open!.length);
     return end < 0 ? [] : [{ start, end: end + close!.length }];
   });
-  return found.sort((a, b) => a.start - b.start)[0] ?? null;
+  return candidates.sort((a, b) => a.start - b.start)[0] ?? null;
 }
 
 function parsePart(segment: string): SegmentPattern {
@@ -66,9 +66,9 @@ const originLength = (normalised: string): number => normalised.indexOf("/", "ht
 
 /** Returns the segments of a normalised url's path, without the query and one trailing slash; `/` has none. */
 export function segmentsOf(normalised: string): string[] {
-  const bare = pathKey(normalised);
-  const from = originLength(normalised) + 1;
-  return bare.length < from ? [] : bare.slice(from).split("/");
+  const urlWithoutQuery = pathKey(normalised);
+  const pathStart = originLength(normalised) + 1;
+  return urlWithoutQuery.length < pathStart ? [] : urlWithoutQuery.slice(pathStart).split("/");
 }
 
 /**
@@ -85,11 +85,11 @@ export function compileTemplate(normalised: string): Template | null {
     // Segments after this placeholder are dropped, since it matches all of them and a stranger may write hundreds.
     if (part === REMAINING_SEGMENTS) break;
   }
-  const first = parts.findIndex((part) => typeof part !== "string");
+  const firstPlaceholder = parts.findIndex((part) => typeof part !== "string");
   const query = normalised.indexOf("?");
-  if (first < 0 && (query < 0 || !normalised.slice(query).split("/").some(findBraces))) return null;
-  const literal = (first < 0 ? parts : parts.slice(0, first)) as string[];
-  const prefix = [normalised.slice(0, originLength(normalised)), ...literal].join("/");
+  if (firstPlaceholder < 0 && (query < 0 || !normalised.slice(query).split("/").some(findBraces))) return null;
+  const literalParts = (firstPlaceholder < 0 ? parts : parts.slice(0, firstPlaceholder)) as string[];
+  const prefix = [normalised.slice(0, originLength(normalised)), ...literalParts].join("/");
   return { prefix, matches: (segments) => segmentsMatch(parts, segments) };
 }
 
@@ -125,11 +125,11 @@ function percentDecode(name: string): string {
  */
 export function fillTemplate(url: string, fill: (name: string) => string): string | null {
   const parsed = new URL(url);
-  const value = (_all: string, ...names: unknown[]): string => {
+  const encodedValueOf = (_all: string, ...names: unknown[]): string => {
     const name = names.slice(0, 3).find((one) => typeof one === "string");
     return percentEncode(fill(percentDecode((name as string | undefined) || "*")));
   };
-  const segments = parsed.pathname.split("/").map((segment) => segment.replace(SEGMENT_PLACEHOLDERS, value));
+  const segments = parsed.pathname.split("/").map((segment) => segment.replace(SEGMENT_PLACEHOLDERS, encodedValueOf));
   if (segments.some((segment) => DOT_SEGMENT.test(segment))) return null;
   parsed.pathname = segments.join("/");
   if (/\{|%7B/i.test(parsed.search)) {
@@ -162,16 +162,16 @@ export function variablesOf(url: string): string[] {
  */
 export function pathValues(template: string, url: string): Map<string, string> | null {
   const urlSegments = segmentsOf(url);
-  const segments = segmentsOf(template);
-  if (segments.length !== urlSegments.length) return null;
+  const templateSegments = segmentsOf(template);
+  if (templateSegments.length !== urlSegments.length) return null;
   const values = new Map<string, string>();
-  for (const [i, segment] of segments.entries()) {
-    const [found, ...more] = segment.matchAll(SEGMENT_PLACEHOLDERS);
-    if (more.length > 0) return null;
-    if (!found) continue;
-    const name = percentDecode(found.slice(1).find((one) => one) ?? "*");
-    const tail = segment.length - found.index - found[0].length;
-    const value = percentDecode(urlSegments[i]!.slice(found.index, urlSegments[i]!.length - tail));
+  for (const [i, segment] of templateSegments.entries()) {
+    const [placeholder, ...morePlaceholders] = segment.matchAll(SEGMENT_PLACEHOLDERS);
+    if (morePlaceholders.length > 0) return null;
+    if (!placeholder) continue;
+    const name = percentDecode(placeholder.slice(1).find((one) => one) ?? "*");
+    const tail = segment.length - placeholder.index - placeholder[0].length;
+    const value = percentDecode(urlSegments[i]!.slice(placeholder.index, urlSegments[i]!.length - tail));
     if ((values.get(name) ?? value) !== value) return null;
     values.set(name, value);
   }

@@ -41,9 +41,9 @@ export function normaliseUrl(text: string): string {
   const url = parseUrl(text);
   if (url === null) throw new BadUrl(text, "not a url");
   if (url.protocol !== "http:" && url.protocol !== "https:") throw new BadUrl(text, "not an http or https url");
-  const normal = `${url.protocol}//${url.host}${normaliseEscapes(url.pathname)}${sortQuery(url.search)}`;
-  if (normal.length > MAX_URL) throw new BadUrl(text, `longer than ${MAX_URL} characters once normalised`);
-  return normal;
+  const normalised = `${url.protocol}//${url.host}${normaliseEscapes(url.pathname)}${sortQuery(url.search)}`;
+  if (normalised.length > MAX_URL) throw new BadUrl(text, `longer than ${MAX_URL} characters once normalised`);
+  return normalised;
 }
 
 /**
@@ -58,8 +58,8 @@ export const hostOf = (url: string): string => new URL(url).host;
  */
 export function pathKey(normalised: string): string {
   const query = normalised.indexOf("?");
-  const bare = query < 0 ? normalised : normalised.slice(0, query);
-  return bare.endsWith("/") ? bare.slice(0, -1) : bare;
+  const withoutQuery = query < 0 ? normalised : normalised.slice(0, query);
+  return withoutQuery.endsWith("/") ? withoutQuery.slice(0, -1) : withoutQuery;
 }
 
 /**

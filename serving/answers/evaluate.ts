@@ -1,7 +1,7 @@
 import { type BoughtCall, findKnownAnswer, type TruthParts } from "../../pipelines/1-observe/classes/bought.ts";
 import type { Reader } from "../../pipelines/1-observe/reading/reader.ts";
 import { NOTHING_DECLARED } from "../../pipelines/1-observe/terms/declared.ts";
-import { decided, strongestCheckOf } from "../../pipelines/orders/judgement.ts";
+import { strongestCheckOf, withFinalResults } from "../../pipelines/orders/judgement.ts";
 import { evaluateAnswer } from "../../pipelines/orders/seller.ts";
 import { checkerOf, type KnownAnswer } from "../../pipelines/record/classes.ts";
 import { sellableOf } from "../buy/eligible.ts";
@@ -101,7 +101,7 @@ export class Evaluations {
       const want = { class: known?.class ?? held_against.class, known, schema, mime: held_against.mime };
       const { evaluation, pass, unmet } = await evaluateAnswer(this.deps, result, want, expect);
       const { delivered, delivery, schema_ok, response_sha256: sha256 } = evaluation;
-      const checks = decided(evaluation.checks, pass || unmet).map(({ name, ok, says }) => ({
+      const checks = withFinalResults(evaluation.checks, pass || unmet).map(({ name, ok, says }) => ({
         ...{ name, ok, ...(says === undefined ? {} : { says }) },
       }));
       // A schema that cannot be used is held against nothing.

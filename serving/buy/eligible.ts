@@ -1,5 +1,5 @@
 import type { OrderTable } from "../../pipelines/orders/order-table.ts";
-import { noOfferOn } from "../../pipelines/orders/seller.ts";
+import { noOfferText } from "../../pipelines/orders/seller.ts";
 import { capId } from "../../pipelines/record/ids.ts";
 import { formatMoney, parseMoney } from "../../pipelines/record/money.ts";
 import { pathValues, variablesOf } from "../../pipelines/record/template.ts";
@@ -114,7 +114,7 @@ export interface SaleContext {
   policy: SalePolicy;
   /** The network on which both buyers pay and sellers are paid. */
   cashier: { network: string };
-  buying: { orders: { table: Pick<OrderTable, "owes"> } };
+  buying: { orders: { table: Pick<OrderTable, "isOwedBy"> } };
 }
 
 /**
@@ -140,12 +140,12 @@ export function buyTerms(
   // The rail can pay if it finds a payee in the newest 402; the price is known if the asset is a dollar.
   if (row.unit !== "USD") return { says: "Its price is in an asset of which we do not know what a unit is worth." };
   if (row.pay_to == null || !row.networks.includes(cashier.network)) {
-    return { says: noOfferOn(cashier.network) };
+    return { says: noOfferText(cashier.network) };
   }
   const price = parseMoney(row.price);
   const refused = saleRefusal(view, cap, price, policy);
   if (refused !== null) return { says: refused };
-  if (buying.orders.table.owes(row.pay_to.toLowerCase())) {
+  if (buying.orders.table.isOwedBy(row.pay_to.toLowerCase())) {
     return {
       says: "Money of ours is with its payee for a call that brought nothing: it is not bought from until that ends.",
     };

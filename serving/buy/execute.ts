@@ -135,7 +135,7 @@ class Candidates implements Fallback {
     const ends = payment?.scheme === "exact" ? payment.validBefore : null;
     if (this.#most !== null && ends !== null && ends < now + requiredValidityS(quote))
       return "your payment ends too soon.";
-    if (this.#most === null) return buying.refusal(sellerOf(quote), null)?.says ?? quote;
+    if (this.#most === null) return buying.findRefusal(sellerOf(quote), null)?.says ?? quote;
     if (!this.#place?.move(holderOf(execution.client, payment!, request.url)))
       return "too many calls of it are under way.";
     return quote;

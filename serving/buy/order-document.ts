@@ -1,4 +1,4 @@
-import { decided } from "../../pipelines/orders/judgement.ts";
+import { withFinalResults } from "../../pipelines/orders/judgement.ts";
 import { isEnded, type Leg, type Order } from "../../pipelines/orders/order.ts";
 import { answerDigestOf } from "../../pipelines/orders/order-objects.ts";
 import type { OrderShown } from "../schemas/orders.ts";
@@ -34,7 +34,7 @@ const WORDS: Readonly<Record<Order["state"], string>> = {
 
 const checksOf = (leg: Leg | undefined): OrderShown["legs"][number]["checks"] => {
   const result = leg?.result;
-  return result ? decided(result.checks, result.pass || result.unmet === true) : [];
+  return result ? withFinalResults(result.checks, result.pass || result.unmet === true) : [];
 };
 
 /** Describes the state of an order in one sentence, followed by its reason. */

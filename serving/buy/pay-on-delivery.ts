@@ -164,7 +164,7 @@ export class PayOnDelivery {
     if (unfit) return refuse({ error: unfit, sold: false });
     // The caps are checked here, by `Buying.buy`, at the intent, and once the intent is in the log. Each check is
     // needed, since other orders begin and end between them.
-    const refused = this.sales.buying.refusal(sellerOf(quote), null);
+    const refused = this.sales.buying.findRefusal(sellerOf(quote), null);
     if (refused) return refuse(refusalOffer(refused.says, refused));
     if (!payment) return refuse({ error: "Payment required: you are charged if it passes." });
     const wrong = await this.checkout.paymentFault(payment, sale, requiredValidityS(quote));

@@ -12,7 +12,7 @@ import { decompress } from "zstd-napi";
 import { openChain } from "../../infra/chain/commits.ts";
 import { openLake } from "../../infra/lake/duckdb.ts";
 import type { Ingest } from "../../pipelines/2-ingest/ingest.ts";
-import { INGEST_TABLES, Loading } from "../../pipelines/2-ingest/load.ts";
+import { INGEST_TABLES, SegmentLoader } from "../../pipelines/2-ingest/load.ts";
 import { handshake } from "../pipelines/2-ingest/records.ts";
 import { PARTITIONS } from "../pipelines/2-ingest/world.ts";
 import { ArchiveWorld, fileKeyOf } from "../pipelines/5-archive/world.ts";
@@ -73,7 +73,7 @@ async function load(world: ArchiveWorld): Promise<void> {
         rejected: { records: 0, bytes: Buffer.alloc(0) },
       });
       await chain.commit({ first, next: first + 1, lastEventId: "bench", add: [ref], remove: [], at: new Date(DUE) });
-      const loading = new Loading({ lake, privateStore, log, ownHosts: new Set() });
+      const loading = new SegmentLoader({ lake, privateStore, log, ownHosts: new Set() });
       await loading.add({ ...ref, topic, partition, first: 0, last: 0, path, next: first + 1 });
       await loading.load();
     }

@@ -6,7 +6,7 @@ import { promisify } from "node:util";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import type { MarketLetters } from "../../commands/letters.ts";
 import { type LedgerLine, readLedger } from "../../fixtures/market/ledger.ts";
-import { matched } from "../../pipelines/2-ingest/validate.ts";
+import { matchBulkRecord } from "../../pipelines/2-ingest/validate.ts";
 import { recomputeDemo } from "../helpers/demo-evidence.ts";
 import { type DemoRecord, type Fact, readDemo } from "../helpers/demo-record.ts";
 import { runStart } from "../helpers/run-start.ts";
@@ -59,7 +59,7 @@ export function holdRecord(lived: Lived, least: number): void {
     const probes = lived.record.log
       .map(({ value }) => Buffer.from(value).toString())
       .filter((text) => /"type":"(?:handshake|mcp\.probe)","v":1\}$/.test(text));
-    const found = probes.filter((text) => matched(text) !== null);
+    const found = probes.filter((text) => matchBulkRecord(text) !== null);
     expect(found.length).toBeGreaterThan(100);
     expect(found.length / probes.length).toBeGreaterThan(0.9);
   });

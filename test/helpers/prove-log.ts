@@ -4,7 +4,7 @@ import { openChain } from "../../infra/chain/commits.ts";
 import type { Lake } from "../../infra/lake/duckdb.ts";
 import type { AppendedRecord, Log, LogRecord } from "../../infra/log/log.ts";
 import type { Store } from "../../infra/store/store.ts";
-import { readRejected } from "../../pipelines/2-ingest/batch.ts";
+import { parseRejected } from "../../pipelines/2-ingest/batch.ts";
 import { INGESTED } from "../../pipelines/2-ingest/load.ts";
 import { type Envelope, readRecord } from "../../pipelines/record/envelope.ts";
 import { dayOf } from "../../pipelines/record/time.ts";
@@ -86,7 +86,7 @@ async function provePlace({ log, privateStore, acked = [] }: Ingested, topic: st
     const rows = await parquetReadObjects({ file, compressors, columns: ["offset"] });
     found.push(...rows.map((row) => Number(row.offset)));
     if (!ref.rejects) continue;
-    for (const { offset } of readRejected(await chain.readSegment(ref.rejects))) {
+    for (const { offset } of parseRejected(await chain.readSegment(ref.rejects))) {
       found.push(offset);
       rejected.add(offset);
     }

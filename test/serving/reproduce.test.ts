@@ -13,7 +13,7 @@ import { exchange } from "../../pipelines/1-observe/probe/exchange.ts";
 import { buildRequest } from "../../pipelines/1-observe/probe/request.ts";
 import { type CurrentListing, toListedCap } from "../../pipelines/1-observe/probe/unplanned.ts";
 import { processReader } from "../../pipelines/1-observe/reading/reader.ts";
-import { repeatable, shortSchema } from "../../pipelines/2-ingest/volatile.ts";
+import { describeRequest, shortenSchema } from "../../pipelines/2-ingest/volatile.ts";
 import { capId } from "../../pipelines/record/ids.ts";
 import { HANDSHAKE_REQUEST_MAX, type VolatileRow } from "../../pipelines/record/volatile.ts";
 import { encodeVolatile, readVolatileRows } from "../../pipelines/record/volatile-arrow.ts";
@@ -106,7 +106,7 @@ function listingOf(method: string, path: string, claims: Claimed = {}, own = tru
 
 /** The command as an answer gives it: by way of the volatile table's bytes. */
 async function commandOf(one: CurrentListing): Promise<string> {
-  const row = { ...rowOf({ url: one.url }), request: repeatable(one) };
+  const row = { ...rowOf({ url: one.url }), request: describeRequest(one) };
   const [read] = [...readVolatileRows(await encodeVolatile([row]))] as [VolatileRow];
   return reproduceOf(one.method, one.url, read.request)!;
 }
@@ -177,15 +177,15 @@ describe("a tool", () => {
   });
 
   test("of which only the server's list says what it takes has no command", () => {
-    expect(repeatable(listingOf("POST", "/2025", { tool: "add_two" }))).toBe("");
+    expect(describeRequest(listingOf("POST", "/2025", { tool: "add_two" }))).toBe("");
     expect(reproduceOf("POST", `${origin}/2025`, "")).toBeNull();
   });
 });
 
 test("what is not more than method and url takes no room, and what is too long or from another version says nothing", () => {
-  expect(repeatable(listingOf("GET", "/x"))).toBeNull();
-  expect(repeatable(listingOf("POST", "/x"))).toBeNull();
-  expect(repeatable(listingOf("POST", "/x", { example: { body: "y".repeat(HANDSHAKE_REQUEST_MAX) } }))).toBe("");
+  expect(describeRequest(listingOf("GET", "/x"))).toBeNull();
+  expect(describeRequest(listingOf("POST", "/x"))).toBeNull();
+  expect(describeRequest(listingOf("POST", "/x", { example: { body: "y".repeat(HANDSHAKE_REQUEST_MAX) } }))).toBe("");
   for (const text of ["{", "[]", '{"url":1}', '{"new":"member"}']) expect(reproduceOf("GET", origin, text)).toBeNull();
   expect(reproduceOf("GET", `${origin}/{id}`, null)).toBeNull();
   expect(reproduceOf("GET", `${origin}/x`, undefined)).toContain(`'${origin}/x'`);
@@ -207,7 +207,7 @@ test("what a listing declares of its input goes with it, shortened, and changes 
     additionalProperties: false,
   };
   const one = listingOf("POST", "/x", { example: { body: { city: "Oslo" } }, input_schema: declared });
-  const request = repeatable(one)!;
+  const request = describeRequest(one)!;
   expect(inputOf("POST", one.url, request)).toEqual({
     ...{ in: "body", declared: true, example: { city: "Oslo" }, url: one.url },
     schema: {
@@ -225,15 +225,15 @@ test("what a listing declares of its input goes with it, shortened, and changes 
     },
   });
   const without = listingOf("POST", "/x", { example: { body: { city: "Oslo" } } });
-  expect(reproduceOf("POST", one.url, request)).toBe(reproduceOf("POST", one.url, repeatable(without)));
+  expect(reproduceOf("POST", one.url, request)).toBe(reproduceOf("POST", one.url, describeRequest(without)));
   // Too long with its descriptions, too long without them, and no schema at all.
   const of = (names: number, size: number) => ({
     properties: Object.fromEntries(
       Array.from({ length: names }, (_, i) => [`member${i}${"m".repeat(size)}`, { type: "string", description: long }]),
     ),
   });
-  expect(JSON.stringify(shortSchema(of(20, 1)))).not.toContain("ddd");
-  expect([shortSchema(of(20, 100)), shortSchema(true), shortSchema({}), shortSchema(undefined)]).toEqual(
+  expect(JSON.stringify(shortenSchema(of(20, 1)))).not.toContain("ddd");
+  expect([shortenSchema(of(20, 100)), shortenSchema(true), shortenSchema({}), shortenSchema(undefined)]).toEqual(
     Array(4).fill(null),
   );
 });

@@ -71,10 +71,10 @@ export class ClassQuestions {
    * Makes the question of one paid call. Never throws.
    * @param declared what the endpoint's 402 declares, or null before there is one
    */
-  async ask(one: ListedCap, declared: Declared | null, seed: Uint8Array): Promise<ClassQuestion> {
-    const classing = matchClass(one, declared, this.parts.maps);
+  async createQuestion(endpoint: ListedCap, declared: Declared | null, seed: Uint8Array): Promise<ClassQuestion> {
+    const classing = matchClass(endpoint, declared, this.parts.maps);
     const { checker, mapping } = classing;
-    const trial = mapping && this.#combinedTrial(one, mapping);
+    const trial = mapping && this.#combinedTrial(endpoint, mapping);
     if (trial && !trial.passed && (trial.dropped || trial.controls >= MAX_CONTROLS)) {
       return { checker: anyClass, known: null, mapping, isControl: false, dropped: true };
     }
@@ -84,14 +84,14 @@ export class ClassQuestions {
 
   /** Counts the result of a call that sent a control input. */
   noteControl(
-    one: Pick<ListedCap, "cap">,
+    endpoint: Pick<ListedCap, "cap">,
     { mapping, known, isControl: control }: ClassQuestion,
     passed: boolean,
   ): void {
     if (!mapping || !known || !control) return;
-    const before = this.#trials.get(one.cap);
-    const controls = (before?.id === mapping.id ? before.controls : 0) + 1;
-    this.#trials.set(one.cap, { id: mapping.id, controls, passed });
+    const previousTrial = this.#trials.get(endpoint.cap);
+    const controls = (previousTrial?.id === mapping.id ? previousTrial.controls : 0) + 1;
+    this.#trials.set(endpoint.cap, { id: mapping.id, controls, passed });
     this.parts.metrics.count("touchstone_observe_class_controls_total", {
       class: mapping.class,
       passed: `${passed}`,
@@ -99,7 +99,7 @@ export class ClassQuestions {
     if (!passed && controls >= MAX_CONTROLS) {
       this.parts.metrics.count("touchstone_observe_class_mappings_dropped_total", { class: mapping.class });
       this.parts.logger.warn(
-        { cap: one.cap, class: mapping.class, variant: mapping.variant, by: mapping.by },
+        { cap: endpoint.cap, class: mapping.class, variant: mapping.variant, by: mapping.by },
         "no control input of a mapping passed: it is taken to be wrong, and is not used any more",
       );
     }
@@ -108,8 +108,8 @@ export class ClassQuestions {
   /** Returns the trials of a mapping so far: those in the record, combined with newer ones of this process. */
   #combinedTrial({ cap, mapped }: ListedCap, { id }: Mapping): Trial {
     const recordedTrial = mapped?.id === id ? mapped : { controls: 0, passed: false };
-    const own = this.#trials.get(cap);
-    const ownTrial = own?.id === id ? own : { controls: 0, passed: false };
+    const rememberedTrial = this.#trials.get(cap);
+    const ownTrial = rememberedTrial?.id === id ? rememberedTrial : { controls: 0, passed: false };
     const dropped = mapped?.id === id && mapped.dropped;
     return {
       id,
@@ -126,15 +126,15 @@ export class ClassQuestions {
     if (variant === null) return null;
     const { metrics, logger, maps } = this.parts;
     const rows = mapping?.rows === undefined ? [] : maps.rows(mapping.rows);
-    const row = (draws: Uint8Array) => (rows.length > 0 ? new RandomDraws(draws).pick(rows) : null);
-    const sources = { ...this.parts.sources, row };
+    const drawRow = (draws: Uint8Array) => (rows.length > 0 ? new RandomDraws(draws).pick(rows) : null);
+    const sources = { ...this.parts.sources, row: drawRow };
     try {
-      const { draw, answer: own } = checker.variants[variant]!;
+      const { draw, answer: variantAnswer } = checker.variants[variant]!;
       const question = await draw(seed, sources);
       const input = question && arrange(question.fields);
       // The right answer must fit into the record; otherwise nobody could check the call afterwards.
       if (!input || valueIfKeepable(question.truth) === undefined) return null;
-      const answer = mapping ? mapping.answer : own;
+      const answer = mapping ? mapping.answer : variantAnswer;
       return { input, truth: question.truth, class: checker.name, variant, answer };
     } catch (error) {
       // One of our sources is down, so the call sends the seller's own example.
@@ -150,12 +150,12 @@ export class ClassQuestions {
    * @throws NotRecorded when the log refuses the record; then no payment is made with the mapping
    */
   async recordMapping({ cap, mapped }: ListedCap, { mapping, dropped }: ClassQuestion, clock: Clock): Promise<void> {
-    const before = this.#recordedMappings.get(cap) ?? mappingStateText(mapped ?? null);
-    const now = mappingStateText(mapping && { id: mapping.id, dropped });
-    if (before === now) return;
+    const previousState = this.#recordedMappings.get(cap) ?? mappingStateText(mapped ?? null);
+    const newState = mappingStateText(mapping && { id: mapping.id, dropped });
+    if (previousState === newState) return;
     const body = { mapping, dropped };
-    const slot = hashOf([mapping?.id ?? null, dropped, before]) ?? "";
+    const slot = hashOf([mapping?.id ?? null, dropped, previousState]) ?? "";
     await this.parts.recorder.append([createDraft({ type: "class.mapped", cap, slot, at: clock.now(), body })]);
-    this.#recordedMappings.set(cap, now);
+    this.#recordedMappings.set(cap, newState);
   }
 }

@@ -36,8 +36,8 @@ export interface BoughtCall {
 /** Returns the parameters by name; null if a name occurs twice. */
 function uniqueParams(params: URLSearchParams): Record<string, string> | null {
   const pairs = [...params];
-  const named = Object.fromEntries(pairs);
-  return Object.keys(named).length === pairs.length ? named : null;
+  const valuesByName = Object.fromEntries(pairs);
+  return Object.keys(valuesByName).length === pairs.length ? valuesByName : null;
 }
 
 /**
@@ -48,10 +48,10 @@ function readInput({ endpoint, url, body }: BoughtCall): Example | null {
   const query = uniqueParams(new URL(url).searchParams);
   if (!query) return null;
   for (const [name, value] of new URL(endpoint.url).searchParams) if (query[name] === value) delete query[name];
-  const sent = Object.keys(query).length === 0 ? {} : { query };
-  if (body === null || body.length === 0) return sent;
+  const queryInput = Object.keys(query).length === 0 ? {} : { query };
+  if (body === null || body.length === 0) return queryInput;
   const parsed = parseJson(body);
-  return parsed === undefined || valueIfKeepable(parsed) === undefined ? null : { ...sent, body: parsed };
+  return parsed === undefined || valueIfKeepable(parsed) === undefined ? null : { ...queryInput, body: parsed };
 }
 
 const isSameValue = (a: unknown, b: unknown): boolean => {
@@ -63,8 +63,8 @@ const isSameValue = (a: unknown, b: unknown): boolean => {
 function readFields(value: unknown, names: readonly string[]): Fields | null {
   if (!isObject(value)) return null;
   const fields = names.map((name) => [name, Object.hasOwn(value, name) ? value[name] : null] as const);
-  const isFull = fields.every(([, one]) => typeof one === "string" || typeof one === "number");
-  return isFull ? (Object.fromEntries(fields) as Fields) : null;
+  const isComplete = fields.every(([, one]) => typeof one === "string" || typeof one === "number");
+  return isComplete ? (Object.fromEntries(fields) as Fields) : null;
 }
 
 /**
@@ -82,19 +82,23 @@ function readFieldsInClassForm(
   const fields = readFields(input[place], names);
   const arranged = fields && arrange(fields);
   if (!fields || !arranged || !isSameValue(input.path, example.path)) return null;
-  const other = place === "query" ? "body" : "query";
-  if (input[other] !== undefined && !isSameValue(input[other], arranged[other])) return null;
-  const [given, full] = [input[place], arranged[place]] as [Record<string, unknown>, Record<string, unknown>];
-  const isWithin = Object.entries(given).every(
-    ([name, value]) => Object.hasOwn(full, name) && isSameValue(value, full[name]),
+  const otherPlace = place === "query" ? "body" : "query";
+  if (input[otherPlace] !== undefined && !isSameValue(input[otherPlace], arranged[otherPlace])) return null;
+  const [inputMembers, arrangedMembers] = [input[place], arranged[place]] as [
+    Record<string, unknown>,
+    Record<string, unknown>,
+  ];
+  const hasOnlyArrangedMembers = Object.entries(inputMembers).every(
+    ([name, value]) => Object.hasOwn(arrangedMembers, name) && isSameValue(value, arrangedMembers[name]),
   );
   // If several questions have these field names, another member may select one of them, so the input must have all
   // members.
   const questionsWithSameFields = Object.values(checker.variants).filter(({ asks }) =>
     isSameValue([...asks].sort(), [...variant.asks].sort()),
   );
-  const isWhole = questionsWithSameFields.length === 1 || Object.keys(given).length === Object.keys(full).length;
-  return isWithin && isWhole ? fields : null;
+  const hasAllMembers =
+    questionsWithSameFields.length === 1 || Object.keys(inputMembers).length === Object.keys(arrangedMembers).length;
+  return hasOnlyArrangedMembers && hasAllMembers ? fields : null;
 }
 
 /** Counts the members of an input, at all of its places. */
@@ -108,17 +112,18 @@ const countMembers = ({ query, body }: Example): number =>
  * Makes the function that finds the one known row with given values. Texts are compared by letters and digits only, as
  * answers are.
  */
-function rowFinder(maps: ClassMaps, name: string | undefined): NonNullable<TruthSources["row"]> {
-  return (asked) => {
+function createRowFinder(maps: ClassMaps, name: string | undefined): NonNullable<TruthSources["row"]> {
+  return (askedFields) => {
     const isAsked = ([key, value]: [string, string | number]): boolean =>
-      Object.hasOwn(asked, key) &&
-      (String(asked[key]) === String(value) || comparableValue(asked[key]) === comparableValue(value));
-    const found = name === undefined ? [] : maps.rows(name).filter(({ asks }) => Object.entries(asks).every(isAsked));
-    return found.length === 1 ? found[0]! : null;
+      Object.hasOwn(askedFields, key) &&
+      (String(askedFields[key]) === String(value) || toComparableValue(askedFields[key]) === toComparableValue(value));
+    const matchingRows =
+      name === undefined ? [] : maps.rows(name).filter(({ asks }) => Object.entries(asks).every(isAsked));
+    return matchingRows.length === 1 ? matchingRows[0]! : null;
   };
 }
 
-const comparableValue = (value: unknown): unknown =>
+const toComparableValue = (value: unknown): unknown =>
   typeof value === "string" && lettersAndDigits(value) !== "" ? lettersAndDigits(value) : value;
 
 /**
@@ -132,22 +137,27 @@ export async function findKnownAnswer(
 ): Promise<KnownAnswer | null> {
   const input = readInput(call);
   if (!input) return null;
-  const { declared, endpoint, listedClass, hasPassedQuestion: scored } = call;
-  const listed = listedClass === anyClass.name ? undefined : listedClass;
+  const { declared, endpoint, listedClass, hasPassedQuestion: hasPassed } = call;
+  const listedClassName = listedClass === anyClass.name ? undefined : listedClass;
   // Without an example from the seller, the input itself is used as the example. Then it must have only the question's
   // members.
   const example = declared?.example ?? { ...input };
-  const described: Declared = { ...NOTHING_DECLARED, ...declared, className: declared?.className ?? listed, example };
-  const match = matchClass({ ...endpoint, sellerClaims: null }, described, maps);
-  const { checker, variant: name, mapping } = match;
-  if (name === null || (mapping && !scored)) return null;
-  const variant = checker.variants[name]!;
+  const declaredWithClass: Declared = {
+    ...NOTHING_DECLARED,
+    ...declared,
+    className: declared?.className ?? listedClassName,
+    example,
+  };
+  const match = matchClass({ ...endpoint, sellerClaims: null }, declaredWithClass, maps);
+  const { checker, variant: variantName, mapping } = match;
+  if (variantName === null || (mapping && !hasPassed)) return null;
+  const variant = checker.variants[variantName]!;
   const fields = mapping
     ? readAskedFields(mapping.input, input)
     : readFieldsInClassForm(match, variant, input, example);
   const count = variant.asks.length + (variant.fixed?.length ?? 0);
   if (!fields || (!mapping && !declared?.example && countMembers(input) !== count)) return null;
-  const truth = await variant.solve(fields, { ...sources, row: rowFinder(maps, mapping?.rows) });
+  const truth = await variant.solve(fields, { ...sources, row: createRowFinder(maps, mapping?.rows) });
   if (truth === null || truth === undefined || valueIfKeepable(truth) === undefined) return null;
-  return { input, truth, class: checker.name, variant: name, answer: mapping ? mapping.answer : variant.answer };
+  return { input, truth, class: checker.name, variant: variantName, answer: mapping ? mapping.answer : variant.answer };
 }

@@ -49,11 +49,14 @@ type ClassedEndpoint = Pick<ListedCap, "cap" | "url" | "method" | "tool" | "sell
 
 const NO_MATCH: ClassMatch = { checker: anyClass, variant: null, mapping: null, arrange: () => null };
 
-function describeBySeller({ sellerClaims: own }: ClassedEndpoint, declared: Declared | null): SellerDescription {
+function describeBySeller(
+  { sellerClaims: listingClaims }: ClassedEndpoint,
+  declared: Declared | null,
+): SellerDescription {
   return {
-    example: own?.example ?? declared?.example ?? null,
-    inputSchema: own?.input_schema ?? declared?.inputSchema,
-    outputSchema: own?.output_schema ?? declared?.outputSchema,
+    example: listingClaims?.example ?? declared?.example ?? null,
+    inputSchema: listingClaims?.input_schema ?? declared?.inputSchema,
+    outputSchema: listingClaims?.output_schema ?? declared?.outputSchema,
   };
 }
 
@@ -75,15 +78,17 @@ function findQuestionOfExample(
 ): { name: string; place: Place } | null {
   if (!example) return null;
   const place = Object.values(variants).some(({ asks }) => hasMembers(example.query, asks)) ? "query" : "body";
-  const fitting = Object.entries(variants).filter(([, { asks }]) => hasMembers(example[place], asks));
-  const named = propertyNames(outputSchema);
+  const fittingVariants = Object.entries(variants).filter(([, { asks }]) => hasMembers(example[place], asks));
+  const outputMembers = propertyNames(outputSchema);
   const match =
-    fitting.length > 1 ? fitting.filter(([, { answer }]) => named.includes(memberOfPointer(answer))) : fitting;
+    fittingVariants.length > 1
+      ? fittingVariants.filter(([, { answer }]) => outputMembers.includes(memberOfPointer(answer)))
+      : fittingVariants;
   return match.length === 1 ? { name: match[0]![0], place } : null;
 }
 
 /** Converts a value to text if the example's value is text. */
-const inExampleType = (example: unknown, value: string | number): string | number =>
+const toExampleType = (example: unknown, value: string | number): string | number =>
   typeof example === "string" ? String(value) : value;
 
 /** Puts the question into the seller's example; null where the example does not have the question's fixed values. */
@@ -93,25 +98,31 @@ function fillExample(
   example: NonNullable<SellerDescription["example"]>,
   fields: Fields,
 ): Example | null {
-  const given = example[place] as Record<string, unknown>;
-  if (variant.fixed?.some((name) => String(given[name]) !== String(fields[name]))) return null;
-  const asked = variant.asks.map((name) => [name, fields[name]!] as const);
+  const exampleMembers = example[place] as Record<string, unknown>;
+  if (variant.fixed?.some((name) => String(exampleMembers[name]) !== String(fields[name]))) return null;
+  const askedValues = variant.asks.map((name) => [name, fields[name]!] as const);
   if (place === "query")
-    return { ...example, query: { ...example.query, ...Object.fromEntries(asked.map(([n, v]) => [n, String(v)])) } };
+    return {
+      ...example,
+      query: { ...example.query, ...Object.fromEntries(askedValues.map(([n, v]) => [n, String(v)])) },
+    };
   return {
     ...example,
-    body: { ...given, ...Object.fromEntries(asked.map(([n, v]) => [n, inExampleType(given[n], v)])) },
+    body: {
+      ...exampleMembers,
+      ...Object.fromEntries(askedValues.map(([n, v]) => [n, toExampleType(exampleMembers[n], v)])),
+    },
   };
 }
 
 /** Matches an endpoint whose seller names the class. */
-function matchByName(named: string, description: SellerDescription): ClassMatch {
-  const checker = checkerOf(named);
-  const form = findQuestionOfExample(checker, description);
-  if (!form) return { ...NO_MATCH, checker };
-  const variant = checker.variants[form.name]!;
-  const arrange = (fields: Fields) => fillExample(variant, form.place, description.example!, fields);
-  return { checker, variant: form.name, mapping: null, arrange };
+function matchByName(className: string, description: SellerDescription): ClassMatch {
+  const checker = checkerOf(className);
+  const question = findQuestionOfExample(checker, description);
+  if (!question) return { ...NO_MATCH, checker };
+  const variant = checker.variants[question.name]!;
+  const arrange = (fields: Fields) => fillExample(variant, question.place, description.example!, fields);
+  return { checker, variant: question.name, mapping: null, arrange };
 }
 
 /**
@@ -119,9 +130,9 @@ function matchByName(named: string, description: SellerDescription): ClassMatch 
  * @param rows digest of the known rows, so that changed rows under an old name give another id
  */
 export const createMapping = (
-  of: Pick<Mapping, "class" | "variant" | "by" | "rows" | "input" | "answer">,
+  content: Pick<Mapping, "class" | "variant" | "by" | "rows" | "input" | "answer">,
   rows?: string,
-): Mapping => ({ ...of, id: sha256hex(canonicalText(rows === undefined ? of : { ...of, rows })) });
+): Mapping => ({ ...content, id: sha256hex(canonicalText(rows === undefined ? content : { ...content, rows })) });
 
 export function matchByMapping(mapping: Mapping): ClassMatch {
   const checker = checkerOf(mapping.class);
@@ -136,8 +147,8 @@ const isSameSet = (a: readonly string[], b: readonly string[]): boolean =>
 function inputNames({ inputSchema, example }: SellerDescription, place: Place): string[] {
   const properties = get(inputSchema, "properties");
   if (isObject(properties)) return Object.keys(properties);
-  const given = example?.[place];
-  return isObject(given) ? Object.keys(given) : [];
+  const exampleMembers = example?.[place];
+  return isObject(exampleMembers) ? Object.keys(exampleMembers) : [];
 }
 
 /**
@@ -145,29 +156,34 @@ function inputNames({ inputSchema, example }: SellerDescription, place: Place): 
  * and whose answer is in the answer's schema. If no question or several fit, the endpoint has no class.
  */
 function matchBySchema(description: SellerDescription, place: Place): ClassMatch {
-  const [asked, answered] = [inputNames(description, place), propertyNames(description.outputSchema)];
-  const fits = CHECKERS.filter((checker) => checker.bySchema).flatMap((checker) =>
+  const [inputMembers, outputMembers] = [inputNames(description, place), propertyNames(description.outputSchema)];
+  const fittingVariants = CHECKERS.filter((checker) => checker.bySchema).flatMap((checker) =>
     Object.entries(checker.variants)
-      .filter(([, { asks, answer }]) => isSameSet(asks, asked) && answered.includes(memberOfPointer(answer)))
+      .filter(
+        ([, { asks, answer }]) => isSameSet(asks, inputMembers) && outputMembers.includes(memberOfPointer(answer)),
+      )
       .map(([variant, { asks, answer }]) => ({ class: checker.name, variant, asks, answer })),
   );
-  if (fits.length !== 1) return NO_MATCH;
-  const { asks, ...fit } = fits[0]!;
+  if (fittingVariants.length !== 1) return NO_MATCH;
+  const { asks, ...fittingVariant } = fittingVariants[0]!;
   const input = Object.fromEntries(asks.map((name) => [name, `{${name}}`]));
-  return matchByMapping(createMapping({ ...fit, by: "schema", input: { [place]: input } }));
+  return matchByMapping(createMapping({ ...fittingVariant, by: "schema", input: { [place]: input } }));
 }
 
 /**
  * Determines the class of an endpoint: from the operator's mapping, else from the seller's name for it, else from its
  * schema.
  */
-export function matchClass(one: ClassedEndpoint, declared: Declared | null, maps: ClassMaps): ClassMatch {
-  const match = maps.find(one);
+export function matchClass(endpoint: ClassedEndpoint, declared: Declared | null, maps: ClassMaps): ClassMatch {
+  const match = maps.find(endpoint);
   if (match) return matchByMapping(match);
-  const own = one.sellerClaims;
-  const named = own && own.class !== anyClass.name ? own.class : classOf({ named: declared?.className });
-  const description = describeBySeller(one, declared);
-  if (named !== anyClass.name) return matchByName(named, description);
-  const inBody = one.tool !== null || (one.method !== "GET" && one.method !== "DELETE");
-  return matchBySchema(description, inBody ? "body" : "query");
+  const listingClaims = endpoint.sellerClaims;
+  const className =
+    listingClaims && listingClaims.class !== anyClass.name
+      ? listingClaims.class
+      : classOf({ named: declared?.className });
+  const description = describeBySeller(endpoint, declared);
+  if (className !== anyClass.name) return matchByName(className, description);
+  const isInputInBody = endpoint.tool !== null || (endpoint.method !== "GET" && endpoint.method !== "DELETE");
+  return matchBySchema(description, isInputInBody ? "body" : "query");
 }

@@ -32,11 +32,11 @@ export interface ClassWithdrawalsParts {
  * Makes the correction that withdraws one call. The correction follows from the record alone, so that anybody with the
  * record can check it.
  */
-function createCorrection({ intent, t }: ClassCall, failed: FailedClass, now: Date): BodyOf<"correction"> {
+function createCorrection({ intent, t }: ClassCall, failedClass: FailedClass, now: Date): BodyOf<"correction"> {
   const fault = "wrong_checker";
   const says =
-    `not one answer passed on ${failed.day} of the ${failed.payees} payees that were asked questions of the class ` +
-    `${failed.class}: the questions are taken for wrong, not the sellers`;
+    `not one answer passed on ${failedClass.day} of the ${failedClass.payees} payees that were asked questions of the class ` +
+    `${failedClass.class}: the questions are taken for wrong, not the sellers`;
   const issued_at = rfc3339(now);
   const id = `cor_${idOf([intent, fault, says, issued_at])}`;
   return { id, record_id: intent, observed_at: t, grade_at: null, fault, says, issued_at };
@@ -62,32 +62,36 @@ export class ClassWithdrawals {
     const { memory, metrics } = this.parts;
     const now = clock.now();
     const today = dayOf(now);
-    const failed = await memory.failedClasses(addDays(today, -DAYS_BACK), addDays(today, 1), MIN_PAYEES);
+    const failedClasses = await memory.failedClasses(addDays(today, -DAYS_BACK), addDays(today, 1), MIN_PAYEES);
     for (const { name } of CHECKERS) {
-      const failing = failed.find((one) => one.class === name && one.day === today);
+      const failing = failedClasses.find((one) => one.class === name && one.day === today);
       metrics.gauge("touchstone_observe_class_failing", failing?.payees ?? 0, { class: name });
     }
-    let written = 0;
-    for (const one of failed) if (one.day !== today) written += await this.#withdraw(one, now);
-    return written;
+    let writtenCount = 0;
+    for (const failedClass of failedClasses)
+      if (failedClass.day !== today) writtenCount += await this.#withdraw(failedClass, now);
+    return writtenCount;
   }
 
-  async #withdraw(failed: FailedClass, now: Date): Promise<number> {
+  async #withdraw(failedClass: FailedClass, now: Date): Promise<number> {
     const { memory, hosts, recorder, logger, metrics } = this.parts;
     // Each observer withdraws only the calls to its own hosts, so that no record gets two corrections.
-    const calls = (await memory.callsOfClass(failed.class, failed.day)).filter(
+    const calls = (await memory.callsOfClass(failedClass.class, failedClass.day)).filter(
       ({ intent, url }) => !this.#withdrawn.has(intent) && hosts.owns(hostOf(url)),
     );
     if (calls.length === 0) return 0;
-    logger.error({ ...failed, calls: calls.length }, "a class failed everywhere: its calls of that day are withdrawn");
+    logger.error(
+      { ...failedClass, calls: calls.length },
+      "a class failed everywhere: its calls of that day are withdrawn",
+    );
     for (let i = 0; i < calls.length; i += CORRECTIONS_PER_APPEND) {
       const batch = calls.slice(i, i + CORRECTIONS_PER_APPEND);
       await recorder.append(
-        batch.map((call) => draftOf("correction", call.cap, createCorrection(call, failed, now), now)),
+        batch.map((call) => draftOf("correction", call.cap, createCorrection(call, failedClass, now), now)),
       );
       for (const { intent } of batch) this.#withdrawn.set(intent, true);
     }
-    metrics.count("touchstone_observe_class_excused_total", { class: failed.class }, calls.length);
+    metrics.count("touchstone_observe_class_excused_total", { class: failedClass.class }, calls.length);
     return calls.length;
   }
 }

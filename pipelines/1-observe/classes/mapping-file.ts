@@ -50,7 +50,7 @@ const Match = z
     message: "names exactly one of capability, url and host",
   });
 
-const Row = z
+const MappingEntry = z
   .strictObject({
     match: Match,
     /** Restricts the match to endpoints with this method, or to this tool of an MCP server. */
@@ -69,24 +69,25 @@ const Row = z
     answer: z.string().max(500).refine(isPointer, 'is no JSON pointer such as "/data/hash"').nullable().optional(),
   })
   .superRefine((row, context) => {
-    const fault = (path: string[], message: string) => context.addIssue({ code: "custom", path, message });
+    const addFault = (path: string[], message: string) => context.addIssue({ code: "custom", path, message });
     const { variants } = checkerOf(row.class);
     const names = Object.keys(variants);
     const variant = row.variant ?? (names.length === 1 ? names[0]! : undefined);
-    const known = variant !== undefined && Object.hasOwn(variants, variant) ? variants[variant]! : null;
-    if (!known) return fault(["variant"], `is one of ${names.join(", ")}`);
+    const question = variant !== undefined && Object.hasOwn(variants, variant) ? variants[variant]! : null;
+    if (!question) return addFault(["variant"], `is one of ${names.join(", ")}`);
     if (valueIfKeepable(row.input) === undefined)
-      return fault(["input"], "is too big, or cannot be written in one way");
+      return addFault(["input"], "is too big, or cannot be written in one way");
     if ((row.class === knownRows.name) !== (row.rows !== undefined))
-      return fault(["rows"], `names the rows of a mapping of the class ${knownRows.name}, and of no other`);
+      return addFault(["rows"], `names the rows of a mapping of the class ${knownRows.name}, and of no other`);
     // The fields of known rows are checked against the input in ClassesFile.
     if (row.rows !== undefined) return;
-    const used = placeholderNames(row.input);
-    const takes = [...known.asks, ...(known.fixed ?? [])];
-    for (const name of known.asks)
-      if (!used.includes(name)) fault(["input"], `has no {${name}}, which the question is about`);
-    for (const name of used)
-      if (!takes.includes(name)) fault(["input"], `{${name}} is nothing that is asked; there is ${takes.join(", ")}`);
+    const placeholders = placeholderNames(row.input);
+    const allowedNames = [...question.asks, ...(question.fixed ?? [])];
+    for (const name of question.asks)
+      if (!placeholders.includes(name)) addFault(["input"], `has no {${name}}, which the question is about`);
+    for (const name of placeholders)
+      if (!allowedNames.includes(name))
+        addFault(["input"], `{${name}} is nothing that is asked; there is ${allowedNames.join(", ")}`);
   });
 
 /**
@@ -97,7 +98,7 @@ const MIN_ROWS = 20;
 const MAX_ROWS = 10_000;
 
 /** A set of facts that an operator supplies: the weather of past days, entries of a register or a catalogue. */
-const Rows = z.strictObject({
+const RowSet = z.strictObject({
   /** Largest difference from a row's answer that still counts as right, for numbers. */
   within: z.number().min(0).default(0),
   rows: z
@@ -123,39 +124,42 @@ const Rows = z.strictObject({
 const ClassesFile = z
   .strictObject({
     version: z.literal(1),
-    rows: z.record(z.string().min(1).max(60), Rows).default({}),
-    mappings: z.array(Row).max(100_000),
+    rows: z.record(z.string().min(1).max(60), RowSet).default({}),
+    mappings: z.array(MappingEntry).max(100_000),
   })
-  .superRefine(({ rows: sets, mappings }, context) => {
+  .superRefine(({ rows: rowSets, mappings }, context) => {
     for (const [n, { rows: name, input }] of mappings.entries()) {
       if (name === undefined) continue;
-      const fault = (member: string, message: string) =>
+      const addFault = (member: string, message: string) =>
         context.addIssue({ code: "custom", path: ["mappings", n, member], message });
-      if (!Object.hasOwn(sets, name)) {
-        fault("rows", "names no rows of this file");
+      if (!Object.hasOwn(rowSets, name)) {
+        addFault("rows", "names no rows of this file");
         continue;
       }
-      const used = placeholderNames(input);
-      if (used.length === 0) fault("input", "asks nothing: it has no name of a row's in braces");
-      for (const one of used)
-        if (sets[name]!.rows.some(({ asks }) => !Object.hasOwn(asks, one)))
-          fault("input", `{${one}} is not asked by every row of ${name}`);
+      const placeholders = placeholderNames(input);
+      if (placeholders.length === 0) addFault("input", "asks nothing: it has no name of a row's in braces");
+      for (const placeholder of placeholders)
+        if (rowSets[name]!.rows.some(({ asks }) => !Object.hasOwn(asks, placeholder)))
+          addFault("input", `{${placeholder}} is not asked by every row of ${name}`);
     }
   });
-type Row = z.infer<typeof Row>;
+type MappingEntry = z.infer<typeof MappingEntry>;
 
 /** The longest file that is read, bytes. */
-const MAX_FILE = 32 * 1024 * 1024;
+const MAX_FILE_BYTES = 32 * 1024 * 1024;
 
-const matchKey = ({ match, method, tool }: Row): string =>
+const matchKey = ({ match, method, tool }: MappingEntry): string =>
   JSON.stringify([match.capability ?? match.url ?? match.host, method ?? "", tool ?? ""]);
 
-function createRowMapping({ class: name, variant, rows, input, answer }: Row, digests: Map<string, string>): Mapping {
+function createRowMapping(
+  { class: name, variant, rows, input, answer }: MappingEntry,
+  digests: Map<string, string>,
+): Mapping {
   const { variants } = checkerOf(name);
-  const chosen = variant ?? Object.keys(variants)[0]!;
-  const at = answer === undefined ? variants[chosen]!.answer : answer;
-  const of = { class: name, variant: chosen, by: "operator" as const, input, answer: at };
-  return rows === undefined ? createMapping(of) : createMapping({ ...of, rows }, digests.get(rows));
+  const variantName = variant ?? Object.keys(variants)[0]!;
+  const answerPointer = answer === undefined ? variants[variantName]!.answer : answer;
+  const content = { class: name, variant: variantName, by: "operator" as const, input, answer: answerPointer };
+  return rows === undefined ? createMapping(content) : createMapping({ ...content, rows }, digests.get(rows));
 }
 
 /**
@@ -167,50 +171,53 @@ export function readClassMaps(path: string): ClassMaps {
   const fail = (...says: string[]): never => {
     throw new ConfigError(says.map((one) => `classes_file (${path}): ${one}`));
   };
-  let given: unknown;
+  let document: unknown;
   try {
     const text = readFileSync(path, "utf8");
-    if (text.length > MAX_FILE) fail(`is longer than ${MAX_FILE} bytes`);
-    given = JSON.parse(text);
+    if (text.length > MAX_FILE_BYTES) fail(`is longer than ${MAX_FILE_BYTES} bytes`);
+    document = JSON.parse(text);
   } catch (error) {
     if (error instanceof ConfigError) throw error;
     fail(error instanceof SyntaxError ? `is no JSON: ${error.message}` : `cannot be read: ${(error as Error).message}`);
   }
-  return createClassMaps(given, fail);
+  return createClassMaps(document, fail);
 }
 
 /** Makes the mappings from a parsed file. @param fail called once with all faults; it does not return */
-export function createClassMaps(given: unknown, fail: (...says: string[]) => never): ClassMaps {
-  const parsed = ClassesFile.safeParse(given);
+export function createClassMaps(document: unknown, fail: (...says: string[]) => never): ClassMaps {
+  const parsed = ClassesFile.safeParse(document);
   if (!parsed.success) fail(...faultsOf(parsed.error).map(({ path, detail }) => `${pointerOf(path)}: ${detail}`));
-  const sets = Object.entries(parsed.data!.rows);
-  const digests = new Map(sets.map(([name, set]) => [name, sha256hex(canonicalText(set))]));
-  const rows = new Map<string, Mapping>();
+  const rowSets = Object.entries(parsed.data!.rows);
+  const digests = new Map(rowSets.map(([name, set]) => [name, sha256hex(canonicalText(set))]));
+  const mappingsByKey = new Map<string, Mapping>();
   const duplicates: string[] = [];
   for (const [n, row] of parsed.data!.mappings.entries()) {
     const key = matchKey(row);
-    if (rows.has(key)) duplicates.push(`/mappings/${n}/match: another mapping matches the same`);
-    rows.set(key, createRowMapping(row, digests));
+    if (mappingsByKey.has(key)) duplicates.push(`/mappings/${n}/match: another mapping matches the same`);
+    mappingsByKey.set(key, createRowMapping(row, digests));
   }
   if (duplicates.length > 0) fail(...duplicates.slice(0, 20));
-  const known = new Map(
-    sets.map(([name, { within, rows: all }]): [string, KnownRow[]] => [name, all.map((one) => ({ ...one, within }))]),
+  const rowsByName = new Map(
+    rowSets.map(([name, { within, rows: all }]): [string, KnownRow[]] => [
+      name,
+      all.map((one) => ({ ...one, within })),
+    ]),
   );
   return {
-    rows: (name) => known.get(name) ?? [],
-    find({ cap, url: of, method, tool }) {
-      if (rows.size === 0) return null;
-      const asked = [cap, of, parseUrl(of)?.host ?? ""];
+    rows: (name) => rowsByName.get(name) ?? [],
+    find({ cap, url: listedUrl, method, tool }) {
+      if (mappingsByKey.size === 0) return null;
+      const matchNames = [cap, listedUrl, parseUrl(listedUrl)?.host ?? ""];
       const methodsAndTools = [
         [method, tool ?? ""],
         ["", tool ?? ""],
         [method, ""],
         ["", ""],
       ];
-      for (const name of asked)
-        for (const [verb, named] of methodsAndTools) {
-          const found = rows.get(JSON.stringify([name, verb, named]));
-          if (found) return found;
+      for (const name of matchNames)
+        for (const [methodName, toolName] of methodsAndTools) {
+          const mapping = mappingsByKey.get(JSON.stringify([name, methodName, toolName]));
+          if (mapping) return mapping;
         }
       return null;
     },

@@ -92,10 +92,10 @@ const pageUrl = (catalogue: string, offset: number): string => {
   return url.href;
 };
 
-/** Of several rows of one resource, keeps the row that was updated last. */
-function keepNewest(seen: Map<string, PageRow>, row: PageRow): void {
-  const known = seen.get(row.key);
-  if (known === undefined || (row.updatedAt ?? 0) >= (known.updatedAt ?? 0)) seen.set(row.key, row);
+/** Keeps, of several rows of one resource, the row that was updated last. */
+function keepNewest(rowsByKey: Map<string, PageRow>, row: PageRow): void {
+  const currentRow = rowsByKey.get(row.key);
+  if (currentRow === undefined || (row.updatedAt ?? 0) >= (currentRow.updatedAt ?? 0)) rowsByKey.set(row.key, row);
 }
 
 const describeResult = (result: EgressResult): string =>
@@ -121,8 +121,8 @@ export class Catalogues {
   ) {}
 
   /** Is there an unfinished read of this catalogue that may continue now? */
-  mayContinue(named: NamedCatalogue, clock: Pick<Clock, "monotonic">): boolean {
-    const state = this.#unfinished.get(toCatalogue(named).url);
+  mayContinue(namedCatalogue: NamedCatalogue, clock: Pick<Clock, "monotonic">): boolean {
+    const state = this.#unfinished.get(toCatalogue(namedCatalogue).url);
     return state !== undefined && clock.monotonic() >= state.continueAt;
   }
 
@@ -131,31 +131,31 @@ export class Catalogues {
    * returns the rows so far with the reason, and the next call continues from there. While a pause is running that the
    * catalogue asked for, nothing is fetched.
    */
-  async read(named: NamedCatalogue, clock: Clock, signal?: AbortSignal): Promise<CatalogueRead> {
-    const catalogue = toCatalogue(named);
+  async read(namedCatalogue: NamedCatalogue, clock: Clock, signal?: AbortSignal): Promise<CatalogueRead> {
+    const catalogue = toCatalogue(namedCatalogue);
     const state = this.#getState(catalogue.url, clock);
     if (state.retryNotBefore !== null && clock.monotonic() < state.retryNotBefore) {
       return { rows: [], stable: false, says: "it asked us to come back later" };
     }
-    const end = await this.#readPasses(catalogue, state, clock, signal);
+    const earlyEnd = await this.#readPasses(catalogue, state, clock, signal);
     const rows = [...state.rowsByKey.values()].map(({ row }) => row);
-    if (end?.isContinuable) this.#rememberUnfinished(catalogue.url, state, end, clock);
+    if (earlyEnd?.isContinuable) this.#rememberUnfinished(catalogue.url, state, earlyEnd, clock);
     else this.#unfinished.delete(catalogue.url);
-    return end === null ? { rows, stable: true } : { rows, stable: false, says: end.detail };
+    return earlyEnd === null ? { rows, stable: true } : { rows, stable: false, says: earlyEnd.detail };
   }
 
   #getState(url: string, clock: Clock): ReadState {
     const now = clock.monotonic();
-    const known = this.#unfinished.get(url);
-    return known && now - known.beganAt < MAX_AGE_MS ? known : new ReadState(now);
+    const unfinished = this.#unfinished.get(url);
+    return unfinished && now - unfinished.beganAt < MAX_AGE_MS ? unfinished : new ReadState(now);
   }
 
-  #rememberUnfinished(url: string, state: ReadState, end: EarlyEnd, clock: Clock): void {
+  #rememberUnfinished(url: string, state: ReadState, earlyEnd: EarlyEnd, clock: Clock): void {
     const now = clock.monotonic();
-    const { retryAfterMs: askedMs } = end;
+    const { retryAfterMs: requestedMs } = earlyEnd;
     // The pause doubles with each failure. It does not delay the regular read of the catalogue.
     const pause = CONTINUE_PAUSE_MS * 2 ** Math.min(state.failures++, 6);
-    state.retryNotBefore = askedMs === undefined ? null : now + Math.min(askedMs, MAX_RETRY_AFTER_MS);
+    state.retryNotBefore = requestedMs === undefined ? null : now + Math.min(requestedMs, MAX_RETRY_AFTER_MS);
     state.continueAt = Math.max(state.retryNotBefore ?? 0, now + pause);
     const remembered = state.totalBytes <= MAX_UNFINISHED_BYTES ? state : new ReadState(now);
     remembered.retryNotBefore = state.retryNotBefore;
@@ -170,15 +170,15 @@ export class Catalogues {
     clock: Clock,
     signal?: AbortSignal,
   ): Promise<EarlyEnd | null> {
-    const until = clock.monotonic() + MAX_READ_MS;
+    const deadline = clock.monotonic() + MAX_READ_MS;
     for (let requests = 0; state.pass < MAX_PASSES; ) {
       for (;;) {
-        if (clock.monotonic() > until) return { isContinuable: true, detail: "it goes on in its next turn" };
+        if (clock.monotonic() > deadline) return { isContinuable: true, detail: "it goes on in its next turn" };
         if (requests++ > 0 && !(await sleepUnlessStopped(clock, catalogue.pause_ms, signal))) return STOPPED;
-        const read = await this.#readPage(catalogue, state, clock, signal);
-        if (typeof read === "object") return read;
+        const pageResult = await this.#readPage(catalogue, state, clock, signal);
+        if (typeof pageResult === "object") return pageResult;
         state.failures = 0;
-        if (read === "last") break;
+        if (pageResult === "last") break;
       }
       if (state.pass > 0 && state.rowsByKey.size === state.rowsBeforePass) return null;
       state.nextPass();
@@ -193,18 +193,18 @@ export class Catalogues {
     clock: Clock,
     signal?: AbortSignal,
   ): Promise<EarlyEnd | "more" | "last"> {
-    const at = `page at ${state.offset}`;
+    const pageName = `page at ${state.offset}`;
     const result = await this.#fetch(catalogue, state.offset, clock, signal);
-    if ("isContinuable" in result) return { ...result, detail: `${at}: ${result.detail}` };
+    if ("isContinuable" in result) return { ...result, detail: `${pageName}: ${result.detail}` };
     if (result.outcome !== "answered" || result.status !== 200)
-      return { isContinuable: false, detail: `${at}: ${describeResult(result)}` };
+      return { isContinuable: false, detail: `${pageName}: ${describeResult(result)}` };
     state.bytes += result.body.length;
     state.totalBytes += result.body.length;
     if (state.bytes > MAX_BYTES) return { isContinuable: false, detail: `more than ${MAX_BYTES} bytes` };
-    const read = await this.reader.ask("page", result.body);
-    if (!read.ok) return { isContinuable: false, detail: `${at}: ${read.says}` };
-    if (read.value === null) return { isContinuable: false, detail: `${at}: no list of items` };
-    const { rows, total } = read.value;
+    const parsed = await this.reader.ask("page", result.body);
+    if (!parsed.ok) return { isContinuable: false, detail: `${pageName}: ${parsed.says}` };
+    if (parsed.value === null) return { isContinuable: false, detail: `${pageName}: no list of items` };
+    const { rows, total } = parsed.value;
     for (const row of rows) keepNewest(state.rowsByKey, row);
     if (state.rowsByKey.size > MAX_ROWS) return { isContinuable: false, detail: `more than ${MAX_ROWS} rows` };
     state.offset += rows.length;
@@ -230,13 +230,13 @@ export class Catalogues {
       });
       if (signal?.aborted) return STOPPED;
       if (!isRetriable(result)) return result;
-      const asked = retryAfterMs(result.headers?.["retry-after"], clock.now().getTime());
-      const wait = Math.max(asked ?? 0, RETRY_PAUSES_MS[tries] ?? 0);
+      const requestedMs = retryAfterMs(result.headers?.["retry-after"], clock.now().getTime());
+      const wait = Math.max(requestedMs ?? 0, RETRY_PAUSES_MS[tries] ?? 0);
       if (tries >= RETRY_PAUSES_MS.length || wait > MAX_WAIT_MS) {
         return {
           isContinuable: true,
           detail: describeResult(result),
-          ...(asked === null ? {} : { retryAfterMs: asked }),
+          ...(requestedMs === null ? {} : { retryAfterMs: requestedMs }),
         };
       }
       if (!(await sleepUnlessStopped(clock, wait, signal))) return STOPPED;

@@ -45,9 +45,9 @@ export interface Rejected {
   row: unknown;
 }
 
-export const rejectRow = (reason: Reason, row: unknown, more?: string): Rejected => ({
+export const rejectRow = (reason: Reason, row: unknown, detail?: string): Rejected => ({
   reason,
-  says: more === undefined ? REASONS[reason] : `${REASONS[reason]}: ${more.slice(0, 300)}`,
+  says: detail === undefined ? REASONS[reason] : `${REASONS[reason]}: ${detail.slice(0, 300)}`,
   row,
 });
 
@@ -71,10 +71,10 @@ export interface ListedClaim {
 
 /** Finds the address of an item, unchanged, under any of the member names that sellers use. */
 export function urlOf(item: unknown): string | undefined {
-  const named = get(item, "resource");
+  const resource = get(item, "resource");
   const candidates = [
-    named,
-    get(named, "url"),
+    resource,
+    get(resource, "url"),
     get(item, "url"),
     get(item, "path"),
     get(item, "route"),
@@ -83,8 +83,8 @@ export function urlOf(item: unknown): string | undefined {
   ];
   candidates.push(get(item, "accepts", "0", "resource"));
   for (const candidate of candidates) {
-    const found = text(candidate, 4096);
-    if (found) return found;
+    const address = text(candidate, 4096);
+    if (address) return address;
   }
   return undefined;
 }
@@ -111,21 +111,24 @@ export interface Source {
 export type ClaimResult = { claim: ListedClaim; ownDefects: Defects } | { rejected: Rejected };
 
 /** Reads the address and the HTTP method of an item. The address may include the method ("POST /path"). */
-function addressAndMethod(item: JsonObject): { written: string | undefined; verb: unknown } {
-  const written = urlOf(item);
-  const both = written === undefined ? null : /^([A-Za-z]{3,10})\s+(\S+)$/.exec(written);
-  return both ? { written: both[2], verb: both[1] } : { written, verb: undefined };
+function addressAndMethod(item: JsonObject): { writtenAddress: string | undefined; verb: unknown } {
+  const writtenAddress = urlOf(item);
+  const match = writtenAddress === undefined ? null : /^([A-Za-z]{3,10})\s+(\S+)$/.exec(writtenAddress);
+  return match ? { writtenAddress: match[2], verb: match[1] } : { writtenAddress, verb: undefined };
 }
 
 /** Resolves an address to the absolute form that the record accepts, or returns the reason why that is not possible. */
-function resolveAddress(written: string, source: Source): { url: string; absolute: string } | Rejected["reason"] {
-  let absolute = written;
-  if (!/^[a-z][a-z0-9+.-]*:/i.test(written)) {
+function resolveAddress(
+  writtenAddress: string,
+  source: Source,
+): { url: string; absolute: string } | Rejected["reason"] {
+  let absolute = writtenAddress;
+  if (!/^[a-z][a-z0-9+.-]*:/i.test(writtenAddress)) {
     const base = source.base ?? source.ownOrigin;
     if (base === undefined) return "relative";
-    const whole = parseUrl(written, base);
-    if (whole === null) return "bad_url";
-    absolute = whole.href;
+    const resolved = parseUrl(writtenAddress, base);
+    if (resolved === null) return "bad_url";
+    absolute = resolved.href;
   }
   if (!/^https?:/i.test(absolute)) return "not_http";
   const url = normaliseOrNull(absolute);
@@ -146,17 +149,20 @@ function whyNotPublic(url: string, source: Source): string | null {
  * as a GET.
  */
 function findUnsendableMethod(item: JsonObject, verb: unknown): string | null {
-  for (const named of [verb, item.method]) {
-    if (typeof named === "string" && named.trim() && methodOf(named) === null) return named;
+  for (const methodName of [verb, item.method]) {
+    if (typeof methodName === "string" && methodName.trim() && methodOf(methodName) === null) return methodName;
   }
   return null;
 }
 
 /** Reads the offers of an item: its entries in `accepts`, or those of a flat row (offer members in the item itself). */
-function readItemOffers(item: JsonObject, own: Networks) {
-  const flat = item.accepts === undefined ? entriesOfFlatRow(item) : [];
+function readItemOffers(item: JsonObject, railNetworks: Networks) {
+  const flatEntries = item.accepts === undefined ? entriesOfFlatRow(item) : [];
   // The version is removed, so that a flat row is not checked as complete x402 terms: it lacks members of an entry.
-  return readListedOffers(flat.length > 0 ? { ...item, x402Version: undefined, accepts: flat } : item, own);
+  return readListedOffers(
+    flatEntries.length > 0 ? { ...item, x402Version: undefined, accepts: flatEntries } : item,
+    railNetworks,
+  );
 }
 
 /**
@@ -165,7 +171,7 @@ function readItemOffers(item: JsonObject, own: Networks) {
  */
 interface Resource {
   /** The address as written in the item. */
-  written: string;
+  writtenAddress: string;
   verb: unknown;
   declared: Declared;
   method: Method;
@@ -175,17 +181,17 @@ interface Resource {
 
 /** Reads which resource an item names; null where it names no address. */
 export function resourceOf(item: JsonObject): Resource | null {
-  const { written, verb } = addressAndMethod(item);
-  if (written === undefined) return null;
+  const { writtenAddress, verb } = addressAndMethod(item);
+  if (writtenAddress === undefined) return null;
   const declared = mergeDeclared(
     readItemDeclaration(verb === undefined ? item : { ...item, method: verb }),
     readBazaar(get(item, "extensions", "bazaar") ?? get(item, "bazaar")),
     readEntryDeclaration(get(item, "accepts", "0")),
   );
   const method = declared.method ?? (declared.inputIn === "body" || declared.tool ? "POST" : "GET");
-  const named = declared.method ?? (method === "GET" ? "" : method);
-  const id = `${named} ${written}${declared.tool ? ` ${declared.tool}` : ""}`.trim().slice(0, 4096);
-  return { written, verb, declared, method, id };
+  const methodName = declared.method ?? (method === "GET" ? "" : method);
+  const id = `${methodName} ${writtenAddress}${declared.tool ? ` ${declared.tool}` : ""}`.trim().slice(0, 4096);
+  return { writtenAddress, verb, declared, method, id };
 }
 
 /**
@@ -205,35 +211,35 @@ export function readClaim(item: unknown, source: Omit<Source, "validate">, netwo
   if (!isObject(item)) return { rejected: rejectRow("not_an_item", item) };
   const resource = resourceOf(item);
   if (resource === null) return { rejected: rejectRow("no_address", item) };
-  const { written, verb, declared: said, method, id } = resource;
-  const address = resolveAddress(written, source);
-  if (typeof address === "string") return { rejected: rejectRow(address, item, written) };
-  const wrong = findUnsendableMethod(item, verb);
-  if (wrong !== null) return { rejected: rejectRow("verb", item, wrong) };
-  const listed = readItemOffers(item, networks);
+  const { writtenAddress, verb, declared: declaration, method, id } = resource;
+  const address = resolveAddress(writtenAddress, source);
+  if (typeof address === "string") return { rejected: rejectRow(address, item, writtenAddress) };
+  const unsendableMethod = findUnsendableMethod(item, verb);
+  if (unsendableMethod !== null) return { rejected: rejectRow("verb", item, unsendableMethod) };
+  const listedOffers = readItemOffers(item, networks);
   const prices = collectStatedPrices(item);
   const claims: Claims = {
-    ...createClaims(said, address.absolute.slice(0, 4096)),
-    offers: listed.offers,
+    ...createClaims(declaration, address.absolute.slice(0, 4096)),
+    offers: listedOffers.offers,
     fixed_price:
-      listed.offers.some((offer) => offer.scheme === "exact" && offer.amount_atomic !== null) &&
+      listedOffers.offers.some((offer) => offer.scheme === "exact" && offer.amount_atomic !== null) &&
       !hasVariablePrice(item),
     ...(prices.length > 0 ? { prices_said: prices } : {}),
     ...(refusesPaidCalls(item) ? { no_paid_calls: true } : {}),
   };
-  const refused = refusesPaidCalls(item) ? [{ ...defect("paid_calls_refused") }] : [];
-  const own = [...(listed.isTerms ? listed.defects : listed.ownDefects), ...refused];
-  const isOwn = source.ownOrigin !== undefined && new URL(address.url).origin === source.ownOrigin;
+  const refusalDefects = refusesPaidCalls(item) ? [{ ...defect("paid_calls_refused") }] : [];
+  const ownDefects = [...(listedOffers.isTerms ? listedOffers.defects : listedOffers.ownDefects), ...refusalDefects];
+  const isFromSeller = source.ownOrigin !== undefined && new URL(address.url).origin === source.ownOrigin;
   const body = {
     source: source.name.slice(0, 300),
     source_id: id,
-    seller_controlled: isOwn,
+    seller_controlled: isFromSeller,
     normalised_url: address.url,
     claims,
-    defects: isOwn ? own : listed.ownDefects,
+    defects: isFromSeller ? ownDefects : listedOffers.ownDefects,
   };
-  const cap = capId(method, address.url, said.tool ?? "");
-  return { claim: { cap, body }, payables: listed.payables, ownDefects: own };
+  const cap = capId(method, address.url, declaration.tool ?? "");
+  return { claim: { cap, body }, payables: listedOffers.payables, ownDefects };
 }
 
 /**
@@ -241,17 +247,17 @@ export function readClaim(item: unknown, source: Omit<Source, "validate">, netwo
  * its address is not public.
  */
 export function completeClaim(
-  read: ReadClaim,
+  parsedClaim: ReadClaim,
   item: unknown,
   source: Source,
   rail: Pick<RailCapabilities, "canPay" | "decimalsOf">,
 ): ClaimResult {
-  if ("rejected" in read) return read;
-  const { cap, body } = read.claim;
-  const notPublic = whyNotPublic(body.normalised_url, source);
-  if (notPublic !== null) return { rejected: rejectRow("not_public", item, notPublic) };
-  const { offers } = chooseOffer({ offers: body.claims.offers, payables: read.payables }, rail);
-  return { claim: { cap, body: { ...body, claims: { ...body.claims, offers } } }, ownDefects: read.ownDefects };
+  if ("rejected" in parsedClaim) return parsedClaim;
+  const { cap, body } = parsedClaim.claim;
+  const notPublicReason = whyNotPublic(body.normalised_url, source);
+  if (notPublicReason !== null) return { rejected: rejectRow("not_public", item, notPublicReason) };
+  const { offers } = chooseOffer({ offers: body.claims.offers, payables: parsedClaim.payables }, rail);
+  return { claim: { cap, body: { ...body, claims: { ...body.claims, offers } } }, ownDefects: parsedClaim.ownDefects };
 }
 
 /**
@@ -281,8 +287,8 @@ function createClaims(declared: Declared, url: string): Claims {
  * Makes a claim from what a 402 declares. The claim makes the endpoint known and describes its input. It has no offers,
  * so that a later 402 is never compared with this 402, whose price is no promise.
  */
-export function createClaimFrom402(cap: string, url: string, method: Claims["method"], read: ReadTerms): ListedClaim {
-  const declared = read.declared;
+export function createClaimFrom402(cap: string, url: string, method: Claims["method"], terms: ReadTerms): ListedClaim {
+  const declared = terms.declared;
   return {
     cap,
     body: {

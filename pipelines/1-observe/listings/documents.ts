@@ -23,7 +23,7 @@ export interface ParsedListing {
 }
 
 /** Longest YAML that is read, characters. Its parser is slow, and OpenAPI documents are smaller. */
-const MAX_YAML = 4 * 1024 * 1024;
+const MAX_YAML_CHARS = 4 * 1024 * 1024;
 /** Most values of one YAML text. The target of an alias is counted each time. */
 const MAX_YAML_VALUES = 500_000;
 
@@ -47,64 +47,64 @@ export function decodeUtf8(bytes: Uint8Array): string | null {
  * Converts the rows of a table to items. A text counts as an address; a row that is neither text nor object is
  * rejected.
  */
-function createTableListing(form: Form, { rows, rejected: refused }: Rows): ParsedListing {
-  const bad = [...refused];
+function createTableListing(form: Form, { rows, rejected: alreadyRejected }: Rows): ParsedListing {
+  const rejectedRows = [...alreadyRejected];
   const items = rows.flatMap((row): JsonObject[] => {
     if (isObject(row)) return [row];
     if (typeof row === "string") return [{ url: row }];
-    bad.push(rejectRow("not_an_item", row));
+    rejectedRows.push(rejectRow("not_an_item", row));
     return [];
   });
-  return { form, items, rejected: bad, whole: bad.length === 0 };
+  return { form, items, rejected: rejectedRows, whole: rejectedRows.length === 0 };
 }
 
 /**
  * Reads a parsed document: an OpenAPI 3 description, an agent card, a page of a Bazaar catalogue, any form of a
  * seller's `/.well-known/x402`, or a plain list. Never throws.
- * @param max most items that are read; the others are rejected as too many
+ * @param maxItems most items that are read; the others are rejected as too many
  */
-export function parseListing(document: unknown, max = MAX_ITEMS): ParsedListing {
-  const listed = readDocumentItems(document, max);
-  if (!refusesPaidCalls(document)) return listed;
-  return { ...listed, items: listed.items.map((item) => ({ ...item, paid_test_calls: false })) };
+export function parseListing(document: unknown, maxItems = MAX_ITEMS): ParsedListing {
+  const listing = readDocumentItems(document, maxItems);
+  if (!refusesPaidCalls(document)) return listing;
+  return { ...listing, items: listing.items.map((item) => ({ ...item, paid_test_calls: false })) };
 }
 
-function readDocumentItems(document: unknown, max: number): ParsedListing {
+function readDocumentItems(document: unknown, maxItems: number): ParsedListing {
   if (isOpenApi(document)) {
-    const { items, rejected: refused } = openApiItems(document);
+    const { items, rejected: rejectedRows } = openApiItems(document);
     if (items.length === 0) return createEmptyListing(document);
-    return { form: "openapi", items, rejected: refused, whole: refused.length === 0 };
+    return { form: "openapi", items, rejected: rejectedRows, whole: rejectedRows.length === 0 };
   }
-  const read = readItems(document);
-  const items = read.items.length === 0 && isAgentCard(document) ? readAgentCard(document) : read.items;
-  if (items.length === 0 && read.rejected.length === 0 && !read.hasList) return createEmptyListing(document);
-  const over = items.slice(max).map((row) => rejectRow("too_many", row));
+  const itemList = readItems(document);
+  const items = itemList.items.length === 0 && isAgentCard(document) ? readAgentCard(document) : itemList.items;
+  if (items.length === 0 && itemList.rejected.length === 0 && !itemList.hasList) return createEmptyListing(document);
+  const excessRows = items.slice(maxItems).map((row) => rejectRow("too_many", row));
   const base = findBase(document);
   return {
-    form: items === read.items ? "list" : "agent-card",
-    items: items.slice(0, max),
-    rejected: [...read.rejected, ...over],
+    form: items === itemList.items ? "list" : "agent-card",
+    items: items.slice(0, maxItems),
+    rejected: [...itemList.rejected, ...excessRows],
     ...(base === undefined ? {} : { base }),
-    whole: over.length === 0,
+    whole: excessRows.length === 0,
   };
 }
 
 /**
- * Is this value nested at most {@link MAX_NESTED} deep, with at most `most` values? It is checked without recursion.
+ * Is this value nested at most {@link MAX_NESTED} deep, with at most `maxValues` values? It is checked without recursion.
  */
-function isWithinBounds(value: unknown, most: number): boolean {
+function isWithinBounds(value: unknown, maxValues: number): boolean {
   let level: unknown[] = [value];
-  let values = 0;
+  let valueCount = 0;
   for (let depth = 0; level.length > 0; depth++) {
-    values += level.length;
-    if (depth > MAX_NESTED || values > most) return false;
-    const below: unknown[] = [];
-    for (const one of level) {
-      if (typeof one !== "object" || one === null) continue;
-      for (const inner of Object.values(one)) below.push(inner);
-      if (values + below.length > most) return false;
+    valueCount += level.length;
+    if (depth > MAX_NESTED || valueCount > maxValues) return false;
+    const nextLevel: unknown[] = [];
+    for (const item of level) {
+      if (typeof item !== "object" || item === null) continue;
+      for (const inner of Object.values(item)) nextLevel.push(inner);
+      if (valueCount + nextLevel.length > maxValues) return false;
     }
-    level = below;
+    level = nextLevel;
   }
   return true;
 }
@@ -115,7 +115,7 @@ function isWithinBounds(value: unknown, most: number): boolean {
  * too, and callers must read it in a thread that can be stopped.
  */
 export function readYaml(text: string): ParsedListing | null {
-  if (text.length > MAX_YAML || !/^(?:---\s|[\w"'$-]+\s*:)/m.test(text.slice(0, 4096))) return null;
+  if (text.length > MAX_YAML_CHARS || !/^(?:---\s|[\w"'$-]+\s*:)/m.test(text.slice(0, 4096))) return null;
   let value: unknown;
   try {
     value = parseYaml(text, { maxAliasCount: 100, logLevel: "silent" });
@@ -134,8 +134,8 @@ export function readText(input: string, maxValues?: number): ParsedListing {
   const text = input.replace(/^\ufeff/, "");
   const json = parseJson(text, maxValues);
   if (json !== undefined) {
-    const listed = parseListing(json, MAX_ROWS);
-    return typeof get(json, "pagination") === "object" ? { ...listed, paged: true } : listed;
+    const listing = parseListing(json, MAX_ROWS);
+    return typeof get(json, "pagination") === "object" ? { ...listing, paged: true } : listing;
   }
   if (/^\s*[[{]/.test(text)) return createTableListing("ndjson", parseNdjson(text));
   if (looksLikeLines(text)) return createTableListing("lines", parseLines(text));
@@ -144,12 +144,16 @@ export function readText(input: string, maxValues?: number): ParsedListing {
 }
 
 /** Drops the items and rejected rows beyond the limit for one seller. Further rejected rows are only counted. */
-function limitForSeller(listed: ParsedListing): ParsedListing {
-  const items = listed.items.slice(0, MAX_ITEMS);
-  const refused = [...listed.rejected, ...listed.items.slice(MAX_ITEMS).map((row) => rejectRow("too_many", row))];
-  const more = refused.length - MAX_ITEMS;
-  const limited = more > 0 ? [...refused.slice(0, MAX_ITEMS), rejectRow("too_many", { more })] : refused;
-  return { ...listed, items, rejected: limited, whole: listed.whole && items.length === listed.items.length };
+function limitForSeller(listing: ParsedListing): ParsedListing {
+  const items = listing.items.slice(0, MAX_ITEMS);
+  const rejectedRows = [
+    ...listing.rejected,
+    ...listing.items.slice(MAX_ITEMS).map((row) => rejectRow("too_many", row)),
+  ];
+  const excess = rejectedRows.length - MAX_ITEMS;
+  const limitedRows =
+    excess > 0 ? [...rejectedRows.slice(0, MAX_ITEMS), rejectRow("too_many", { more: excess })] : rejectedRows;
+  return { ...listing, items, rejected: limitedRows, whole: listing.whole && items.length === listing.items.length };
 }
 
 /**
@@ -180,12 +184,13 @@ export interface Page {
   total: number | null;
 }
 
-/** A row's `lastUpdated` as unix ms: an ISO string or a Unix number in seconds or ms; null for neither. */
+/** Reads a row's `lastUpdated` as unix ms: an ISO string or a Unix number in seconds or ms; null for neither. */
 export function updatedAt(row: unknown): number | null {
-  const stated = get(row, "lastUpdated") ?? get(row, "last_updated");
-  if (typeof stated === "number" && Number.isFinite(stated)) return stated < 1e11 ? stated * 1000 : stated;
-  const parsed = typeof stated === "string" ? Date.parse(stated) : Number.NaN;
-  return Number.isNaN(parsed) ? null : parsed;
+  const statedTime = get(row, "lastUpdated") ?? get(row, "last_updated");
+  if (typeof statedTime === "number" && Number.isFinite(statedTime))
+    return statedTime < 1e11 ? statedTime * 1000 : statedTime;
+  const parsedMs = typeof statedTime === "string" ? Date.parse(statedTime) : Number.NaN;
+  return Number.isNaN(parsedMs) ? null : parsedMs;
 }
 
 /** Returns the key of a row, which contains all methods if the row names several; null if the row names no address. */

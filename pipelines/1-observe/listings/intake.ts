@@ -68,14 +68,14 @@ export const emptyReport = (says?: string): IntakeReport => ({
 const MAX_REPORTED_ROWS = 10_000;
 
 /** Adds the report on a further source. */
-export function addReport(to: IntakeReport, more: IntakeReport): void {
-  to.items += more.items;
-  to.appended += more.appended;
-  to.refused += more.refused;
-  to.same += more.same;
-  to.delisted += more.delisted;
-  for (const row of more.rejected) if (to.rejected.length < MAX_REPORTED_ROWS) to.rejected.push(row);
-  for (const claim of more.claims) to.claims.push(claim);
+export function addReport(total: IntakeReport, addition: IntakeReport): void {
+  total.items += addition.items;
+  total.appended += addition.appended;
+  total.refused += addition.refused;
+  total.same += addition.same;
+  total.delisted += addition.delisted;
+  for (const row of addition.rejected) if (total.rejected.length < MAX_REPORTED_ROWS) total.rejected.push(row);
+  for (const claim of addition.claims) total.claims.push(claim);
 }
 
 /** Most origins whose last rereading is remembered. */
@@ -86,9 +86,9 @@ const MAX_ORIGINS = 20_000;
  */
 const MIN_REREAD_INTERVAL_MS = 60_000;
 /** Most urls whose method is remembered. A forgotten method is found again by the next probe. */
-const MAX_METHODS = 100_000;
+const MAX_REMEMBERED_METHODS = 100_000;
 /** Most rows in one request to the reader. */
-const ROWS_AT_ONCE = 100;
+const ROWS_PER_REQUEST = 100;
 /**
  * After this many rows of one source that could not be read within the limits of a row, its other rows are not read.
  */
@@ -116,7 +116,7 @@ export class Intake {
   readonly #writer: ListingWriter;
   readonly #rereadAt = new BoundedMap<string, number>(MAX_ORIGINS);
   /** HTTP methods that probes found, by url, for listings that name no method. */
-  readonly #methods = new BoundedMap<string, Method>(MAX_METHODS);
+  readonly #methods = new BoundedMap<string, Method>(MAX_REMEMBERED_METHODS);
   readonly #catalogueEgress: Egress;
   readonly #catalogues: Catalogues;
 
@@ -132,9 +132,10 @@ export class Intake {
    */
   rememberListed(listed: readonly ListedCap[]): void {
     this.#writer.rememberListed(listed);
-    const asked = listed.filter((one) => one.tool === null && one.lastAsked != null);
-    const byGet = new Set(asked.filter((one) => one.method === "GET").map((one) => one.url));
-    for (const { url, method } of asked) if (!byGet.has(url)) this.rememberMethod(url, method as Method);
+    const probedEndpoints = listed.filter((one) => one.tool === null && one.lastAsked != null);
+    const urlsWithGet = new Set(probedEndpoints.filter((one) => one.method === "GET").map((one) => one.url));
+    for (const { url, method } of probedEndpoints)
+      if (!urlsWithGet.has(url)) this.rememberMethod(url, method as Method);
   }
 
   /**
@@ -171,9 +172,9 @@ export class Intake {
   }
 
   async #readSeller(origin: string, clock: Clock, egress: Egress): Promise<IntakeReport> {
-    const read = await readSellerDocuments(egress, origin, this.parts.reader);
-    const report = emptyReport(read.says);
-    for (const { url, listed } of read.documents) {
+    const sellerDocuments = await readSellerDocuments(egress, origin, this.parts.reader);
+    const report = emptyReport(sellerDocuments.says);
+    for (const { url, listed } of sellerDocuments.documents) {
       addReport(report, await this.recordDocument(listed, { name: url, ownOrigin: origin }, clock));
     }
     return report;
@@ -183,9 +184,16 @@ export class Intake {
    * Returns the endpoint with its seller's newest own listing that this process has read, which the lake may not have
    * loaded yet.
    */
-  withOwnListing(one: ListedCap): ListedCap {
-    const own = this.#writer.newestSellerListing(one.cap);
-    return own ? { ...one, claims: own.claims, sellerListing: own.eventId, sellerClaims: own.claims } : one;
+  withOwnListing(endpoint: ListedCap): ListedCap {
+    const sellerListing = this.#writer.newestSellerListing(endpoint.cap);
+    return sellerListing
+      ? {
+          ...endpoint,
+          claims: sellerListing.claims,
+          sellerListing: sellerListing.eventId,
+          sellerClaims: sellerListing.claims,
+        }
+      : endpoint;
   }
 
   /**
@@ -193,20 +201,20 @@ export class Intake {
    * it is listed now. A seller that changed both is honest and must not be accused because our copy of its listing is
    * hours old.
    */
-  async rereadSeller(one: ListedCap, clock: Clock, egress?: Egress): Promise<ListedCap> {
-    const origin = originOf(one.url);
+  async rereadSeller(endpoint: ListedCap, clock: Clock, egress?: Egress): Promise<ListedCap> {
+    const origin = originOf(endpoint.url);
     const now = clock.now().getTime();
-    const last = this.#rereadAt.get(origin);
-    if (last === undefined || Math.abs(now - last) > MIN_REREAD_INTERVAL_MS) {
+    const lastReadAt = this.#rereadAt.get(origin);
+    if (lastReadAt === undefined || Math.abs(now - lastReadAt) > MIN_REREAD_INTERVAL_MS) {
       this.#rereadAt.set(origin, now);
       await this.readSeller(origin, clock, egress);
     }
-    return this.withOwnListing(one);
+    return this.withOwnListing(endpoint);
   }
 
   /** Is there an unfinished read of this catalogue that may continue now? */
-  mayContinue(named: NamedCatalogue, clock: Clock): boolean {
-    return this.#catalogues.mayContinue(named, clock);
+  mayContinue(namedCatalogue: NamedCatalogue, clock: Clock): boolean {
+    return this.#catalogues.mayContinue(namedCatalogue, clock);
   }
 
   /**
@@ -214,12 +222,12 @@ export class Intake {
    * seller's own document.
    */
   async readCatalogue(
-    named: NamedCatalogue,
+    namedCatalogue: NamedCatalogue,
     clock: Clock,
-    byOperator = toCatalogue(named).curated,
+    byOperator = toCatalogue(namedCatalogue).curated,
     signal?: AbortSignal,
   ): Promise<IntakeReport> {
-    const catalogue = toCatalogue(named);
+    const catalogue = toCatalogue(namedCatalogue);
     const name = sourceName(catalogue.url);
     if (catalogue.kind !== "bazaar") {
       const read = await readDocument(this.#catalogueEgress, catalogue.url, this.parts.reader, catalogue.headers);
@@ -228,8 +236,12 @@ export class Intake {
     }
     const read = await this.#catalogues.read(catalogue, clock, signal);
     // An empty catalogue is probably broken, so it delists nothing.
-    const whole = read.stable && read.rows.length > 0;
-    const report = await this.recordDocument({ items: read.rows, rejected: [], whole }, { name, byOperator }, clock);
+    const isWhole = read.stable && read.rows.length > 0;
+    const report = await this.recordDocument(
+      { items: read.rows, rejected: [], whole: isWhole },
+      { name, byOperator },
+      clock,
+    );
     return read.says === undefined ? report : { ...report, says: read.says };
   }
 
@@ -238,10 +250,10 @@ export class Intake {
     cap: string,
     url: string,
     method: Claims["method"],
-    read: ReadTerms,
+    terms: ReadTerms,
     clock: Clock,
   ): Promise<void> {
-    const claim = createClaimFrom402(cap, url, method, read);
+    const claim = createClaimFrom402(cap, url, method, terms);
     await this.#writer.write([{ claim, row: claim.body }], { name: "402" }, false, clock);
   }
 
@@ -256,34 +268,34 @@ export class Intake {
     clock: Clock,
   ): Promise<IntakeReport> {
     const { egress, metrics, rail } = this.parts;
-    const from: Source = {
+    const documentSource: Source = {
       validate: (url) => egress.validate(url),
       ...(document.base ? { base: document.base } : {}),
       ...source,
     };
     const rows: ClaimRow[] = [];
-    const refused: Rejected[] = [...document.rejected];
+    const rejectedRows: Rejected[] = [...document.rejected];
     const items = document.items.flatMap(splitMethods);
-    for await (const { row, read } of readRows(this.parts, items, from)) {
-      const result = completeClaim(read, row, from, rail);
-      if ("rejected" in result) refused.push(result.rejected);
+    for await (const { row, read } of readRows(this.parts, items, documentSource)) {
+      const result = completeClaim(read, row, documentSource, rail);
+      if ("rejected" in result) rejectedRows.push(result.rejected);
       else {
         const claim = source.signedRows ? await this.#markSigned(row, result) : result.claim;
         rows.push({ claim: this.#addMethod(claim), row });
       }
     }
     // An unreadable row may be one that is already listed, so no missing row is delisted.
-    const whole = document.whole && !refused.some(({ reason }) => reason === "unreadable");
-    const written = await this.#writer.write(rows, source, whole, clock);
-    for (const one of written.rejected) refused.push(one);
-    metrics.count("touchstone_observe_listings_total", { result: "refused" }, refused.length);
+    const isWhole = document.whole && !rejectedRows.some(({ reason }) => reason === "unreadable");
+    const writeResult = await this.#writer.write(rows, source, isWhole, clock);
+    for (const one of writeResult.rejected) rejectedRows.push(one);
+    metrics.count("touchstone_observe_listings_total", { result: "refused" }, rejectedRows.length);
     return {
       items: items.length + document.rejected.length,
-      appended: written.appended,
-      refused: refused.length,
-      same: rows.length - written.appended - written.rejected.length,
-      delisted: written.delisted,
-      rejected: refused,
+      appended: writeResult.appended,
+      refused: rejectedRows.length,
+      same: rows.length - writeResult.appended - writeResult.rejected.length,
+      delisted: writeResult.delisted,
+      rejected: rejectedRows,
       claims: rows.map(({ claim }) => claim),
     };
   }
@@ -309,22 +321,22 @@ export class Intake {
 export async function* readRows(
   { rail, reader = processReader }: Pick<IntakeParts, "rail" | "reader">,
   items: readonly unknown[],
-  from: Source,
+  fullSource: Source,
 ): AsyncGenerator<{ row: unknown; read: ReadClaim }> {
-  const { validate: _, ...source } = from;
-  const ask = (rows: readonly unknown[]) => reader.ask("rows", { rows, source, ownNetwork: networksOf(rail) });
+  const { validate: _, ...source } = fullSource;
+  const readTogether = (rows: readonly unknown[]) => reader.ask("rows", { rows, source, ownNetwork: networksOf(rail) });
   let unreadable = 0;
-  for (let i = 0; i < items.length; i += ROWS_AT_ONCE) {
-    const rows = items.slice(i, i + ROWS_AT_ONCE);
-    const together = unreadable < MAX_UNREADABLE ? await ask(rows) : null;
+  for (let i = 0; i < items.length; i += ROWS_PER_REQUEST) {
+    const rows = items.slice(i, i + ROWS_PER_REQUEST);
+    const batchResult = unreadable < MAX_UNREADABLE ? await readTogether(rows) : null;
     for (const [n, row] of rows.entries()) {
-      if (together?.ok) {
-        yield { row, read: together.value[n]! };
+      if (batchResult?.ok) {
+        yield { row, read: batchResult.value[n]! };
         continue;
       }
-      const alone = unreadable < MAX_UNREADABLE ? await ask([row]) : null;
-      if (alone?.ok === false) unreadable++;
-      yield { row, read: alone?.ok ? alone.value[0]! : { rejected: rejectRow("unreadable", row) } };
+      const rowResult = unreadable < MAX_UNREADABLE ? await readTogether([row]) : null;
+      if (rowResult?.ok === false) unreadable++;
+      yield { row, read: rowResult?.ok ? rowResult.value[0]! : { rejected: rejectRow("unreadable", row) } };
     }
   }
 }
@@ -340,20 +352,21 @@ const MAX_METHOD_NAMES = 100;
 export function splitMethods(item: unknown): unknown[] {
   if (!isObject(item)) return [item];
   const { method, methods } = item;
-  const named =
+  const methodNames =
     Array.isArray(methods) && method === undefined
       ? methods.slice(0, MAX_METHOD_NAMES)
       : typeof method === "string" && method.length <= MAX_METHOD_NAMES
         ? method.split(/[\s,|/]+/)
         : [];
-  const verbs = named.filter((one) => methodOf(one) !== null).slice(0, MAX_METHODS_PER_ITEM);
-  return named.length > 1 && verbs.length > 1
+  const verbs = methodNames.filter((one) => methodOf(one) !== null).slice(0, MAX_METHODS_PER_ITEM);
+  return methodNames.length > 1 && verbs.length > 1
     ? verbs.map((verb) => ({ ...item, methods: undefined, method: verb }))
     : [item];
 }
 
 /**
- * The text that a payee signs with EIP-191 (personal_sign): the RFC 8785 form of the row without its member `signed`.
+ * Returns the text that a payee signs with EIP-191 (personal_sign): the RFC 8785 form of the row without its member
+ * `signed`.
  */
 export function listingStatement(row: JsonObject): string {
   const { signed: _, ...rest } = row;

@@ -10,7 +10,7 @@ const MAX_SCHEMA_NODES = 2_000;
 /** Most levels of one schema. */
 const MAX_SCHEMA_DEPTH = 24;
 /** Longest reference that is followed, characters. */
-const MAX_REF = 1_024;
+const MAX_REF_CHARS = 1_024;
 /**
  * Most characters of one schema while it is resolved. The result is then checked against the size that the record can
  * keep.
@@ -79,13 +79,13 @@ class Inliner {
    * its target. References inside the object are not resolved. Undefined when the target is missing, or after more than
    * four references in a row.
    */
-  resolveObject(value: unknown, links = 4): JsonObject | undefined {
+  resolveObject(value: unknown, maxLinks = 4): JsonObject | undefined {
     if (!isObject(value)) return undefined;
-    const { $ref: ref, ...beside } = value;
+    const { $ref: ref, ...otherMembers } = value;
     if (typeof ref !== "string") return value;
-    if (links === 0) return undefined;
-    const target = this.resolveObject(this.#findTarget(ref), links - 1);
-    return target && { ...target, ...beside };
+    if (maxLinks === 0) return undefined;
+    const target = this.resolveObject(this.#findTarget(ref), maxLinks - 1);
+    return target && { ...target, ...otherMembers };
   }
 
   #inline(value: unknown, depth: number): Resolved {
@@ -96,45 +96,45 @@ class Inliner {
     const ref = isObject(value) ? value.$ref : undefined;
     if (typeof ref === "string") return this.#resolveTarget(ref, depth + 1);
     const isList = Array.isArray(value);
-    const whole: Resolved = { value: null, nodes: 1, chars: 2, height: 0 };
+    const result: Resolved = { value: null, nodes: 1, chars: 2, height: 0 };
     const entries = Object.entries(value);
     this.#workLeft -= entries.length;
     const members = entries.map(([name, one]) => {
       const resolved = this.#inline(one, depth + 1);
-      whole.nodes += resolved.nodes;
-      whole.chars += resolved.chars + (isList ? 1 : name.length + 4);
-      whole.height = Math.max(whole.height, resolved.height + 1);
-      if (whole.nodes > MAX_SCHEMA_NODES || whole.chars > MAX_SCHEMA_CHARS) throw new Unresolvable();
+      result.nodes += resolved.nodes;
+      result.chars += resolved.chars + (isList ? 1 : name.length + 4);
+      result.height = Math.max(result.height, resolved.height + 1);
+      if (result.nodes > MAX_SCHEMA_NODES || result.chars > MAX_SCHEMA_CHARS) throw new Unresolvable();
       return [name, resolved.value] as const;
     });
-    whole.value = isList ? members.map(([, one]) => one) : Object.fromEntries(members);
-    return whole;
+    result.value = isList ? members.map(([, one]) => one) : Object.fromEntries(members);
+    return result;
   }
 
   #resolveTarget(ref: string, depth: number): Resolved {
-    const known = this.#targets.get(ref);
-    if (known === null) throw new Unresolvable();
-    if (known && depth + known.height > MAX_SCHEMA_DEPTH) throw new Unresolvable();
-    return known ?? this.#resolve(ref, depth);
+    const resolvedTarget = this.#targets.get(ref);
+    if (resolvedTarget === null) throw new Unresolvable();
+    if (resolvedTarget && depth + resolvedTarget.height > MAX_SCHEMA_DEPTH) throw new Unresolvable();
+    return resolvedTarget ?? this.#resolve(ref, depth);
   }
 
   #resolve(ref: string, depth: number): Resolved {
     this.#targets.set(ref, null);
     try {
-      const found = this.#findTarget(ref);
-      if (found === undefined) throw new Unresolvable();
-      const placed = this.#inline(found, depth);
-      this.#targets.set(ref, placed);
-      return placed;
+      const target = this.#findTarget(ref);
+      if (target === undefined) throw new Unresolvable();
+      const resolved = this.#inline(target, depth);
+      this.#targets.set(ref, resolved);
+      return resolved;
     } catch (error) {
-      // The target is forgotten, since a reference at a higher level may still resolve within MAX_DEPTH.
+      // The target is forgotten, since a reference at a higher level may still resolve within MAX_SCHEMA_DEPTH.
       this.#targets.delete(ref);
       throw error;
     }
   }
 
   #findTarget(ref: string): unknown {
-    const steps = ref.startsWith("#/") && ref.length <= MAX_REF ? ref.slice(2).split("/") : [];
+    const steps = ref.startsWith("#/") && ref.length <= MAX_REF_CHARS ? ref.slice(2).split("/") : [];
     if (steps.length === 0) return undefined;
     return get(this.document, ...steps.map((step) => step.replace(/~1/g, "/").replace(/~0/g, "~")));
   }
@@ -147,13 +147,21 @@ function firstExample(examples: unknown, inliner: Inliner): unknown {
 }
 
 /** Finds a value that the seller gives for this media type or parameter, or else in its schema. */
-function findExample(of: JsonObject, schema: unknown, inliner: Inliner): unknown {
-  return of.example ?? firstExample(of.examples, inliner) ?? get(schema, "example") ?? get(schema, "examples", "0");
+function findExample(mediaOrParameter: JsonObject, schema: unknown, inliner: Inliner): unknown {
+  return (
+    mediaOrParameter.example ??
+    firstExample(mediaOrParameter.examples, inliner) ??
+    get(schema, "example") ??
+    get(schema, "examples", "0")
+  );
 }
 
 /** Reads the JSON content of a request or a response: its media type, schema and first example. */
-function readJsonContent(of: unknown, inliner: Inliner): { mime?: string; schema?: unknown; example?: unknown } {
-  const types = get(inliner.resolveObject(of), "content");
+function readJsonContent(
+  requestOrResponse: unknown,
+  inliner: Inliner,
+): { mime?: string; schema?: unknown; example?: unknown } {
+  const types = get(inliner.resolveObject(requestOrResponse), "content");
   if (!isObject(types)) return {};
   const names = Object.keys(types);
   const mime = names.find((name) => /json/i.test(name)) ?? names[0];
@@ -181,7 +189,7 @@ const MAX_PARAMETERS = 64;
  * name and place.
  */
 function readParameters(operation: JsonObject, pathItem: JsonObject, inliner: Inliner): Parameter[] {
-  const found = new Map<string, Parameter>();
+  const parametersByPlace = new Map<string, Parameter>();
   for (const list of [pathItem.parameters, operation.parameters]) {
     for (const one of Array.isArray(list) ? list.slice(0, MAX_PARAMETERS) : []) {
       const parameter = inliner.resolveObject(one) ?? {};
@@ -189,13 +197,13 @@ function readParameters(operation: JsonObject, pathItem: JsonObject, inliner: In
       const place = parameter.in;
       if (!name || (place !== "path" && place !== "query")) continue;
       const schema = inliner.inlineSchema(parameter.schema);
-      const admitted = get(schema, "const") ?? get(schema, "default") ?? get(schema, "enum", "0");
+      const schemaValue = get(schema, "const") ?? get(schema, "default") ?? get(schema, "enum", "0");
       const required = place === "path" || parameter.required === true;
-      const value = findExample(parameter, schema, inliner) ?? (required ? admitted : undefined);
-      found.set(`${place} ${name}`, { name, place, required, schema, value });
+      const value = findExample(parameter, schema, inliner) ?? (required ? schemaValue : undefined);
+      parametersByPlace.set(`${place} ${name}`, { name, place, required, schema, value });
     }
   }
-  return [...found.values()];
+  return [...parametersByPlace.values()];
 }
 
 /**
@@ -205,20 +213,20 @@ function readParameters(operation: JsonObject, pathItem: JsonObject, inliner: In
 function describeCall(parameters: readonly Parameter[]): { example: JsonObject; query: JsonObject | undefined } {
   const example: JsonObject = {};
   for (const place of ["path", "query"] as const) {
-    const here = parameters.filter((one) => one.place === place);
-    const given = here.filter((one) => one.value !== undefined);
-    if (given.length > 0 && here.every((one) => !one.required || one.value !== undefined))
-      example[place] = Object.fromEntries(given.map(({ name, value }) => [name, value]));
+    const placeParameters = parameters.filter((one) => one.place === place);
+    const parametersWithValue = placeParameters.filter((one) => one.value !== undefined);
+    if (parametersWithValue.length > 0 && placeParameters.every((one) => !one.required || one.value !== undefined))
+      example[place] = Object.fromEntries(parametersWithValue.map(({ name, value }) => [name, value]));
   }
-  const queried = parameters.filter(({ place, schema }) => place === "query" && isObject(schema));
-  if (queried.length === 0) return { example, query: undefined };
+  const queryParameters = parameters.filter(({ place, schema }) => place === "query" && isObject(schema));
+  if (queryParameters.length === 0) return { example, query: undefined };
   const properties = Object.fromEntries(
-    queried.map(({ name, schema, value }) => [
+    queryParameters.map(({ name, schema, value }) => [
       name,
       value === undefined ? schema : { ...(schema as JsonObject), example: value },
     ]),
   );
-  const required = queried.filter((one) => one.required).map(({ name }) => name);
+  const required = queryParameters.filter((one) => one.required).map(({ name }) => name);
   return { example, query: { type: "object", properties, ...(required.length > 0 ? { required } : {}) } };
 }
 
@@ -273,12 +281,12 @@ function createItem(
   );
   const request = readJsonContent(operation.requestBody, inliner);
   const responses = get(operation, "responses");
-  const ok = isObject(responses) ? Object.keys(responses).find((status) => /^2/.test(status)) : undefined;
-  const answer = readJsonContent(ok === undefined ? undefined : get(responses, ok), inliner);
+  const successStatus = isObject(responses) ? Object.keys(responses).find((status) => /^2/.test(status)) : undefined;
+  const response = readJsonContent(successStatus === undefined ? undefined : get(responses, successStatus), inliner);
   const { example, query } = describeCall(readParameters(operation, pathItem, inliner));
   if (request.example !== undefined) example.body = request.example;
-  const inBody = verb !== "get" && verb !== "delete";
-  const inputSchema = inBody ? request.schema : valueIfKeepable(query);
+  const isInputInBody = verb !== "get" && verb !== "delete";
+  const inputSchema = isInputInBody ? request.schema : valueIfKeepable(query);
   return {
     url,
     method: verb.toUpperCase(),
@@ -289,8 +297,8 @@ function createItem(
     ...(refusesPaidCalls(operation) || refusesPaidCalls(pathItem) ? { paid_test_calls: false } : {}),
     ...(info === undefined ? {} : { payment: info }),
     ...(inputSchema === undefined ? {} : { inputSchema }),
-    ...(answer.schema === undefined ? {} : { outputSchema: answer.schema }),
-    ...(answer.mime === undefined ? {} : { mimeType: answer.mime }),
+    ...(response.schema === undefined ? {} : { outputSchema: response.schema }),
+    ...(response.mime === undefined ? {} : { mimeType: response.mime }),
     ...(Object.keys(example).length === 0 ? {} : { example }),
   };
 }
@@ -330,19 +338,19 @@ function isPaid(operation: JsonObject, pathItem: JsonObject): boolean {
  */
 export function openApiItems(document: JsonObject): { items: JsonObject[]; rejected: Rejected[] } {
   const items: JsonObject[] = [];
-  const refused: Rejected[] = [];
+  const rejectedRows: Rejected[] = [];
   const inliner = new Inliner(document);
-  for (const [path, written] of Object.entries(document.paths as JsonObject)) {
-    const pathItem = inliner.resolveObject(written);
+  for (const [path, pathItemOrRef] of Object.entries(document.paths as JsonObject)) {
+    const pathItem = inliner.resolveObject(pathItemOrRef);
     if (pathItem === undefined) continue;
     for (const verb of VERBS) {
       const operation = pathItem[verb];
       if (!isObject(operation) || !isPaid(operation, pathItem)) continue;
       const server = serverUrl(operation.servers) ?? serverUrl(pathItem.servers) ?? serverUrl(document.servers) ?? "";
       const url = `${withoutSlashes(server)}${path}`;
-      if (items.length >= MAX_OPERATIONS) refused.push(rejectRow("too_many", { path, method: verb, operation }));
+      if (items.length >= MAX_OPERATIONS) rejectedRows.push(rejectRow("too_many", { path, method: verb, operation }));
       else items.push(createItem(operation, pathItem, verb, url, inliner));
     }
   }
-  return { items, rejected: refused };
+  return { items, rejected: rejectedRows };
 }

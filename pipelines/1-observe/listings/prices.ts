@@ -15,15 +15,15 @@ const PRICE_MEMBERS = ["price", "pricing", "payment", "offers"];
 /** Names inside these members that are not about the price. */
 const NOT_PRICE_MEMBERS = ["protocols", "protocol", "description"];
 
-function collectPrices(value: unknown, path: string, depth: number, into: StatedPrice[]): void {
-  if (into.length >= MAX_STATED_PRICES || value === null || value === undefined || value === "") return;
+function collectPrices(value: unknown, path: string, depth: number, prices: StatedPrice[]): void {
+  if (prices.length >= MAX_STATED_PRICES || value === null || value === undefined || value === "") return;
   if (typeof value !== "object") {
-    into.push({ as: clean(path, 120), said: clean(typeof value === "string" ? value : show(value), 200) });
+    prices.push({ as: clean(path, 120), said: clean(typeof value === "string" ? value : show(value), 200) });
     return;
   }
   if (depth >= MAX_DEPTH) return;
   for (const [name, inner] of Object.entries(value)) {
-    if (!NOT_PRICE_MEMBERS.includes(name)) collectPrices(inner, `${path}/${name}`, depth + 1, into);
+    if (!NOT_PRICE_MEMBERS.includes(name)) collectPrices(inner, `${path}/${name}`, depth + 1, prices);
   }
 }
 
@@ -87,11 +87,11 @@ function toList(value: unknown): unknown[] | null {
 
 /** Returns the values of a row under this name: one value for each offer, or one value for all offers. */
 function offerValues(row: JsonObject, name: string): { each: unknown[] } | { all: unknown } {
-  const alone = (SINGULAR_NAMES[name] ?? [name]).map((one) => row[one]).find((one) => one !== undefined);
-  if (Array.isArray(alone)) return { each: alone.slice(0, MAX_OFFERS) };
-  if (alone !== undefined) return { all: alone };
-  const lists = (PLURAL_NAMES[name] ?? [`${name}s`]).map((one) => toList(row[one])).find((one) => one !== null);
-  return lists ? { each: lists } : { all: undefined };
+  const value = (SINGULAR_NAMES[name] ?? [name]).map((one) => row[one]).find((one) => one !== undefined);
+  if (Array.isArray(value)) return { each: value.slice(0, MAX_OFFERS) };
+  if (value !== undefined) return { all: value };
+  const list = (PLURAL_NAMES[name] ?? [`${name}s`]).map((one) => toList(row[one])).find((one) => one !== null);
+  return list ? { each: list } : { all: undefined };
 }
 
 /** Splits a row with parallel lists (networks, amounts, payees) into one row for each offer. */
@@ -101,7 +101,10 @@ function splitParallelLists(row: JsonObject): JsonObject[] {
   if (!("each" in networks)) return [row];
   const unit = row.price_unit ?? row.unit;
   return networks.each.map((_, i) => {
-    const pairs = values.map(([name, of]) => [name, "each" in of ? of.each[i] : of.all]);
+    const pairs = values.map(([name, offerValue]) => [
+      name,
+      "each" in offerValue ? offerValue.each[i] : offerValue.all,
+    ]);
     return { ...Object.fromEntries(pairs), price_unit: unit } as JsonObject;
   });
 }

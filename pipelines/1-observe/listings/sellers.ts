@@ -40,50 +40,50 @@ export class Sellers {
 
   /** Reads one seller's own listing now. */
   readSeller(url: string): Promise<IntakeReport> {
-    const { intake, hostQueue: slots, clock } = this.parts;
+    const { intake, hostQueue: queue, clock } = this.parts;
     const origin = originOf(url);
     this.#lastReadDays.set(origin, dayOf(clock.now()));
-    return slots.run(hostOf(origin), () => intake.readSeller(origin, clock, this.#egress), INTAKE);
+    return queue.run(hostOf(origin), () => intake.readSeller(origin, clock, this.#egress), INTAKE);
   }
 
   /**
    * Reads a catalogue if its host is assigned to this observer, and then every seller in it that is assigned to this
    * observer and was not read today.
    */
-  async readCatalogue(named: NamedCatalogue): Promise<IntakeReport> {
+  async readCatalogue(namedCatalogue: NamedCatalogue): Promise<IntakeReport> {
     const { intake, hosts, clock, signal } = this.parts;
-    const { url, kind } = toCatalogue(named);
+    const { url, kind } = toCatalogue(namedCatalogue);
     if (!hosts.owns(hostOf(url))) return emptyReport();
-    if (kind === "seller") return this.#readDue([url], emptyReport());
-    const report = await intake.readCatalogue(named, clock, undefined, signal);
-    return this.#readDue(
+    if (kind === "seller") return this.#readIfUnreadToday([url], emptyReport());
+    const report = await intake.readCatalogue(namedCatalogue, clock, undefined, signal);
+    return this.#readIfUnreadToday(
       report.claims.map((claim) => claim.body.normalised_url),
       report,
     );
   }
 
   /** Selects the catalogues of this observer whose reading stopped early and may continue now. */
-  unfinishedCatalogues(named: readonly NamedCatalogue[]): NamedCatalogue[] {
+  unfinishedCatalogues(namedCatalogues: readonly NamedCatalogue[]): NamedCatalogue[] {
     const { intake, hosts, clock } = this.parts;
-    return named.filter((one) => hosts.owns(hostOf(toCatalogue(one).url)) && intake.mayContinue(one, clock));
+    return namedCatalogues.filter((one) => hosts.owns(hostOf(toCatalogue(one).url)) && intake.mayContinue(one, clock));
   }
 
   /** Reads every listed seller that was not read today, so that a 402 is compared with today's listing. */
   async readAllDue(): Promise<IntakeReport> {
     const listed = await this.parts.memory.listed();
     this.parts.intake.rememberListed(listed);
-    return this.#readDue(
+    return this.#readIfUnreadToday(
       listed.map((one) => one.url),
       emptyReport(),
     );
   }
 
-  async #readDue(urls: readonly string[], report: IntakeReport): Promise<IntakeReport> {
+  async #readIfUnreadToday(urls: readonly string[], report: IntakeReport): Promise<IntakeReport> {
     const { hosts, clock, signal } = this.parts;
     const today = dayOf(clock.now());
-    const ownOrigins = [...new Set(urls.map(originOf))].filter((origin) => hosts.owns(hostOf(origin)));
-    const due = ownOrigins.filter((origin) => this.#lastReadDays.get(origin) !== today);
-    await forEachConcurrent(due, INTAKE_AT_ONCE, async (origin) => {
+    const assignedOrigins = [...new Set(urls.map(originOf))].filter((origin) => hosts.owns(hostOf(origin)));
+    const unreadOrigins = assignedOrigins.filter((origin) => this.#lastReadDays.get(origin) !== today);
+    await forEachConcurrent(unreadOrigins, INTAKE_AT_ONCE, async (origin) => {
       if (signal?.aborted || !hosts.owns(hostOf(origin))) return;
       addReport(report, await this.readSeller(origin));
     });

@@ -77,6 +77,6 @@ export async function readDocument(
   const listed = read.value;
   if (listed === null) return { fault: "unreadable", says: `${url} is not text in UTF-8` };
   // A document behind a redirect to another origin does not count as the seller's own.
-  const own = isSellerPath(url) && (result.url === "" || originOf(result.url) === originOf(url));
-  return { listed, source: own ? { ownOrigin: originOf(url) } : { base: listed.base ?? originOf(url) } };
+  const isOwnDocument = isSellerPath(url) && (result.url === "" || originOf(result.url) === originOf(url));
+  return { listed, source: isOwnDocument ? { ownOrigin: originOf(url) } : { base: listed.base ?? originOf(url) } };
 }

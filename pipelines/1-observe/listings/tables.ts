@@ -17,15 +17,15 @@ const unwrapRow = (value: unknown): unknown =>
 /** Reads one JSON value a line. A line that is not JSON is rejected; the other lines are read. */
 export function parseNdjson(text: string): Rows {
   const rows: unknown[] = [];
-  const refused: Rejected[] = [];
+  const rejectedRows: Rejected[] = [];
   for (const line of text.split("\n")) {
     if (!line.trim()) continue;
     const value = parseJson(line);
-    if (value === undefined) refused.push(rejectRow("not_json", line.trim()));
-    else if (rows.length >= MAX_ROWS) refused.push(rejectRow("too_many", value));
+    if (value === undefined) rejectedRows.push(rejectRow("not_json", line.trim()));
+    else if (rows.length >= MAX_ROWS) rejectedRows.push(rejectRow("too_many", value));
     else rows.push(unwrapRow(value));
   }
-  return { rows, rejected: refused };
+  return { rows, rejected: rejectedRows };
 }
 
 /** Member names of items by the column names that files use. */
@@ -60,8 +60,8 @@ const guessDelimiter = (line: string): string =>
 
 /** Does the text begin with a line of column names, one of which names an address? */
 export function looksLikeCsv(text: string): boolean {
-  const first = text.slice(0, 4096).split(/\r?\n/, 1)[0]!;
-  const names = first.split(guessDelimiter(first)).map((name) => memberNameOf(name.replace(/^"|"$/g, "")));
+  const firstLine = text.slice(0, 4096).split(/\r?\n/, 1)[0]!;
+  const names = firstLine.split(guessDelimiter(firstLine)).map((name) => memberNameOf(name.replace(/^"|"$/g, "")));
   return (
     names.some((name) => ADDRESS_COLUMNS.includes(name)) && names.every((name) => /^[A-Za-z][\w ]{0,60}$/.test(name))
   );
@@ -71,7 +71,7 @@ export function looksLikeCsv(text: string): boolean {
  * Reads the rows of a CSV file with a header line and the delimiter `,`, `;` or tab. An empty cell is a missing member.
  */
 export function parseCsv(text: string): Rows {
-  const refused: Rejected[] = [];
+  const rejectedRows: Rejected[] = [];
   const rows = parse(text, {
     columns: (names: string[]) => names.map(memberNameOf),
     delimiter: guessDelimiter(text.slice(0, 4096).split(/\r?\n/, 1)[0]!),
@@ -82,12 +82,12 @@ export function parseCsv(text: string): Rows {
     max_record_size: 1024 * 1024,
     to: MAX_ROWS,
     skip_records_with_error: true,
-    on_skip: (error, raw) => void refused.push(rejectRow("not_an_item", raw ?? null, error?.message)),
+    on_skip: (error, raw) => void rejectedRows.push(rejectRow("not_an_item", raw ?? null, error?.message)),
   }) as Record<string, string>[];
   const filled = rows.map(
     (row): JsonObject => Object.fromEntries(Object.entries(row).filter(([, cell]) => cell !== "")),
   );
-  return { rows: filled, rejected: refused };
+  return { rows: filled, rejected: rejectedRows };
 }
 
 const ADDRESS_LINE = /^(?:[A-Za-z]{3,10}\s+)?https?:\/\/\S+$/;

@@ -38,32 +38,32 @@ interface ListItems {
  * `url` is the API behind it. An endpoint with `payment: null` is free and left out.
  */
 function expandGroup(item: JsonObject): JsonObject[] {
-  const inner = item.endpoints;
-  const service = text(item.serviceUrl, 2048);
-  const own = item.url ?? item.resource ?? item.path ?? item.route ?? item.accepts;
-  if (!Array.isArray(inner) || (own !== undefined && service === undefined)) return [item];
-  const baseUrl = service ?? text(item.baseUrl ?? item.base_url, 2048);
+  const groupEndpoints = item.endpoints;
+  const serviceUrl = text(item.serviceUrl, 2048);
+  const ownAddress = item.url ?? item.resource ?? item.path ?? item.route ?? item.accepts;
+  if (!Array.isArray(groupEndpoints) || (ownAddress !== undefined && serviceUrl === undefined)) return [item];
+  const baseUrl = serviceUrl ?? text(item.baseUrl ?? item.base_url, 2048);
   const base = baseUrl && withoutSlashes(baseUrl);
-  return inner.flatMap((one) => {
+  return groupEndpoints.flatMap((one) => {
     const endpoint = typeof one === "string" ? parseLine(one) : isObject(one) ? one : null;
     if (endpoint === null || endpoint.payment === null) return [];
-    const place = text(endpoint.url ?? endpoint.path, 4096);
-    const joined = base && place?.startsWith("/") ? { url: `${base}${place}` } : {};
-    return [{ ...endpoint, ...joined }];
+    const address = text(endpoint.url ?? endpoint.path, 4096);
+    const fullUrl = base && address?.startsWith("/") ? { url: `${base}${address}` } : {};
+    return [{ ...endpoint, ...fullUrl }];
   });
 }
 
 /** Reads a list of texts or objects, or a map from path to object, as items. */
 function readList(value: unknown): ListItems {
-  const bad: Rejected[] = [];
+  const rejectedRows: Rejected[] = [];
   if (Array.isArray(value)) {
     const items = value.flatMap((item) => {
       if (typeof item === "string") return [parseLine(item)];
       if (isObject(item)) return expandGroup(item);
-      bad.push(rejectRow("not_an_item", item));
+      rejectedRows.push(rejectRow("not_an_item", item));
       return [];
     });
-    return { items, rejected: bad, hasList: true };
+    return { items, rejected: rejectedRows, hasList: true };
   }
   if (!isObject(value)) return { items: [], rejected: [], hasList: false };
   const items = Object.entries(value).flatMap(([name, item]) =>
@@ -74,8 +74,8 @@ function readList(value: unknown): ListItems {
 
 const hasMethod = (item: JsonObject): boolean => (resourceOf(item)?.declared.method ?? null) !== null;
 const pathOf = (item: JsonObject): string => {
-  const { written = "" } = resourceOf(item) ?? {};
-  return parseUrl(written, "http://relative.invalid")?.pathname ?? written;
+  const { writtenAddress = "" } = resourceOf(item) ?? {};
+  return parseUrl(writtenAddress, "http://relative.invalid")?.pathname ?? writtenAddress;
 };
 
 /**
@@ -83,11 +83,15 @@ const pathOf = (item: JsonObject): string => {
  * (`resources` beside `endpoints`), the other list's items replace items of the first with equal paths.
  */
 function addListWithMethods(first: ListItems, others: readonly ListItems[]): ListItems {
-  const better = first.items.some(hasMethod) ? undefined : others.find(({ items }) => items.some(hasMethod));
-  if (better === undefined) return first;
-  const named = new Set(better.items.map(pathOf));
-  const rest = first.items.filter((item) => !named.has(pathOf(item)));
-  return { ...first, items: [...better.items, ...rest], rejected: [...first.rejected, ...better.rejected] };
+  const listWithMethods = first.items.some(hasMethod) ? undefined : others.find(({ items }) => items.some(hasMethod));
+  if (listWithMethods === undefined) return first;
+  const pathsWithMethods = new Set(listWithMethods.items.map(pathOf));
+  const otherItems = first.items.filter((item) => !pathsWithMethods.has(pathOf(item)));
+  return {
+    ...first,
+    items: [...listWithMethods.items, ...otherItems],
+    rejected: [...first.rejected, ...listWithMethods.rejected],
+  };
 }
 
 /**
@@ -105,15 +109,15 @@ export function readItems(document: unknown): ListItems {
   const lists = LIST_MEMBERS.map((name) => readList(get(document, name)));
   const [first, ...others] = lists.filter((read) => read.items.length > 0);
   if (first) return withVersion(addListWithMethods(first, others));
-  const listed = lists.some((read) => read.hasList);
-  const place =
+  const hasAnyList = lists.some((read) => read.hasList);
+  const address =
     isObject(document) &&
     (document.resource ?? document.url ?? document.path ?? get(document.accepts, "0", "resource"));
-  if (isObject(document) && document.accepts !== undefined && place) {
+  if (isObject(document) && document.accepts !== undefined && address) {
     return withVersion({ items: [document], rejected: [], hasList: true });
   }
   const map = readList(document);
-  return withVersion({ ...map, hasList: listed || map.hasList });
+  return withVersion({ ...map, hasList: hasAnyList || map.hasList });
 }
 
 const BASE_MEMBERS = ["baseUrl", "base_url", "base", "apiBase", "api_base", "server", "origin", "endpoint", "url"];
@@ -166,18 +170,18 @@ function isFree(part: unknown): boolean {
  */
 function authenticationSchemes(part: unknown): string[] {
   const places = [get(part, "authentication"), get(part, "auth")];
-  const named = places.flatMap((place) => [...asList(get(place, "schemes")), ...asList(get(place, "type"))]);
-  return named.filter((one) => typeof one === "string").slice(0, 64);
+  const schemes = places.flatMap((place) => [...asList(get(place, "schemes")), ...asList(get(place, "type"))]);
+  return schemes.filter((one) => typeof one === "string").slice(0, 64);
 }
 
 /** Reads the endpoints of a skill, a tool or a capability, under `endpoint` or `endpoints`: objects, paths or urls. */
 function readEndpoints(part: unknown): JsonObject[] {
   if (isFree(part)) return [];
   const description = text(get(part, "description"), 2000);
-  const named = [...asList(get(part, "endpoint")), ...asList(get(part, "endpoints"))];
-  const own = get(part, "url") ?? get(part, "path");
-  if (named.length === 0 && typeof own === "string") named.push({ url: own });
-  return named.flatMap((one): JsonObject[] => {
+  const endpoints = [...asList(get(part, "endpoint")), ...asList(get(part, "endpoints"))];
+  const ownUrl = get(part, "url") ?? get(part, "path");
+  if (endpoints.length === 0 && typeof ownUrl === "string") endpoints.push({ url: ownUrl });
+  return endpoints.flatMap((one): JsonObject[] => {
     const item = typeof one === "string" ? { url: one } : isObject(one) ? one : null;
     if (item === null || isFree(item)) return [];
     const method = item.method ?? get(part, "method");
@@ -200,20 +204,21 @@ function isPaid(card: JsonObject): boolean {
 export function readAgentCard(card: JsonObject): JsonObject[] {
   const capabilities = isObject(card.capabilities) ? Object.values(card.capabilities).filter(isObject) : [];
   const parts = [...asList(card.skills), ...asList(card.tools), ...capabilities];
-  const named = parts.flatMap(readEndpoints);
+  const namedItems = parts.flatMap(readEndpoints);
   // A card that is itself free lists only endpoints that have their own terms.
-  if (!isPaid(card) || isFree(card)) return named.filter((item) => item.accepts !== undefined).slice(0, MAX_CARD_ITEMS);
+  if (!isPaid(card) || isFree(card))
+    return namedItems.filter((item) => item.accepts !== undefined).slice(0, MAX_CARD_ITEMS);
   const interfaces = [...asList(card.supportedInterfaces), ...asList(card.additionalInterfaces)].filter((one) =>
     /^x402$/i.test(String(get(one, "protocol") ?? get(one, "protocolBinding") ?? "")),
   );
-  const others = interfaces.flatMap((one): JsonObject[] => {
+  const interfaceItems = interfaces.flatMap((one): JsonObject[] => {
     const url = text(get(one, "url"), 4096);
     return url ? [{ url, description: text(get(one, "description"), 2000) }] : [];
   });
   const agentUrl = text(card.url, 4096);
   const agentItem =
-    named.length + others.length === 0 && agentUrl
+    namedItems.length + interfaceItems.length === 0 && agentUrl
       ? [{ url: agentUrl, method: "POST", description: card.description }]
       : [];
-  return [...named, ...others, ...agentItem].slice(0, MAX_CARD_ITEMS);
+  return [...namedItems, ...interfaceItems, ...agentItem].slice(0, MAX_CARD_ITEMS);
 }

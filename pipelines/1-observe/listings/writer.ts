@@ -41,8 +41,8 @@ class SourceStateCache {
   constructor(private readonly read: (source: string, day: string) => Promise<readonly StandingListing[]>) {}
 
   async load(source: string, day: string): Promise<SourceRows> {
-    const known = this.#sources.get(source);
-    if (known) return known;
+    const cached = this.#sources.get(source);
+    if (cached) return cached;
     const loaded: SourceRows = { source, rows: new Map(), usedIds: new Set() };
     for (const { source_id, cap, event_id, gone, newest } of await this.read(source, day)) {
       loaded.usedIds.add(event_id);
@@ -56,26 +56,26 @@ class SourceStateCache {
    * Stores the rows of a source. Beyond the limit all sources are removed, and read again when they are needed. If a
    * row is then recorded a second time, its record has the same id, and readers drop it.
    */
-  #storeSource(state: SourceRows): void {
-    this.#rows += state.rows.size;
+  #storeSource(sourceRows: SourceRows): void {
+    this.#rows += sourceRows.rows.size;
     if (this.#rows > MAX_ROWS) {
       this.#sources.clear();
-      this.#rows = state.rows.size;
+      this.#rows = sourceRows.rows.size;
     }
-    this.#sources.set(state.source, state);
+    this.#sources.set(sourceRows.source, sourceRows);
   }
 
   /**
    * Remembers a record that is durable. A source with many used ids is removed, and read again at its next use: the
    * record then holds those of that day only.
    */
-  noteRecorded(state: SourceRows, sourceId: string, rowState: RowState): void {
-    const { source, rows, usedIds } = state;
-    const isKept = this.#sources.get(source) === state;
-    if (isKept && !rows.has(sourceId)) this.#rows++;
+  noteRecorded(sourceRows: SourceRows, sourceId: string, rowState: RowState): void {
+    const { source, rows, usedIds } = sourceRows;
+    const isCached = this.#sources.get(source) === sourceRows;
+    if (isCached && !rows.has(sourceId)) this.#rows++;
     rows.set(sourceId, rowState);
     usedIds.add(rowState.eventId);
-    if (!isKept || usedIds.size <= 1_000 + 8 * rows.size) return;
+    if (!isCached || usedIds.size <= 1_000 + 8 * rows.size) return;
     this.#sources.delete(source);
     this.#rows -= rows.size;
   }
@@ -136,7 +136,7 @@ export class ListingWriter {
   /** Remembers which endpoints are already listed. */
   rememberListed(listed: readonly ListedCap[]): void {
     this.#recordedIds = new Set(listed.flatMap((one) => one.standing));
-    for (const { url, cap } of listed) for (const { caps } of this.#domainsOf(url)) caps.add(cap);
+    for (const { url, cap } of listed) for (const { endpointIds } of this.#domainsOf(url)) endpointIds.add(cap);
   }
 
   /** Returns the newest listing of an endpoint by its seller that this process recorded. */
@@ -145,17 +145,19 @@ export class ListingWriter {
   }
 
   /** Returns the known endpoints of a url's domain, and of its hosting platform if it has one, each with the limit. */
-  #domainsOf(url: string): { caps: Set<string>; most: number }[] {
+  #domainsOf(url: string): { endpointIds: Set<string>; maxEndpoints: number }[] {
     const domain = registrableDomain(url);
     const platform = platformOf(url);
-    const capsOf = (name: string): Set<string> => {
+    const endpointIdsOf = (name: string): Set<string> => {
       const endpointIds = this.#domains.get(name) ?? new Set();
       this.#domains.set(name, endpointIds);
       return endpointIds;
     };
     return [
-      { caps: capsOf(domain), most: MAX_PER_DOMAIN },
-      ...(platform === domain ? [] : [{ caps: capsOf(`all of ${platform}`), most: MAX_PER_PLATFORM }]),
+      { endpointIds: endpointIdsOf(domain), maxEndpoints: MAX_PER_DOMAIN },
+      ...(platform === domain
+        ? []
+        : [{ endpointIds: endpointIdsOf(`all of ${platform}`), maxEndpoints: MAX_PER_PLATFORM }]),
     ];
   }
 
@@ -163,9 +165,14 @@ export class ListingWriter {
   #admits(claim: ListedClaim, source: Source, state: SourceRows): boolean {
     const domains = this.#domainsOf(claim.body.normalised_url);
     const rowState = state.rows.get(claim.body.source_id);
-    const known = domains[0]!.caps.has(claim.cap) || (rowState?.cap === claim.cap && !rowState.delisted);
-    if (!known && !source.byOperator && domains.some(({ caps, most }) => caps.size >= most)) return false;
-    for (const { caps } of domains) caps.add(claim.cap);
+    const isListed = domains[0]!.endpointIds.has(claim.cap) || (rowState?.cap === claim.cap && !rowState.delisted);
+    if (
+      !isListed &&
+      !source.byOperator &&
+      domains.some(({ endpointIds, maxEndpoints }) => endpointIds.size >= maxEndpoints)
+    )
+      return false;
+    for (const { endpointIds } of domains) endpointIds.add(claim.cap);
     return true;
   }
 
@@ -173,42 +180,42 @@ export class ListingWriter {
    * Appends the claims that are new. A claim is remembered only when it is durable, so that a claim that was not
    * written is tried again at the next read.
    */
-  async write(rows: readonly ClaimRow[], source: Source, whole: boolean, clock: Clock): Promise<WriteResult> {
+  async write(rows: readonly ClaimRow[], source: Source, isWhole: boolean, clock: Clock): Promise<WriteResult> {
     const name = source.name.slice(0, 300);
     const state = await this.#states.load(name, dayOf(clock.now()));
-    const fresh = new Map<string, NewListing>();
-    const named = new Set<string>();
-    const unkept: Rejected[] = [];
+    const newListings = new Map<string, NewListing>();
+    const namedIds = new Set<string>();
+    const rejectedRows: Rejected[] = [];
     for (const [n, { claim, row }] of rows.entries()) {
       if (n > 0 && n % ROWS_PER_TURN === 0) await setImmediate();
       const id = claim.body.source_id;
-      named.add(id);
+      namedIds.add(id);
       if (!this.#admits(claim, source, state)) {
         this.parts.metrics.count("touchstone_observe_listings_total", { result: "domain_full" });
-        unkept.push(rejectRow("domain_full", row));
+        rejectedRows.push(rejectRow("domain_full", row));
         continue;
       }
       const contentHash = hashOf([claim.body.seller_controlled, claim.body.claims, claim.body.defects] as unknown);
       // A malformed body is left out here, since the log would refuse its whole batch.
       if (contentHash === null || !BODIES.listing.safeParse(claim.body).success) {
-        unkept.push(rejectRow("unkeepable", row));
+        rejectedRows.push(rejectRow("unkeepable", row));
         continue;
       }
-      const made = createListingDraft(claim, contentHash, state, this.#recordedIds, clock.now());
+      const draft = createListingDraft(claim, contentHash, state, this.#recordedIds, clock.now());
       // Of several items with one source id, the last one counts.
-      if ("standing" in made) {
-        fresh.delete(id);
-        this.#keepSellerListing(claim, made.standing);
-      } else fresh.set(id, { draft: made, claim });
+      if ("standing" in draft) {
+        newListings.delete(id);
+        this.#keepSellerListing(claim, draft.standing);
+      } else newListings.set(id, { draft, claim });
     }
-    await this.#append([...fresh.values()], state);
-    const delisted = whole ? await this.#delist(name, state, named, clock) : 0;
-    return { appended: fresh.size, rejected: unkept, delisted };
+    await this.#append([...newListings.values()], state);
+    const delisted = isWhole ? await this.#delist(name, state, namedIds, clock) : 0;
+    return { appended: newListings.size, rejected: rejectedRows, delisted };
   }
 
-  async #append(all: readonly NewListing[], state: SourceRows): Promise<void> {
-    for (let i = 0; i < all.length; i += RECORDS_PER_APPEND) {
-      const batch = all.slice(i, i + RECORDS_PER_APPEND);
+  async #append(listings: readonly NewListing[], state: SourceRows): Promise<void> {
+    for (let i = 0; i < listings.length; i += RECORDS_PER_APPEND) {
+      const batch = listings.slice(i, i + RECORDS_PER_APPEND);
       await this.parts.recorder.append(batch.map(({ draft: one }) => one));
       for (const { draft: one, claim } of batch) {
         const eventId = Recorder.idOf(one);
@@ -216,14 +223,14 @@ export class ListingWriter {
         this.#keepSellerListing(claim, eventId);
       }
     }
-    this.parts.metrics.count("touchstone_observe_listings_total", { result: "appended" }, all.length);
+    this.parts.metrics.count("touchstone_observe_listings_total", { result: "appended" }, listings.length);
   }
 
   /** Records the delisting of rows that a completely read source named before and names no longer. */
-  async #delist(name: string, state: SourceRows, named: ReadonlySet<string>, clock: Clock): Promise<number> {
-    const gone = [...state.rows].filter(([id, rowState]) => !rowState.delisted && !named.has(id));
-    for (let i = 0; i < gone.length; i += RECORDS_PER_APPEND) {
-      const drafts = gone.slice(i, i + RECORDS_PER_APPEND).map(([id, rowState]) => ({
+  async #delist(name: string, state: SourceRows, namedIds: ReadonlySet<string>, clock: Clock): Promise<number> {
+    const missingRows = [...state.rows].filter(([id, rowState]) => !rowState.delisted && !namedIds.has(id));
+    for (let i = 0; i < missingRows.length; i += RECORDS_PER_APPEND) {
+      const drafts = missingRows.slice(i, i + RECORDS_PER_APPEND).map(([id, rowState]) => ({
         id,
         cap: rowState.cap,
         one: createDelistingDraft(name, id, rowState, state, clock.now()),
@@ -234,9 +241,9 @@ export class ListingWriter {
         this.#sellerListings.delete(cap);
       }
     }
-    if (gone.length > 0)
-      this.parts.metrics.count("touchstone_observe_listings_total", { result: "delisted" }, gone.length);
-    return gone.length;
+    if (missingRows.length > 0)
+      this.parts.metrics.count("touchstone_observe_listings_total", { result: "delisted" }, missingRows.length);
+    return missingRows.length;
   }
 
   #keepSellerListing(claim: ListedClaim, eventId: string): void {
@@ -253,9 +260,9 @@ const MAX_ATTEMPTS_SEARCHED = 8;
 const MAX_ATTEMPTS = 1_000;
 
 /** Returns the first attempt number whose event id was not used today. */
-function firstUnusedAttempt(of: Pick<Draft, "type" | "cap" | "slot">, used: ReadonlySet<string>): number {
+function firstUnusedAttempt(content: Pick<Draft, "type" | "cap" | "slot">, usedIds: ReadonlySet<string>): number {
   let attempt = 0;
-  while (attempt < MAX_ATTEMPTS && used.has(Recorder.idOf({ ...of, attempt }))) attempt++;
+  while (attempt < MAX_ATTEMPTS && usedIds.has(Recorder.idOf({ ...content, attempt }))) attempt++;
   return attempt;
 }
 
@@ -269,22 +276,22 @@ function createListingDraft(
   claim: ListedClaim,
   contentHash: string,
   state: SourceRows,
-  standing: ReadonlySet<string>,
+  currentIds: ReadonlySet<string>,
   at: Date,
 ): Draft | { standing: string } {
   const { cap, body } = claim;
   const slot = [body.source, body.source_id, contentHash].join("\n");
-  const of = { type: "listing" as const, cap, slot };
+  const content = { type: "listing" as const, cap, slot };
   const rowState = state.rows.get(body.source_id);
   if (rowState === undefined) {
-    const base = Recorder.idOf(of);
-    if (standing.has(base)) return { standing: base };
+    const firstId = Recorder.idOf(content);
+    if (currentIds.has(firstId)) return { standing: firstId };
   } else if (!rowState.delisted && rowState.cap === cap) {
     for (let attempt = 0; attempt < MAX_ATTEMPTS_SEARCHED; attempt++) {
-      if (Recorder.idOf({ ...of, attempt }) === rowState.eventId) return { standing: rowState.eventId };
+      if (Recorder.idOf({ ...content, attempt }) === rowState.eventId) return { standing: rowState.eventId };
     }
   }
-  return createDraft({ ...of, attempt: firstUnusedAttempt(of, state.usedIds), at, body });
+  return createDraft({ ...content, attempt: firstUnusedAttempt(content, state.usedIds), at, body });
 }
 
 /** Makes the record that a source no longer names a row. */
@@ -300,6 +307,6 @@ function createDelistingDraft(
     source_id: sourceId,
     reason: "the source, read whole, names it no longer",
   };
-  const of = { type: "delisting" as const, cap: rowState.cap, slot: hashOf(body) ?? "" };
-  return createDraft({ ...of, attempt: firstUnusedAttempt(of, state.usedIds), at, body });
+  const content = { type: "delisting" as const, cap: rowState.cap, slot: hashOf(body) ?? "" };
+  return createDraft({ ...content, attempt: firstUnusedAttempt(content, state.usedIds), at, body });
 }

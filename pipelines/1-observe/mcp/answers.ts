@@ -43,16 +43,16 @@ type Answered = Extract<EgressResult, { outcome: "answered" }>;
 function createAnswer(http: EgressResult, status: number, body: Uint8Array, headers: Record<string, string> = {}) {
   const { totalMs } = http;
   const raw = http.body ?? new Uint8Array();
-  const at = { headersMs: http.headersMs ?? totalMs, totalMs };
-  const from = http.outcome === "answered" ? http : { remoteAddress: "", url: "" };
+  const times = { headersMs: http.headersMs ?? totalMs, totalMs };
+  const exchange = http.outcome === "answered" ? http : { remoteAddress: "", url: "" };
   const answered: Answered = {
     outcome: "answered",
     status,
     headers: { "content-type": "application/json", ...headers },
     body,
-    ...at,
-    remoteAddress: from.remoteAddress,
-    url: from.url,
+    ...times,
+    remoteAddress: exchange.remoteAddress,
+    url: exchange.url,
   };
   return { ...answered, raw };
 }
@@ -63,9 +63,9 @@ const toJsonBytes = (value: unknown): Uint8Array => Buffer.from(show(value));
  * Converts a tool's demand for payment to a 402 with the terms in the headers, as in x402 version 2; null if there are
  * no terms.
  */
-function createDemand(http: EgressResult, places: ToolDemands): ToolAnswer | null {
-  const [terms] = places.terms;
-  const challenges = challengeHeader(places.challenges);
+function createDemand(http: EgressResult, demands: ToolDemands): ToolAnswer | null {
+  const [terms] = demands.terms;
+  const challenges = challengeHeader(demands.challenges);
   if (terms === undefined && challenges === undefined) return null;
   const headers: Record<string, string> = {};
   if (terms !== undefined) headers["payment-required"] = Buffer.from(show(terms)).toString("base64");
@@ -88,8 +88,8 @@ function resultBytes(result: unknown): Uint8Array {
 
 /** Reads the response to a `tools/call`, or to an `initialize` that opened no session. */
 function readAnswer({ http, rpc }: { http: EgressResult; rpc: RpcResponse | null }): ToolAnswer {
-  const paywall = http.outcome === "answered" && http.status === 402 && rpc === null;
-  if (paywall)
+  const isPaywall = http.outcome === "answered" && http.status === 402 && rpc === null;
+  if (isPaywall)
     return { result: http, isPayable: false, says: "the server in front of the tools asks for payment itself" };
   if (rpc === null) {
     if (http.outcome !== "answered" || http.status < 200 || http.status > 299)
@@ -105,11 +105,11 @@ function readAnswer({ http, rpc }: { http: EgressResult; rpc: RpcResponse | null
     return { result: createAnswer(http, 500, toJsonBytes({ error: rpc.error })), isPayable: false, says };
   }
   const { result } = rpc;
-  const places = findDemandsInResult(result);
-  const asked = demandsPayment(result, places) ? createDemand(http, places) : null;
-  if (asked) return asked;
-  const failed = get(result, "isError") === true;
-  if (!failed)
+  const demands = findDemandsInResult(result);
+  const demand = demandsPayment(result, demands) ? createDemand(http, demands) : null;
+  if (demand) return demand;
+  const hasFailed = get(result, "isError") === true;
+  if (!hasFailed)
     return { result: createAnswer(http, 200, resultBytes(result), createHttpHeaders(result)), isPayable: true };
   const failureText = Buffer.from(resultBytes(result)).toString("utf8");
   return {
@@ -137,9 +137,9 @@ export const createUnreadableAnswer = (http: EgressResult, says: string): ToolAn
 
 /** Makes the answer for a tool that is not in `tools/list` and so was not called (404). */
 export const createAbsentAnswer = (name: string): ToolAnswer => {
-  const none = { outcome: "timeout" as const, says: "", totalMs: 0, sent: true };
+  const noExchange = { outcome: "timeout" as const, says: "", totalMs: 0, sent: true };
   return {
-    result: createAnswer(none, 404, new Uint8Array()),
+    result: createAnswer(noExchange, 404, new Uint8Array()),
     isPayable: false,
     says: `tools/list does not name ${name}`,
   };
@@ -185,27 +185,27 @@ const findRpc = ({ id, http }: Reply): RpcResponse | null =>
 
 const resultOf = (rpc: RpcResponse | null): unknown => (rpc && "result" in rpc ? rpc.result : undefined);
 
-export function readInitializeAnswer(replied: Reply): InitializeAnswer {
-  const rpc = findRpc(replied);
+export function readInitializeAnswer(reply: Reply): InitializeAnswer {
+  const rpc = findRpc(reply);
   const version = text(get(resultOf(rpc), "protocolVersion"), 40);
   return { isAnswered: rpc !== null, onlyWithoutSessions: supportsOnlySessionless(rpc), version };
 }
 
 /** Reads one page of `tools/list`; null when the response holds no list. @param tool name of the tool to look for */
-export function readListPage({ tool, ...replied }: Reply & { tool: string }): ListPage | null {
-  const result = resultOf(findRpc(replied));
+export function readListPage({ tool, ...reply }: Reply & { tool: string }): ListPage | null {
+  const result = resultOf(findRpc(reply));
   const tools = get(result, "tools");
   if (!Array.isArray(tools)) return null;
   const found = tools.find((one) => get(one, "name") === tool);
   if (!isObject(found)) return { tool: null, nextCursor: text(get(result, "nextCursor"), 4096) };
   const { inputSchema, outputSchema } = found;
   const sampleArguments = isObject(inputSchema) ? valueIfKeepable(sampleValue(inputSchema)) : null;
-  const kept = { inputSchema: valueIfKeepable(inputSchema), outputSchema: valueIfKeepable(outputSchema) };
+  const keptSchemas = { inputSchema: valueIfKeepable(inputSchema), outputSchema: valueIfKeepable(outputSchema) };
   return {
-    tool: { ...kept, sampleArguments: isObject(sampleArguments) ? sampleArguments : null },
+    tool: { ...keptSchemas, sampleArguments: isObject(sampleArguments) ? sampleArguments : null },
     nextCursor: undefined,
   };
 }
 
 /** Reads the response to a `tools/call`, or to an `initialize` that opened no session. */
-export const readReply = (replied: Reply): ToolAnswer => readAnswer({ http: replied.http, rpc: findRpc(replied) });
+export const readReply = (reply: Reply): ToolAnswer => readAnswer({ http: reply.http, rpc: findRpc(reply) });

@@ -47,7 +47,7 @@ export interface ToolListing {
 
 const NO_ANSWER: InitializeAnswer = { isAnswered: false, onlyWithoutSessions: false, version: undefined };
 
-const createTimeout = (): EgressResult => ({
+const createTimeoutResult = (): EgressResult => ({
   outcome: "timeout",
   says: "no time was left to ask",
   totalMs: 0,
@@ -72,29 +72,29 @@ class Session {
     private readonly egress: Egress,
     private readonly reader: Reader,
     private readonly url: string,
-    private readonly limits: SessionOptions,
+    private readonly options: SessionOptions,
   ) {}
 
   #timeLeft(): number {
-    return Math.floor(this.limits.totalMs - (systemClock.monotonic() - this.#startedAt - this.#readingMs));
+    return Math.floor(this.options.totalMs - (systemClock.monotonic() - this.#startedAt - this.#readingMs));
   }
 
   #send(
     method: string,
     body: Uint8Array | null,
     withinMs: number,
-    more: Record<string, string> = {},
+    moreHeaders: Record<string, string> = {},
   ): Promise<EgressResult> {
     const deadlineMs = Math.min(withinMs, this.#timeLeft());
-    if (deadlineMs <= 0) return Promise.resolve(createTimeout());
-    const { profile, signal, stock } = this.limits;
+    if (deadlineMs <= 0) return Promise.resolve(createTimeoutResult());
+    const { profile, signal, stock } = this.options;
     return this.egress.fetch({
       url: this.url,
       method,
       headers: {
         ...(this.#sessionId === null ? {} : { "mcp-session-id": this.#sessionId }),
         ...(this.#revision === null ? {} : { "mcp-protocol-version": this.#revision }),
-        ...more,
+        ...moreHeaders,
         ...(body ? { "content-type": "application/json", accept: "application/json, text/event-stream" } : {}),
       },
       ...(body ? { body } : {}),
@@ -106,7 +106,7 @@ class Session {
   }
 
   get #client(): ClientInfo {
-    return this.limits.stock === undefined ? DEFAULT_CLIENT : STOCK_CLIENT;
+    return this.options.stock === undefined ? DEFAULT_CLIENT : STOCK_CLIENT;
   }
 
   async #request(
@@ -128,9 +128,9 @@ class Session {
 
   /** Waits until a response was read, and adds the time for that to `#readingMs`. */
   async #timeReading<T>(read: Promise<T>): Promise<T> {
-    const began = systemClock.monotonic();
+    const startedAt = systemClock.monotonic();
     const result = await read;
-    this.#readingMs += systemClock.monotonic() - began;
+    this.#readingMs += systemClock.monotonic() - startedAt;
     return result;
   }
 
@@ -140,35 +140,32 @@ class Session {
    */
   async open(): Promise<{ reply: Reply; answered: boolean; isOpen: boolean }> {
     const params = { protocolVersion: SESSION_REVISION, capabilities: {}, clientInfo: this.#client };
-    const replied = await this.#request("initialize", params);
-    const read = replied.http.body ? await this.#timeReading(this.reader.ask("welcome", replied)) : null;
+    const reply = await this.#request("initialize", params);
+    const read = reply.http.body ? await this.#timeReading(this.reader.ask("welcome", reply)) : null;
     const { isAnswered: answered, onlyWithoutSessions, version } = read?.ok ? read.value : NO_ANSWER;
     if (onlyWithoutSessions) {
       this.#revision = SESSIONLESS_REVISION;
-      return { reply: replied, answered, isOpen: true };
+      return { reply, answered, isOpen: true };
     }
-    const session = replied.http.headers?.["mcp-session-id"];
+    const session = reply.http.headers?.["mcp-session-id"];
     // The transport allows only visible ASCII in a session id. An id with other characters could not be sent back.
-    const usable = session === undefined || /^[\x21-\x7e]{1,1024}$/.test(session);
-    if (version === undefined || !/^[\w.-]+$/.test(version) || !usable)
-      return { reply: replied, answered, isOpen: false };
+    const isUsable = session === undefined || /^[\x21-\x7e]{1,1024}$/.test(session);
+    if (version === undefined || !/^[\w.-]+$/.test(version) || !isUsable) return { reply, answered, isOpen: false };
     this.#sessionId = session ?? null;
     this.#revision = version;
     await this.#send("POST", createNotification("notifications/initialized"), Number.POSITIVE_INFINITY);
-    return { reply: replied, answered, isOpen: true };
+    return { reply, answered, isOpen: true };
   }
 
   /** Looks for one tool in `tools/list`, page by page. */
   async list(name: string): Promise<ToolListing> {
-    let left = LIST_TIMEOUT_MS;
+    let timeLeftMs = LIST_TIMEOUT_MS;
     let cursor: string | undefined;
     for (let page = 0; page < MAX_PAGES; page++) {
-      const began = systemClock.monotonic();
-      const replied = await this.#request("tools/list", cursor === undefined ? undefined : { cursor }, left);
-      left -= systemClock.monotonic() - began;
-      const read = replied.http.body
-        ? await this.#timeReading(this.reader.ask("list", { ...replied, tool: name }))
-        : null;
+      const startedAt = systemClock.monotonic();
+      const reply = await this.#request("tools/list", cursor === undefined ? undefined : { cursor }, timeLeftMs);
+      timeLeftMs -= systemClock.monotonic() - startedAt;
+      const read = reply.http.body ? await this.#timeReading(this.reader.ask("list", { ...reply, tool: name })) : null;
       if (!read?.ok || read.value === null) break;
       const { tool, nextCursor: next } = read.value;
       if (tool !== null || next === undefined) return { isPresent: tool !== null, tool };
@@ -217,35 +214,35 @@ const NO_LIST: ToolListing = { isPresent: null, tool: null };
  */
 export async function callTool(
   egress: Egress,
-  ask: ToolRequest,
+  request: ToolRequest,
   reader: Reader = processReader,
 ): Promise<ToolExchange> {
-  const { tool, payment } = ask;
-  const session = new Session(egress, reader, ask.url, ask);
-  const { reply: replied, ...opened } = await session.open();
-  const answered = replied.http.outcome === "answered" && opened.answered;
-  const initialize_ms = answered ? Math.round(replied.http.totalMs) : null;
-  const seen = { initialize_ms, tool: tool.name, tool_present: null };
-  if (!opened.isOpen) return { ...markAsNotFromTool(await readToolAnswer(reader, replied)), recordMembers: seen };
-  const listed = payment === undefined ? await session.list(tool.name) : NO_LIST;
-  const seenWithPresence = { ...seen, tool_present: listed.isPresent };
-  if (listed.isPresent === false) {
+  const { tool, payment } = request;
+  const session = new Session(egress, reader, request.url, request);
+  const { reply: openReply, ...opened } = await session.open();
+  const isAnswered = openReply.http.outcome === "answered" && opened.answered;
+  const initialize_ms = isAnswered ? Math.round(openReply.http.totalMs) : null;
+  const recordMembers = { initialize_ms, tool: tool.name, tool_present: null };
+  if (!opened.isOpen) return { ...markAsNotFromTool(await readToolAnswer(reader, openReply)), recordMembers };
+  const toolListing = payment === undefined ? await session.list(tool.name) : NO_LIST;
+  const membersWithPresence = { ...recordMembers, tool_present: toolListing.isPresent };
+  if (toolListing.isPresent === false) {
     await session.close();
-    return { ...createAbsentAnswer(tool.name), recordMembers: seenWithPresence };
+    return { ...createAbsentAnswer(tool.name), recordMembers: membersWithPresence };
   }
   const meta = payment === undefined ? null : { [PAYMENT_KEY]: JSON.parse(Buffer.from(payment, "base64").toString()) };
-  const reply = await session.call(tool.name, argumentsOf(tool, listed), meta);
+  const reply = await session.call(tool.name, argumentsOf(tool, toolListing), meta);
   await session.close();
   return {
     ...(await readToolAnswer(reader, reply)),
-    recordMembers: seenWithPresence,
-    ...(listed.tool === null ? {} : { listedTool: listed.tool }),
+    recordMembers: membersWithPresence,
+    ...(toolListing.tool === null ? {} : { listedTool: toolListing.tool }),
   };
 }
 
-async function readToolAnswer(reader: Reader, replied: Reply): Promise<ToolAnswer> {
-  const read = await reader.ask("reply", replied);
-  return read.ok ? read.value : createUnreadableAnswer(replied.http, read.says);
+async function readToolAnswer(reader: Reader, reply: Reply): Promise<ToolAnswer> {
+  const read = await reader.ask("reply", reply);
+  return read.ok ? read.value : createUnreadableAnswer(reply.http, read.says);
 }
 
 /**
@@ -259,5 +256,5 @@ function markAsNotFromTool(answer: ToolAnswer): ToolAnswer {
   return isReceived ? { result: { ...result, status: 502 }, isPayable: false, says } : { ...answer, isPayable: false };
 }
 
-const argumentsOf = (tool: ToolCall, listed: ToolListing): Record<string, unknown> =>
-  (tool.isInputUnknown && listed.tool?.sampleArguments) || tool.arguments;
+const argumentsOf = (tool: ToolCall, toolListing: ToolListing): Record<string, unknown> =>
+  (tool.isInputUnknown && toolListing.tool?.sampleArguments) || tool.arguments;

@@ -57,49 +57,49 @@ export class PayeeBuyersReader {
    */
   async readDue(clock: Pick<Clock, "now">): Promise<number> {
     const downNetworks = new Set<string>();
-    let read = 0;
+    let readCount = 0;
     for (const payee of this.payeesPerRead > 0 ? await this.#selectDue(clock.now().getTime()) : []) {
-      if (read >= this.payeesPerRead || this.tools.signal?.aborted) break;
+      if (readCount >= this.payeesPerRead || this.tools.signal?.aborted) break;
       if (downNetworks.has(payee.network)) continue;
       const reading = await this.#readChain(payee);
       if (!reading) downNetworks.add(payee.network);
       else {
         await this.#record(payee, reading, clock);
-        read++;
+        readCount++;
       }
     }
-    return read;
+    return readCount;
   }
 
   /** Selects the payees that are due: first those never read, then those read longest ago. */
   async #selectDue(now: number): Promise<Payee[]> {
     const payees = new Map<string, Payee>();
-    for (const { cap, url, network, asset, payTo, lastReadAt: read } of await this.memory.payees(
+    for (const { cap, url, network, asset, payTo, lastReadAt: readAt } of await this.memory.payees(
       rfc3339Before(now, MAX_PAYMENT_AGE_MS),
     )) {
       if (!this.tools.hosts.owns(hostOf(url))) continue;
       const key = `${network} ${asset} ${payTo}`;
-      const one = payees.get(key) ?? { network, asset, payTo, caps: [], lastReadAt: null };
-      payees.set(key, one);
-      if (one.caps.length < MAX_CAPS_PER_PAYEE) one.caps.push(cap);
-      if (read !== null && (one.lastReadAt === null || read > one.lastReadAt)) one.lastReadAt = read;
+      const payee = payees.get(key) ?? { network, asset, payTo, caps: [], lastReadAt: null };
+      payees.set(key, payee);
+      if (payee.caps.length < MAX_CAPS_PER_PAYEE) payee.caps.push(cap);
+      if (readAt !== null && (payee.lastReadAt === null || readAt > payee.lastReadAt)) payee.lastReadAt = readAt;
     }
-    const before = rfc3339Before(now, READ_INTERVAL_MS);
-    const due = [...payees.values()].filter(({ lastReadAt: read }) => read === null || read <= before);
-    return due.sort((a, b) => (a.lastReadAt ?? "").localeCompare(b.lastReadAt ?? ""));
+    const dueBefore = rfc3339Before(now, READ_INTERVAL_MS);
+    const duePayees = [...payees.values()].filter(({ lastReadAt: read }) => read === null || read <= dueBefore);
+    return duePayees.sort((a, b) => (a.lastReadAt ?? "").localeCompare(b.lastReadAt ?? ""));
   }
 
   /**
    * Reads the payers of one payee; null if the chain does not answer or is younger than the counted days, or after a
    * stop.
    */
-  async #readChain({ network, asset, payTo: to }: Payee): Promise<ChainReading | null> {
+  async #readChain({ network, asset, payTo: payee }: Payee): Promise<ChainReading | null> {
     const { rail, signal, logger } = this.tools;
     try {
       const { time } = await rail.head({ network });
       const until = (Math.floor(time / DAY_S) - EVIDENCE_DELAY_DAYS) * DAY_S;
       const window = { since: until - WINDOW_DAYS * DAY_S, until };
-      const paid = await rail.payersOf({ to, network, asset, signal, ...window });
+      const paid = await rail.payersOf({ to: payee, network, asset, signal, ...window });
       return paid && { window, paid };
     } catch (error) {
       if (!signal?.aborted) logger.warn({ err: error, network }, "the other payers of a payee could not be read");
@@ -112,8 +112,8 @@ export class PayeeBuyersReader {
     const ownWallets = new Set(
       await this.memory.walletsPaying(payTo, rfc3339Before(now.getTime(), OWN_WALLETS_WINDOW_MS)),
     );
-    const counted = countBuyers(paid, ownWallets, decimalsOf(this.tools.rail, { network, asset }));
-    const body = { network, asset, pay_to: payTo, ...window, ...counted };
+    const counts = countBuyers(paid, ownWallets, decimalsOf(this.tools.rail, { network, asset }));
+    const body = { network, asset, pay_to: payTo, ...window, ...counts };
     await this.tools.recorder.append(caps.map((cap) => createBuyersRow(cap, body, now)));
   }
 }
@@ -138,20 +138,20 @@ function countBuyers(
   ownWallets: ReadonlySet<string>,
   decimals: number,
 ): BuyerCounts {
-  const [own, others] = [true, false].map((is) => {
-    const some = [...payers].flatMap(([address, paid]) => (ownWallets.has(address) === is ? [paid] : []));
-    const atomic = some.reduce((sum, { amountAtomic }) => sum + amountAtomic, 0n);
+  const [ownPayments, otherPayments] = [true, false].map((isOwn) => {
+    const payments = [...payers].flatMap(([address, paid]) => (ownWallets.has(address) === isOwn ? [paid] : []));
+    const atomic = payments.reduce((sum, { amountAtomic }) => sum + amountAtomic, 0n);
     return {
-      payers: some,
-      transfers: some.reduce((sum, { transfers }) => sum + transfers, 0),
+      payers: payments,
+      transfers: payments.reduce((sum, { transfers }) => sum + transfers, 0),
       total: formatSum((atomic * 1_000_000n) / 10n ** BigInt(decimals)),
     };
   });
   return {
-    ...{ from_block: fromBlock, to_block: toBlock, whole, payers: others!.payers.length },
-    ...{ transfers: others!.transfers, total: others!.total },
-    ...measureConcentration(others!.payers.map(({ amountAtomic }) => amountAtomic)),
-    ours: { transfers: own!.transfers, total: own!.total },
+    ...{ from_block: fromBlock, to_block: toBlock, whole, payers: otherPayments!.payers.length },
+    ...{ transfers: otherPayments!.transfers, total: otherPayments!.total },
+    ...measureConcentration(otherPayments!.payers.map(({ amountAtomic }) => amountAtomic)),
+    ours: { transfers: ownPayments!.transfers, total: ownPayments!.total },
   };
 }
 

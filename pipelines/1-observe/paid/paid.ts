@@ -54,18 +54,18 @@ async function sendAndWatch(
   const sentAt = systemClock.monotonic();
   const exchanged = await sendPaidRequest(tools, payment);
   tools.metrics.time("touchstone_observe_paid_call_seconds", (systemClock.monotonic() - sentAt) / 1000);
-  const endedTime = Math.floor(systemClock.now().getTime() / 1000);
+  const endedUnixSeconds = Math.floor(systemClock.now().getTime() / 1000);
   const evaluation = await evaluateAnswer(tools, payment, exchanged);
-  const polled = await pollSettlement(tools.rail, payment.intent, tools.settlePollMs);
-  const chain = evaluation.delivered ? polled : await checkOwnFault(tools.rail, payment, polled);
-  const failed = !evaluation.delivered || evaluation.delivery === 0;
-  const control = failed ? await tools.control.call(clock) : null;
+  const polledChain = await pollSettlement(tools.rail, payment.intent, tools.settlePollMs);
+  const chain = evaluation.delivered ? polledChain : await checkOwnFault(tools.rail, payment, polledChain);
+  const hasFailed = !evaluation.delivered || evaluation.delivery === 0;
+  const control = hasFailed ? await tools.control.call(clock) : null;
   const receipt = await checkSignedReceipt(exchanged.result.headers, payment.intent);
   const result = createResultBody(tools, payment, exchanged, evaluation, chain, control);
   const body = {
     ...result,
     ...(receipt ? { signed_receipt: receipt } : {}),
-    ...(exchanged.result.outcome === "answered" ? { answered_time: endedTime } : {}),
+    ...(exchanged.result.outcome === "answered" ? { answered_time: endedUnixSeconds } : {}),
   };
   const slot = plannedSlot(payment.call.block, payment.call.minute);
   const rows = [createDraft({ type: "paid.result", cap: payment.cap, slot, at: clock.now(), body })];
@@ -79,16 +79,16 @@ async function sendAndWatch(
   logPayment(tools, payment, chain, body);
   tools.questions.noteControl(payment, question, isPassing(evaluation));
   const excused = body.fault === "ours";
-  let shown: RetestOutcome = evaluation;
-  if (chain.settlement && !evaluation.delivered && !excused) shown = await resendProof(tools, payment, clock);
+  let lastOutcome: RetestOutcome = evaluation;
+  if (chain.settlement && !evaluation.delivered && !excused) lastOutcome = await resendProof(tools, payment, clock);
   else if (!excused) await measureRetry(tools, payment, { chain, evaluation }, clock);
   const counts = body.fault === null || body.fault === "blocked";
-  if (isPassing(shown)) tools.passedInputs.set(`${payment.cap} ${payment.intent.request_sha256}`, true);
+  if (isPassing(lastOutcome)) tools.passedInputs.set(`${payment.cap} ${payment.intent.request_sha256}`, true);
   return {
     isPaid: true,
     counts,
-    isPassing: isPassing(shown),
-    openPayment: { payment, chain, delivered: shown.delivered, excused },
+    isPassing: isPassing(lastOutcome),
+    openPayment: { payment, chain, delivered: lastOutcome.delivered, excused },
   };
 }
 
@@ -99,15 +99,17 @@ async function sendAndWatch(
 function logPayment(
   { logger }: Tools,
   { cap, call, eventId, intent }: Payment,
-  { settlement: seen }: ChainView,
+  { settlement: transfer }: ChainView,
   { fault, delivery }: { fault: string | null; delivery: number | null },
 ): void {
-  const { network, amount_atomic: promised } = intent.quote;
-  const logged = { cap, intent: eventId, kind: call.blind ? "blind" : "known", network };
-  const amounts = seen ? { paid_atomic: seen.amountAtomic.toString(), tx: seen.tx } : { promised_atomic: promised };
+  const { network, amount_atomic: promisedAmount } = intent.quote;
+  const logMembers = { cap, intent: eventId, kind: call.blind ? "blind" : "known", network };
+  const amounts = transfer
+    ? { paid_atomic: transfer.amountAtomic.toString(), tx: transfer.tx }
+    : { promised_atomic: promisedAmount };
   logger.info(
-    { ...logged, ...amounts, fault, delivery },
-    seen ? "a call was paid" : "a call was made; no payment was seen yet",
+    { ...logMembers, ...amounts, fault, delivery },
+    transfer ? "a call was paid" : "a call was made; no payment was seen yet",
   );
 }
 
@@ -137,13 +139,18 @@ async function recordUnpaid(
  * record, the intent stays open and is recorded as our own fault at the next start, since a seller is never accused
  * without records.
  */
-export async function makePaidCall(all: Tools, listed: ListedCap, call: Call, clock: Clock): Promise<PaidCallResult> {
-  const source = stockClientName(listed.cap, call);
-  const tools = source === undefined ? all : { ...all, control: all.createControl(source) };
-  let endpoint = tools.intake.withOwnListing(listed);
+export async function makePaidCall(
+  allTools: Tools,
+  listedEndpoint: ListedCap,
+  call: Call,
+  clock: Clock,
+): Promise<PaidCallResult> {
+  const controlStock = stockClientName(listedEndpoint.cap, call);
+  const tools = controlStock === undefined ? allTools : { ...allTools, control: allTools.createControl(controlStock) };
+  let endpoint = tools.intake.withOwnListing(listedEndpoint);
   const seed = seedOf(tools.secret, endpoint.cap, call);
   const at = clock.now();
-  let question = await tools.questions.ask(endpoint, null, seed);
+  let question = await tools.questions.createQuestion(endpoint, null, seed);
   const firstRequest = buildRequest(endpoint, null, question);
   const stock = stockClientName(endpoint.cap, call);
   const egress = withRequestFields(tools.egress, { pool: PAID, ...(stock === undefined ? {} : { stock }) });
@@ -153,33 +160,34 @@ export async function makePaidCall(all: Tools, listed: ListedCap, call: Call, cl
     endpoint = await tools.intake.rereadSeller(endpoint, clock, egress);
     return endpoint.sellerClaims;
   };
-  const first = { ...tools, egress, stock };
+  const probeTools = { ...tools, egress, stock };
   const prepared: Prepared = {
     ...firstRequest,
-    probe: await probe(first, firstRequest.request, endpoint.sellerClaims, clock, rereadListing),
+    probe: await probe(probeTools, firstRequest.request, endpoint.sellerClaims, clock, rereadListing),
   };
-  const read = prepared.probe.read;
+  const terms = prepared.probe.read;
   const { state } = prepared.probe.body;
   if (isMethodAssumed(endpoint) && (state === "status" || state === "free")) {
     // The free probe of the endpoint searches for the right method.
     prepared.probe = excuseProbe(prepared.probe, "no listing names a method, and GET met no 402");
   }
-  if (!read?.payable || prepared.probe.body.state !== "asked") return recordUnpaid(tools, endpoint, call, prepared, at);
+  if (!terms?.payable || prepared.probe.body.state !== "asked")
+    return recordUnpaid(tools, endpoint, call, prepared, at);
   // The endpoint's input may be declared only in the 402, so the question is chosen again with the 402.
   if (firstRequest.input.kind === "synthetic") {
-    question = await tools.questions.ask(endpoint, read.declared, seed);
-    Object.assign(prepared, buildRequest(endpoint, read.declared, question));
+    question = await tools.questions.createQuestion(endpoint, terms.declared, seed);
+    Object.assign(prepared, buildRequest(endpoint, terms.declared, question));
   }
   await tools.questions.recordMapping(endpoint, question, clock);
-  const signed = await sign(tools, endpoint, call, { ...prepared, question }, clock);
-  if (!signed.ok) return recordUnpaid(tools, endpoint, call, prepared, at, signed.reason);
-  const output = readSellerOutput(endpoint, read.declared);
+  const signResult = await sign(tools, endpoint, call, { ...prepared, question }, clock);
+  if (!signResult.ok) return recordUnpaid(tools, endpoint, call, prepared, at, signResult.reason);
+  const output = readSellerOutput(endpoint, terms.declared);
   const payment: Payment = {
     eventId: intentId(endpoint.cap, call),
     cap: endpoint.cap,
     call,
-    intent: signed.intent,
-    signed: signed.signed,
+    intent: signResult.intent,
+    signed: signResult.signed,
     prepared,
     expectation: {
       class: question.checker.name,
@@ -187,15 +195,15 @@ export async function makePaidCall(all: Tools, listed: ListedCap, call: Call, cl
       schema: output.schema,
       mime: output.mime,
     },
-    deadlineMs: signed.deadlineMs,
+    deadlineMs: signResult.deadlineMs,
   };
   const slot = plannedSlot(call.block, call.minute);
   const intentRow = createDraft({
     type: "paid.intent",
     cap: endpoint.cap,
     slot,
-    at: signed.observedAt,
-    body: signed.intent,
+    at: signResult.observedAt,
+    body: signResult.intent,
   });
   if (Recorder.idOf(intentRow) !== payment.eventId) throw new Error("the intent's id is not the call's");
   tools.inFlight.add(payment.eventId);
@@ -239,6 +247,6 @@ async function recordLost(tools: Tools, payment: Payment, clock: Clock, error: u
   tools.logger.error({ err: error, intent: payment.eventId }, "a paid call could not be watched to its end");
   tools.metrics.count("touchstone_observe_paid_total", { fault: "ours" });
   await tools.recorder.append([createLostRow(payment, clock.now(), clean(`our own fault: ${String(error)}`, 2000))]);
-  const open = { payment, chain: { settlement: null, chainError: null }, delivered: false, excused: true };
-  return { isPaid: true, counts: false, isPassing: false, openPayment: open };
+  const openPayment = { payment, chain: { settlement: null, chainError: null }, delivered: false, excused: true };
+  return { isPaid: true, counts: false, isPassing: false, openPayment };
 }

@@ -35,13 +35,13 @@ export function sendPaidRequest(deps: ExchangeDeps, payment: Payment): Promise<E
   const { headerName: header, headerValue: value } = payment.signed;
   // A shutdown does not abort this request. Once money may move, a call whose end we do not observe counts as our own
   // fault.
-  const how = {
+  const options = {
     profile: "paid" as const,
     deadlineMs: payment.deadlineMs,
     payment: { header, value },
     stock: stockClientName(payment.cap, payment.call),
   };
-  return exchange(deps, payment.prepared.request, how);
+  return exchange(deps, payment.prepared.request, options);
 }
 
 /**
@@ -50,12 +50,12 @@ export function sendPaidRequest(deps: ExchangeDeps, payment: Payment): Promise<E
  */
 export async function evaluateAnswer(
   { reader }: Pick<ExchangeDeps, "reader">,
-  { expectation: want }: Payment,
+  { expectation }: Payment,
   { result, loop }: ExchangeResult,
   isRepeated = false,
 ): Promise<Evaluation> {
-  const read = await reader.ask("evaluate", { result, want, again: isRepeated });
-  const evaluation = read.ok ? read.value : evaluate(result, want, null, isRepeated);
+  const readResult = await reader.ask("evaluate", { result, want: expectation, again: isRepeated });
+  const evaluation = readResult.ok ? readResult.value : evaluate(result, expectation, null, isRepeated);
   return loop.stoodStill ? { ...evaluation, latency_ms: null } : evaluation;
 }
 
@@ -73,12 +73,12 @@ export function classifyRetry(
   if (delivered && (delivery ?? 0) >= MIN_DELIVERY) {
     return { outcome: "answered", status, same_bytes: firstSha256 === null ? null : response_sha256 === firstSha256 };
   }
-  const refused = status !== null && status >= 400 && status < 500;
-  return { outcome: status === 402 ? "asked_again" : refused ? "refused" : "failed", status, same_bytes: null };
+  const isRefused = status !== null && status >= 400 && status < 500;
+  return { outcome: status === 402 ? "asked_again" : isRefused ? "refused" : "failed", status, same_bytes: null };
 }
 
 /**
- * Sends a paid request with its proof once more. `isObserved` is false when the end of the request was not observed.
+ * Sends a paid request with its proof once more. `watched` is false when the end of the request was not observed.
  * Then the result says nothing about the seller.
  */
 export async function sendProofOnce(tools: Tools, payment: Payment, clock: Clock) {
@@ -86,7 +86,7 @@ export async function sendProofOnce(tools: Tools, payment: Payment, clock: Clock
   const { wall, ...evaluation } = await evaluateAnswer(tools, payment, exchanged, true);
   const control = evaluation.delivered ? null : await tools.control.call(clock);
   const isObserved = control?.ok !== false && !isUnobserved(tools, exchanged.result) && !didOurStallEndIt(exchanged);
-  return { evaluation: evaluation, wall, control, watched: isObserved };
+  return { evaluation, wall, control, watched: isObserved };
 }
 
 /** The members of an evaluation that decide about re-tests. */
@@ -101,11 +101,11 @@ const PROOF_PAUSES_MS = [5_000, 60_000, 240_000];
  * settle twice. An honest seller whose first answer was lost can answer now. Each repetition is recorded.
  */
 export async function resendProof(tools: Tools, payment: Payment, clock: Clock): Promise<RetestOutcome> {
-  const began = clock.now().getTime();
-  let last: RetestOutcome = { delivered: false, delivery: null, outcome: payment.expectation.known ? 0 : null };
+  const startedAt = clock.now().getTime();
+  let lastOutcome: RetestOutcome = { delivered: false, delivery: null, outcome: payment.expectation.known ? 0 : null };
   for (let n = 0; n < PROOF_PAUSES_MS.length; n++) {
     await clock.sleep(PROOF_PAUSES_MS[n]!, tools.signal);
-    if (clock.now().getTime() - began >= SHOWN_AGAIN_MS) break;
+    if (clock.now().getTime() - startedAt >= SHOWN_AGAIN_MS) break;
     const { evaluation, wall, control, watched } = await sendProofOnce(tools, payment, clock);
     const body: BodyOf<"paid.followup"> = {
       of: payment.eventId,
@@ -117,10 +117,10 @@ export async function resendProof(tools: Tools, payment: Payment, clock: Clock):
     };
     await tools.recorder.append([createFollowupRow(payment.cap, body, clock.now(), n)]);
     tools.metrics.count("touchstone_observe_shown_again_total", { delivered: `${evaluation.delivered}` });
-    last = evaluation;
+    lastOutcome = evaluation;
     if (evaluation.delivered) break;
   }
-  return last;
+  return lastOutcome;
 }
 
 /**
@@ -156,8 +156,8 @@ export async function findSettlement(rail: Pick<Rail, "settlementOf">, intent: A
   try {
     const { network, asset } = intent.quote;
     const query = { from: intent.wallet, nonce: intent.nonce, sinceBlock: intent.since_block, network, asset };
-    const { value: seen, ...asOf } = await rail.settlementOf(query);
-    return { settlement: seen, chainError: null, asOf };
+    const { value: transfer, ...asOf } = await rail.settlementOf(query);
+    return { settlement: transfer, chainError: null, asOf };
   } catch (error) {
     return { settlement: null, chainError: (error as Error).message ?? String(error) };
   }

@@ -64,11 +64,15 @@ export class Reconciler {
   /** Takes over the payment of a paid call that has ended. */
   takeOver(openPayment: NonNullable<PaidCallResult["openPayment"]>): void {
     const { payment, chain, delivered, excused } = openPayment;
-    const resendable = delivered || excused ? null : payment;
+    const resendablePayment = delivered || excused ? null : payment;
     if (!chain.settlement?.final)
-      this.#open.set(payment.eventId, { intentRecord: payment, settlement: chain.settlement, payment: resendable });
+      this.#open.set(payment.eventId, {
+        intentRecord: payment,
+        settlement: chain.settlement,
+        payment: resendablePayment,
+      });
     else this.#closed.set(payment.eventId, true);
-    if (chain.settlement && resendable) this.#refunds.add(payment, chain.settlement);
+    if (chain.settlement && resendablePayment) this.#refunds.add(payment, chain.settlement);
   }
 
   /**
@@ -78,16 +82,21 @@ export class Reconciler {
    */
   async recover(clock: Clock): Promise<{ lost: number }> {
     let lost = 0;
-    for (const of of await this.memory.openIntents()) {
-      if (this.tools.inFlight.has(of.eventId) || !this.#isOurs(of) || this.#mayBeRunningElsewhere(of, clock)) continue;
-      const { settlement: seen } = await findSettlement(this.tools.rail, of.intent);
+    for (const intentRecord of await this.memory.openIntents()) {
+      if (
+        this.tools.inFlight.has(intentRecord.eventId) ||
+        !this.#isOurs(intentRecord) ||
+        this.#mayBeRunningElsewhere(intentRecord, clock)
+      )
+        continue;
+      const { settlement: transfer } = await findSettlement(this.tools.rail, intentRecord.intent);
       const says = "our process ended before the connection did; nobody watched its end";
-      const at = factTime(of, clock);
-      const rows: Draft[] = [createLostRow(of, at, says)];
-      if (seen) rows.push(createSettlementRow(of, seen, at));
+      const at = factTime(intentRecord, clock);
+      const rows: Draft[] = [createLostRow(intentRecord, at, says)];
+      if (transfer) rows.push(createSettlementRow(intentRecord, transfer, at));
       await this.tools.recorder.append(rows);
-      if (seen?.final) this.#closed.set(of.eventId, true);
-      else this.#open.set(of.eventId, { intentRecord: of, settlement: seen, payment: null });
+      if (transfer?.final) this.#closed.set(intentRecord.eventId, true);
+      else this.#open.set(intentRecord.eventId, { intentRecord, settlement: transfer, payment: null });
       lost++;
     }
     if (lost > 0) this.tools.logger.warn({ lost }, "paid calls of an earlier process were booked as our own fault");
@@ -113,32 +122,36 @@ export class Reconciler {
     // When observers share the work, the observer that took over the hosts of a dead observer records the dead
     // observer's open intents.
     if (this.tools.firstIntents) await this.recover(clock);
-    for (const { seen, ...of } of await this.memory.awaitingSettlement()) {
-      if (!this.#isOurs(of)) continue;
-      const known = this.#closed.has(of.eventId) || this.#open.has(of.eventId) || this.tools.inFlight.has(of.eventId);
-      if (!known)
-        this.#open.set(of.eventId, { intentRecord: of, settlement: seen && settlementOf(seen), payment: null });
+    for (const { seen, ...intentRecord } of await this.memory.awaitingSettlement()) {
+      if (!this.#isOurs(intentRecord)) continue;
+      const isKnown =
+        this.#closed.has(intentRecord.eventId) ||
+        this.#open.has(intentRecord.eventId) ||
+        this.tools.inFlight.has(intentRecord.eventId);
+      if (!isKnown)
+        this.#open.set(intentRecord.eventId, { intentRecord, settlement: seen && settlementOf(seen), payment: null });
     }
     let settled = 0;
-    for (const one of this.#open.values())
-      if (!this.#isOurs(one.intentRecord)) this.#open.delete(one.intentRecord.eventId);
-    for (const one of [...this.#open.values()].slice(0, MAX_PER_RUN)) {
-      const { network } = one.intentRecord.intent.quote;
+    for (const openPayment of this.#open.values())
+      if (!this.#isOurs(openPayment.intentRecord)) this.#open.delete(openPayment.intentRecord.eventId);
+    for (const openPayment of [...this.#open.values()].slice(0, MAX_PER_RUN)) {
+      const { network } = openPayment.intentRecord.intent.quote;
       const isUp = (await heads.getHead(network)) !== null;
       const view = isUp
-        ? await findSettlement(rail, one.intentRecord.intent)
+        ? await findSettlement(rail, openPayment.intentRecord.intent)
         : { settlement: null, chainError: heads.firstError };
-      const { settlement: seen, asOf } = view;
+      const { settlement: transfer, asOf } = view;
       if (!asOf) {
         heads.markDown(network, view.chainError ?? "");
         // The chain did not answer. The payment moves to the end of the queue, so that payments on other chains are
         // looked up.
-        this.#open.set(one.intentRecord.eventId, one);
-      } else if (seen) settled += await this.#recordTransfer(one, seen, clock);
-      else if (isFinallyExpired(asOf, one.intentRecord.intent.valid_before, EXPIRY_MARGIN_S)) this.#close(one);
+        this.#open.set(openPayment.intentRecord.eventId, openPayment);
+      } else if (transfer) settled += await this.#recordTransfer(openPayment, transfer, clock);
+      else if (isFinallyExpired(asOf, openPayment.intentRecord.intent.valid_before, EXPIRY_MARGIN_S))
+        this.#close(openPayment);
       // The payment moves to the end of the queue, so that the next run begins with payments that this run did not
       // reach.
-      else this.#open.set(one.intentRecord.eventId, one);
+      else this.#open.set(openPayment.intentRecord.eventId, openPayment);
     }
     const refunded = await this.#refunds.search(clock, heads);
     return { settled, refunded, waiting: this.#open.size, down: heads.firstError };
@@ -153,34 +166,38 @@ export class Reconciler {
     return !!this.tools.firstIntents && clock.now().getTime() < Date.parse(intent.deadline) + OTHER_OBSERVERS_GRACE_MS;
   }
 
-  #close(one: OpenPayment): void {
-    this.#open.delete(one.intentRecord.eventId);
-    this.#closed.set(one.intentRecord.eventId, true);
+  #close(openPayment: OpenPayment): void {
+    this.#open.delete(openPayment.intentRecord.eventId);
+    this.#closed.set(openPayment.intentRecord.eventId, true);
   }
 
   /**
    * Records a Transfer that is new or has become final.
    * @returns 1 when the Transfer was seen for the first time, else 0
    */
-  async #recordTransfer(one: OpenPayment, seen: Settlement, clock: Clock): Promise<0 | 1> {
-    const first = one.settlement === null;
-    const now = factTime(one.intentRecord, clock);
-    if (first) await this.tools.recorder.append([createSettlementRow(one.intentRecord, seen, now)]);
-    else if (seen.final) {
+  async #recordTransfer(openPayment: OpenPayment, transfer: Settlement, clock: Clock): Promise<0 | 1> {
+    const isFirstSeen = openPayment.settlement === null;
+    const now = factTime(openPayment.intentRecord, clock);
+    if (isFirstSeen) await this.tools.recorder.append([createSettlementRow(openPayment.intentRecord, transfer, now)]);
+    else if (transfer.final) {
       await this.tools.recorder.append([
-        createFollowupRow(one.intentRecord.cap, { of: one.intentRecord.eventId, kind: "finality" }, now),
+        createFollowupRow(
+          openPayment.intentRecord.cap,
+          { of: openPayment.intentRecord.eventId, kind: "finality" },
+          now,
+        ),
       ]);
     }
-    const { payment } = one;
-    one.settlement = seen;
-    one.payment = null;
-    if (seen.final) this.#close(one);
-    else this.#open.set(one.intentRecord.eventId, one);
+    const { payment } = openPayment;
+    openPayment.settlement = transfer;
+    openPayment.payment = null;
+    if (transfer.final) this.#close(openPayment);
+    else this.#open.set(openPayment.intentRecord.eventId, openPayment);
     // The payment settled after the call had ended without an answer, so the proof is sent again now.
-    if (first && payment) {
-      const shown = await resendProof(this.tools, payment, clock);
-      if (!shown.delivered) this.#refunds.add(one.intentRecord, seen);
+    if (isFirstSeen && payment) {
+      const outcome = await resendProof(this.tools, payment, clock);
+      if (!outcome.delivered) this.#refunds.add(openPayment.intentRecord, transfer);
     }
-    return first ? 1 : 0;
+    return isFirstSeen ? 1 : 0;
   }
 }

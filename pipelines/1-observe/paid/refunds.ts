@@ -97,12 +97,12 @@ export class Refunds {
    * Adds a payment of this process that settled and for which no answer was received, not even after its proof was sent
    * again.
    */
-  add(of: Undelivered["intentRecord"], seen: Settlement): void {
-    if (this.#undelivered.has(of.eventId) || this.#refunded.has(of.eventId)) return;
-    this.#undelivered.set(of.eventId, {
-      intentRecord: of,
-      settlement: seen,
-      nextBlock: seen.blockNumber,
+  add(intentRecord: Undelivered["intentRecord"], settlement: Settlement): void {
+    if (this.#undelivered.has(intentRecord.eventId) || this.#refunded.has(intentRecord.eventId)) return;
+    this.#undelivered.set(intentRecord.eventId, {
+      intentRecord,
+      settlement,
+      nextBlock: settlement.blockNumber,
       searches: 0,
       dueSearch: 0,
     });
@@ -116,28 +116,34 @@ export class Refunds {
    */
   async search(clock: Clock, heads: ChainHeads): Promise<number> {
     const { owed, refunds } = await this.memory.readDebts();
-    for (const { seen, ...of } of owed) this.add(of, settlementOf(seen));
-    const recorded = refunds.map(
+    for (const { seen, ...intentRecord } of owed) this.add(intentRecord, settlementOf(seen));
+    const recordedClaims = refunds.map(
       ({ intent, tx, payee, wallet }) => [intent, { tx, pair: pairKey(payee, wallet) }] as const,
     );
-    const recordedRefunds = new Map<string, RefundClaim>([...recorded, ...this.#refunded]);
-    let found = 0;
+    const recordedRefunds = new Map<string, RefundClaim>([...recordedClaims, ...this.#refunded]);
+    let foundCount = 0;
     this.#searchNumber++;
     const pairs = await this.#selectDuePairs(heads);
     await forEachConcurrent(pairs, MAX_PAIRS_AT_ONCE, async (payments) => {
-      const { settlement: seen } = payments[0]!;
-      const { network, asset } = seen;
-      const pair = pairKey(seen.to, seen.from);
-      const claims = [...recordedRefunds.values()].flatMap((one) => (one.pair === pair ? [one.tx] : []));
-      const since = Math.min(...payments.map((payment) => payment.nextBlock));
-      let read: AsOf<Settlement[]>;
+      const { settlement } = payments[0]!;
+      const { network, asset } = settlement;
+      const pair = pairKey(settlement.to, settlement.from);
+      const claimedTxs = [...recordedRefunds.values()].flatMap((one) => (one.pair === pair ? [one.tx] : []));
+      const sinceBlock = Math.min(...payments.map((payment) => payment.nextBlock));
+      let transfers: AsOf<Settlement[]>;
       try {
-        read = await this.tools.rail.transfers({ from: seen.to, to: seen.from, sinceBlock: since, network, asset });
+        transfers = await this.tools.rail.transfers({
+          from: settlement.to,
+          to: settlement.from,
+          sinceBlock,
+          network,
+          asset,
+        });
       } catch (error) {
         this.tools.logger.warn({ err: error }, "refunds could not be looked for");
         return;
       }
-      for (const [payment, refund] of matchRefunds(payments, findUnclaimed(read.value, claims))) {
+      for (const [payment, refund] of matchRefunds(payments, findUnclaimed(transfers.value, claimedTxs))) {
         const refundMembers = { tx: refund.tx, amount_atomic: refund.amountAtomic.toString() };
         const body = { of: payment.intentRecord.eventId, kind: "refund" as const, refund: refundMembers };
         await this.tools.recorder.append([
@@ -145,14 +151,14 @@ export class Refunds {
         ]);
         this.#refunded.set(payment.intentRecord.eventId, { tx: refund.tx, pair });
         this.#undelivered.delete(payment.intentRecord.eventId);
-        found++;
+        foundCount++;
       }
       for (const payment of payments) {
-        payment.nextBlock = Math.max(payment.nextBlock, completeUpTo(read) + 1);
+        payment.nextBlock = Math.max(payment.nextBlock, completeUpTo(transfers) + 1);
         payment.dueSearch = this.#searchNumber + 1 + Math.floor(++payment.searches / SEARCHES_PER_PAUSE_STEP);
       }
     });
-    return found;
+    return foundCount;
   }
 
   /**
@@ -187,13 +193,13 @@ export class Refunds {
  * Returns the final Transfers that are not yet recorded as refunds. One transaction may have several Transfers between
  * two addresses.
  */
-function findUnclaimed(transfers: readonly Settlement[], claimed: readonly string[]): Settlement[] {
-  const claims = new Map<string, number>();
-  for (const tx of claimed) claims.set(tx, (claims.get(tx) ?? 0) + 1);
+function findUnclaimed(transfers: readonly Settlement[], claimedTxs: readonly string[]): Settlement[] {
+  const timesClaimed = new Map<string, number>();
+  for (const tx of claimedTxs) timesClaimed.set(tx, (timesClaimed.get(tx) ?? 0) + 1);
   return transfers.filter(({ tx, final }) => {
-    const left = claims.get(tx) ?? 0;
-    if (left > 0) claims.set(tx, left - 1);
-    return left === 0 && final;
+    const remaining = timesClaimed.get(tx) ?? 0;
+    if (remaining > 0) timesClaimed.set(tx, remaining - 1);
+    return remaining === 0 && final;
   });
 }
 
@@ -203,14 +209,16 @@ function findUnclaimed(transfers: readonly Settlement[], claimed: readonly strin
  */
 function matchRefunds(payments: readonly Undelivered[], transfers: readonly Settlement[]): [Undelivered, Settlement][] {
   const pairs = new Map<Undelivered, Settlement>();
-  const free = new Set(transfers);
-  for (const fits of [(one: bigint, owed: bigint) => one === owed, (one: bigint, owed: bigint) => one >= owed]) {
+  const unmatchedTransfers = new Set(transfers);
+  for (const isRepaid of [(one: bigint, owed: bigint) => one === owed, (one: bigint, owed: bigint) => one >= owed]) {
     for (const payment of payments.filter((one) => !pairs.has(one))) {
       const { blockNumber, amountAtomic } = payment.settlement;
-      const refund = [...free].find((one) => one.blockNumber >= blockNumber && fits(one.amountAtomic, amountAtomic));
+      const refund = [...unmatchedTransfers].find(
+        (one) => one.blockNumber >= blockNumber && isRepaid(one.amountAtomic, amountAtomic),
+      );
       if (!refund) continue;
       pairs.set(payment, refund);
-      free.delete(refund);
+      unmatchedTransfers.delete(refund);
     }
   }
   return [...pairs];

@@ -39,7 +39,7 @@ function faultOf(
   chain: ChainView,
   control: ControlResult | null,
 ): BodyOf<"paid.result">["fault"] {
-  const failed = !isPassing(evaluation);
+  const hasFailed = !isPassing(evaluation);
   if (payment.intent.known_answer?.control) return "ours";
   if (control?.ok === false || (chain.chainError !== null && !evaluation.delivered)) return "ours";
   if (chain.whyUnsettleable !== undefined) return "ours";
@@ -47,7 +47,9 @@ function faultOf(
   if (evaluation.wall) return "blocked";
   const isSynthetic = payment.prepared.input.kind === "synthetic";
   const passedBefore = tools.passedInputs.has(`${payment.cap} ${payment.intent.request_sha256}`);
-  return failed && isSynthetic && !chain.settlement && chain.chainError === null && !passedBefore ? "bad_input" : null;
+  return hasFailed && isSynthetic && !chain.settlement && chain.chainError === null && !passedBefore
+    ? "bad_input"
+    : null;
 }
 
 const CONTROL_INPUT_TEXT = "a control input: our mapping of this endpoint to its class was not seen to work before";
@@ -71,8 +73,8 @@ export function createResultBody(
 ): BodyOf<"paid.result"> {
   const { result, loop } = exchanged;
   const { wall, ...answerMembers } = evaluation;
-  const first = payment.intent.first_leg;
-  const refused = evaluation.status === 402 && !chain.settlement;
+  const firstRequest = payment.intent.first_leg;
+  const isRefused = evaluation.status === 402 && !chain.settlement;
   const isCut = isUnobserved(tools, result);
   const says = [
     ...(result.outcome === "answered" ? [] : [`${result.outcome}: ${result.says}`]),
@@ -86,14 +88,14 @@ export function createResultBody(
     watched: !isCut,
     ended: isCut ? "unknown" : END_OF_OUTCOME[result.outcome],
     fault: isCut ? "ours" : faultOf(tools, payment, exchanged, evaluation, chain, control),
-    live: payment.prepared.probe.body.live && !wall && !refused,
+    live: payment.prepared.probe.body.live && !wall && !isRefused,
     honest:
-      first.honest === null
+      firstRequest.honest === null
         ? null
-        : first.honest && (!chain.settlement || matchesQuote(payment.intent, chain.settlement)),
+        : firstRequest.honest && (!chain.settlement || matchesQuote(payment.intent, chain.settlement)),
     wall,
     ...answerMembers,
-    differs: first.differs,
+    differs: firstRequest.differs,
     control,
     ...receiptOf(result),
     ...(says ? { says: clean(says, 2000) } : {}),

@@ -27,8 +27,8 @@ export class Retries {
   /** Returns true if the endpoint is due for a retry, and then marks it as done for a week. */
   async takeDue(cap: string, now: Date): Promise<boolean> {
     const since = now.getTime() - RETRY_INTERVAL_MS;
-    const last = this.#lastSentAt.get(cap);
-    if (last !== undefined && last > since) return false;
+    const lastSentAt = this.#lastSentAt.get(cap);
+    if (lastSentAt !== undefined && lastSentAt > since) return false;
     if (await this.memory.retriedSince(cap, rfc3339(new Date(since)))) return false;
     this.#lastSentAt.set(cap, now.getTime());
     return true;

@@ -45,7 +45,7 @@ export type SignResult =
  * Returns the time limit of the paid request, ms: the time that the 402 names, but at least 30 s and at most 120 s
  * (egress.md).
  */
-export const deadlineOf = (maxTimeoutSeconds: number): number => Math.min(120, Math.max(30, maxTimeoutSeconds)) * 1000;
+export const timeoutMsOf = (maxTimeoutSeconds: number): number => Math.min(120, Math.max(30, maxTimeoutSeconds)) * 1000;
 
 /**
  * Most seconds by which a signature may be valid for less time than the seller asked for. Signatures are dated by our
@@ -56,9 +56,9 @@ const MAX_CLOCK_LAG_S = 15;
 /** Returns why the signed payment expires too early, through our own fault; null if it is valid long enough. */
 function whyExpiresTooEarly(signed: SignedPayment, entry: PayableEntry, head: { time: number }): string | null {
   // An mpp challenge may expire sooner, since the seller chose that time.
-  const wanted = entry.challenge ? 1 : Math.max(1, entry.maxTimeoutSeconds - MAX_CLOCK_LAG_S);
+  const minSeconds = entry.challenge ? 1 : Math.max(1, entry.maxTimeoutSeconds - MAX_CLOCK_LAG_S);
   const secondsLeft = signed.validBefore - head.time;
-  return secondsLeft < wanted
+  return secondsLeft < minSeconds
     ? `our clock is behind the chain's: the payment would be valid for ${secondsLeft} s`
     : null;
 }
@@ -66,16 +66,16 @@ function whyExpiresTooEarly(signed: SignedPayment, entry: PayableEntry, head: { 
 async function signOnce(tools: Tools, endpoint: ListedCap, call: Call, prepared: Prepared, entry: PayableEntry) {
   const day = dayOf(call.plannedAt);
   const { network, asset, amountAtomic } = entry;
-  const amount = { network, asset, amountAtomic };
+  const tokenAmount = { network, asset, amountAtomic };
   const wallet: Wallet = call.blind
-    ? await tools.wallets.blind(endpoint.cap, day, amountAtomic, amount)
-    : await tools.wallets.known(amount);
+    ? await tools.wallets.blind(endpoint.cap, day, amountAtomic, tokenAmount)
+    : await tools.wallets.known(tokenAmount);
   // The chain's newest block is read before signing, so that the search for the Transfer begins at a block before it.
   const { value: balance, head } = await tools.rail.balance(wallet.address, { network, asset });
   if (balance < amountAtomic) throw new Error(`the wallet ${wallet.address} holds ${balance} of ${amountAtomic}`);
-  const bounded = { ...entry, maxTimeoutSeconds: Math.min(entry.maxTimeoutSeconds, MAX_VALIDITY_S) };
-  const signed = await tools.rail.sign(bounded, wallet, prepared.probe.read!.context);
-  const whyTooEarly = whyExpiresTooEarly(signed, bounded, head);
+  const boundedEntry = { ...entry, maxTimeoutSeconds: Math.min(entry.maxTimeoutSeconds, MAX_VALIDITY_S) };
+  const signed = await tools.rail.sign(boundedEntry, wallet, prepared.probe.read!.context);
+  const whyTooEarly = whyExpiresTooEarly(signed, boundedEntry, head);
   if (whyTooEarly !== null) throw new Error(whyTooEarly);
   return { head, signed };
 }
@@ -104,14 +104,14 @@ export async function sign(
 ): Promise<SignResult> {
   const terms = prepared.probe.read!;
   const entry = terms.payable!;
-  const amount = atomicToMicro(entry.amountAtomic, decimalsOf(tools.rail, entry));
-  if (amount === null) return { ok: false, reason: "the price is past what the record can hold" };
+  const priceMicro = atomicToMicro(entry.amountAtomic, decimalsOf(tools.rail, entry));
+  if (priceMicro === null) return { ok: false, reason: "the price is past what the record can hold" };
   const day = dayOf(call.plannedAt);
   // The payee is taken from this 402, even if a listing names another payee.
   const payment = {
     ...payeeOf(hostOf(endpoint.url), entry.payTo),
     cap: endpoint.cap,
-    micro: amount,
+    micro: priceMicro,
     block: call.block,
   };
   const reservation = tools.ledger.spend(day, payment);
@@ -134,7 +134,7 @@ export async function sign(
   const { w, retest, blind } = call;
   const { honest, latency_ms, differs } = prepared.probe.body;
   const output = readSellerOutput(endpoint, terms.declared);
-  const deadlineMs = deadlineOf(entry.maxTimeoutSeconds);
+  const deadlineMs = timeoutMsOf(entry.maxTimeoutSeconds);
   const observedAt = clock.now();
   const intent: BodyOf<"paid.intent"> = {
     slot: { block: call.block, minute: call.minute },
@@ -150,7 +150,7 @@ export async function sign(
     schema_sha256: output.schema === undefined ? null : hashOf(output.schema),
     listing_record: endpoint.sellerListing,
     quote: {
-      price: formatMoney(amount),
+      price: formatMoney(priceMicro),
       amount_atomic: entry.amountAtomic.toString(),
       asset: entry.asset,
       network: entry.network,

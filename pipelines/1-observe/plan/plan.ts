@@ -12,7 +12,7 @@ import { BLOCKS_PER_DAY } from "./steps.ts";
 
 /** An endpoint is paid in every block (six hours UTC) until it has this many paid blocks, and once a day after that. */
 export const BLOCKS_BEFORE_DAILY = 30;
-const BLIND_BYTE_VALUES = 64;
+const BLIND_BELOW_BYTE = 64;
 const MINUTES_PER_BLOCK = 360;
 
 export interface PlanInput {
@@ -73,32 +73,37 @@ interface ExpectedPayment {
 }
 
 /** Returns the expected price of one call, and its payee. */
-function expectPayment(one: ListedCap, caps: Caps): ExpectedPayment {
-  if (one.lastPrice !== null) return { price: parseMoney(one.lastPrice), payTo: one.lastPayTo };
-  const listed = one.claims.offers.flatMap((offer) =>
+function expectPayment(endpoint: ListedCap, caps: Caps): ExpectedPayment {
+  if (endpoint.lastPrice !== null) return { price: parseMoney(endpoint.lastPrice), payTo: endpoint.lastPayTo };
+  const listedPayments = endpoint.claims.offers.flatMap((offer) =>
     offer.payable && offer.price !== null ? [{ price: parseMoney(offer.price), payTo: offer.pay_to }] : [],
   );
-  const cheapest = listed.sort((a, b) => (a.price < b.price ? -1 : 1))[0];
+  const cheapest = listedPayments.sort((a, b) => (a.price < b.price ? -1 : 1))[0];
   if (cheapest) return cheapest;
   // An endpoint that was never probed and lists no price: the price is unknown, so the highest allowed price is
   // reserved. An endpoint that was probed and never asked for money: nothing is reserved, since other endpoints need
   // that money.
-  const isPriceUnknown = one.claims.offers.length === 0 && one.firstSeen === null;
+  const isPriceUnknown = endpoint.claims.offers.length === 0 && endpoint.firstSeen === null;
   return { price: isPriceUnknown ? caps.perCall : null, payTo: null };
 }
 
 /** Draws an endpoint's calls of the day, in time order. Within a minute the probe is before the paid call. */
-export function drawCalls(bytes: Uint8Array, firstBlock: number, basePerDay: number, covered: boolean): PlannedCall[] {
+export function drawCalls(
+  bytes: Uint8Array,
+  firstBlock: number,
+  basePerDay: number,
+  isCovered: boolean,
+): PlannedCall[] {
   const minute = ((bytes[8]! << 8) | bytes[9]!) % MINUTES_PER_BLOCK;
   const calls: PlannedCall[] = [];
   for (let b = 0; b < BLOCKS_PER_DAY; b++) {
     const block = firstBlock + b;
     calls.push({ block, minute, kind: "probe", blind: false });
-    if (!covered) continue;
+    if (!isCovered) continue;
     const isEveryBlock = basePerDay >= BLOCKS_PER_DAY;
-    if (isEveryBlock) calls.push({ block, minute, kind: "paid", blind: bytes[2 + b]! < BLIND_BYTE_VALUES });
+    if (isEveryBlock) calls.push({ block, minute, kind: "paid", blind: bytes[2 + b]! < BLIND_BELOW_BYTE });
     else if (bytes[0]! % BLOCKS_PER_DAY === b)
-      calls.push({ block, minute, kind: "paid", blind: bytes[1]! < BLIND_BYTE_VALUES });
+      calls.push({ block, minute, kind: "paid", blind: bytes[1]! < BLIND_BELOW_BYTE });
   }
   return calls;
 }
@@ -131,28 +136,28 @@ const SILENT_AFTER_MS = 14 * DAY_MS;
  * Returns why an endpoint is not paid even if there is enough money; null if it may be paid. A silent endpoint that
  * answers again may be paid in the next day's plan.
  */
-function whyUnpaid(one: ListedCap, { day, exclude = [] }: PlanInput): UncoveredReason | null {
-  const { host, hostname } = new URL(one.url);
+function whyUnpaid(endpoint: ListedCap, { day, exclude = [] }: PlanInput): UncoveredReason | null {
+  const { host, hostname } = new URL(endpoint.url);
   if (exclude.some((name) => name === host || name === hostname)) return "excluded";
-  if (one.sellerClaims?.no_paid_calls === true) return "opted_out";
-  const since = one.lastAsked === undefined ? null : (one.lastAsked ?? one.firstSeen);
-  return since !== null && dayStart(day).getTime() - Date.parse(since) >= SILENT_AFTER_MS ? "silent" : null;
+  if (endpoint.sellerClaims?.no_paid_calls === true) return "opted_out";
+  const silentSince = endpoint.lastAsked === undefined ? null : (endpoint.lastAsked ?? endpoint.firstSeen);
+  return silentSince !== null && dayStart(day).getTime() - Date.parse(silentSince) >= SILENT_AFTER_MS ? "silent" : null;
 }
 
-function createCandidate(one: ListedCap, input: PlanInput): Candidate {
+function createCandidate(endpoint: ListedCap, input: PlanInput): Candidate {
   const { salt, caps, demand, priority = {} } = input;
-  const host = hostOf(one.url);
+  const host = hostOf(endpoint.url);
   const priorityOf = (name: string): number | undefined => (Object.hasOwn(priority, name) ? priority[name] : undefined);
-  const { price, payTo } = expectPayment(one, caps);
+  const { price, payTo } = expectPayment(endpoint, caps);
   return {
-    endpoint: one,
+    endpoint,
     payee: payeeOf(host, payTo),
-    bytes: deriveDayBytes(salt, one.cap),
+    bytes: deriveDayBytes(salt, endpoint.cap),
     price,
-    priority: priorityOf(one.cap) ?? priorityOf(host) ?? priorityOf(new URL(one.url).hostname) ?? 0,
-    lastAttemptDay: one.lastTried === null ? "" : dayOf(new Date(one.lastTried)),
-    demand: Math.floor(Math.log2(1 + Math.max(0, demand?.get(one.cap) ?? 0))),
-    whyUnpaid: whyUnpaid(one, input),
+    priority: priorityOf(endpoint.cap) ?? priorityOf(host) ?? priorityOf(new URL(endpoint.url).hostname) ?? 0,
+    lastAttemptDay: endpoint.lastTried === null ? "" : dayOf(new Date(endpoint.lastTried)),
+    demand: Math.floor(Math.log2(1 + Math.max(0, demand?.get(endpoint.cap) ?? 0))),
+    whyUnpaid: whyUnpaid(endpoint, input),
   };
 }
 
@@ -173,7 +178,7 @@ function compareCandidates(a: Candidate, b: Candidate): number {
   );
 }
 
-const isNeverPaid = ({ endpoint: one }: Candidate): boolean => one.paidBlocks === 0;
+const isNeverPaid = ({ endpoint }: Candidate): boolean => endpoint.paidBlocks === 0;
 
 /**
  * Reserves money for one endpoint after the other: first a fixed share for endpoints that were never paid; then for
@@ -186,11 +191,12 @@ function* reserveMoney(
   reservation: Reservation,
 ): Generator<undefined, Map<string, UncoveredReason | null>> {
   const whyByCap = new Map<string, UncoveredReason | null>();
-  const take = (candidate: Candidate): void => {
-    const { endpoint: one, payee: to, price } = candidate;
-    const none = candidate.whyUnpaid ?? (price === null ? "nothing_to_pay" : null);
-    const result = none ?? reservation.reserve(to, price!, BigInt(BLOCKS_PER_DAY), isNeverPaid(candidate));
-    whyByCap.set(one.cap, result);
+  const reserveFor = (candidate: Candidate): void => {
+    const { endpoint, payee: recipient, price } = candidate;
+    const whyNotPayable = candidate.whyUnpaid ?? (price === null ? "nothing_to_pay" : null);
+    const result =
+      whyNotPayable ?? reservation.reserve(recipient, price!, BigInt(BLOCKS_PER_DAY), isNeverPaid(candidate));
+    whyByCap.set(endpoint.cap, result);
   };
   const neverPaid = candidates.filter(isNeverPaid);
   for (const candidate of neverPaid) {
@@ -199,15 +205,15 @@ function* reserveMoney(
       candidate.whyUnpaid === null &&
       reservation.fitsShareForNew(candidate.payee, candidate.price, BigInt(BLOCKS_PER_DAY))
     )
-      take(candidate);
+      reserveFor(candidate);
     yield;
   }
   for (const candidate of candidates) {
-    if (!isNeverPaid(candidate)) take(candidate);
+    if (!isNeverPaid(candidate)) reserveFor(candidate);
     yield;
   }
   for (const candidate of neverPaid) {
-    if (whyByCap.get(candidate.endpoint.cap) !== null) take(candidate);
+    if (whyByCap.get(candidate.endpoint.cap) !== null) reserveFor(candidate);
     yield;
   }
   return whyByCap;
@@ -237,28 +243,40 @@ export function drawPlanYielding(input: PlanInput): Promise<DayPlan> {
 export function* drawPlan(input: PlanInput): Generator<undefined, DayPlan> {
   const { day, salt, caps, now } = input;
   const ownOrigins = new Set(input.ownOrigins ?? []);
-  const byCap = new Map<string, Candidate>();
-  for (const one of input.listed) {
+  const candidatesByCap = new Map<string, Candidate>();
+  for (const endpoint of input.listed) {
     // Our own endpoints are never graded.
-    if (!ownOrigins.has(new URL(one.url).origin)) byCap.set(one.cap, createCandidate(one, input));
+    if (!ownOrigins.has(new URL(endpoint.url).origin))
+      candidatesByCap.set(endpoint.cap, createCandidate(endpoint, input));
     yield;
   }
-  const candidates = yield* sortInSteps(byCap.values(), compareCandidates, SORTED_PER_STEP);
+  const candidates = yield* sortInSteps(candidatesByCap.values(), compareCandidates, SORTED_PER_STEP);
   const whyByCap = yield* reserveMoney(candidates, new Reservation(caps, input.spentBefore ?? 0n));
   const firstBlock = blockOf(dayStart(day));
   const lines: PlanLine[] = [];
-  for (const { endpoint: one, payee: to, bytes, price } of candidates) {
-    const { host, payee } = to;
-    const basePerDay = one.paidBlocks < BLOCKS_BEFORE_DAILY ? BLOCKS_PER_DAY : 1;
-    const why = whyByCap.get(one.cap)!;
-    const calls = drawCalls(bytes, firstBlock, basePerDay, why === null).filter((call) => isPlannable(call, now));
+  for (const { endpoint, payee: recipient, bytes, price } of candidates) {
+    const { host, payee } = recipient;
+    const basePerDay = endpoint.paidBlocks < BLOCKS_BEFORE_DAILY ? BLOCKS_PER_DAY : 1;
+    const whyUncovered = whyByCap.get(endpoint.cap)!;
+    const calls = drawCalls(bytes, firstBlock, basePerDay, whyUncovered === null).filter((call) =>
+      isPlannable(call, now),
+    );
     const price_micro = price === null ? null : price.toString();
-    lines.push({ cap: one.cap, host, payee, calls, base_per_day: basePerDay, covered: why === null, price_micro, why });
+    lines.push({
+      cap: endpoint.cap,
+      host,
+      payee,
+      calls,
+      base_per_day: basePerDay,
+      covered: whyUncovered === null,
+      price_micro,
+      why: whyUncovered,
+    });
     yield;
   }
-  const byId = yield* sortInSteps(lines, (a, b) => (a.cap < b.cap ? -1 : 1), SORTED_PER_STEP);
-  const covered = byId.filter((line) => line.covered).map((line) => line.cap);
-  return { v: 1, day, salt_hash: sha256hex(salt), covered_root: computeCoveredRoot(covered), lines: byId };
+  const sortedLines = yield* sortInSteps(lines, (a, b) => (a.cap < b.cap ? -1 : 1), SORTED_PER_STEP);
+  const coveredIds = sortedLines.filter((line) => line.covered).map((line) => line.cap);
+  return { v: 1, day, salt_hash: sha256hex(salt), covered_root: computeCoveredRoot(coveredIds), lines: sortedLines };
 }
 
 /**

@@ -111,24 +111,24 @@ export class Spans {
     private readonly reconciler: Reconciler,
     private readonly hostQueue: HostQueue,
     private readonly hostsAtOnce: number,
-    private readonly stop: AbortSignal,
+    private readonly stopSignal: AbortSignal,
   ) {
     this.#tally = new CallTally(tools.logger);
   }
 
   /**
    * See `Observer.observeSpan`.
-   * @param lease when it aborts, the span ends between two calls, because its hosts were assigned to another observer
+   * @param leaseSignal when it aborts, the span ends between two calls, because its hosts were assigned to another observer
    */
   async makeCalls(
     plan: DayPlan,
     from: Date,
     to: Date,
     createClock: (start: Date) => Clock,
-    lease?: AbortSignal,
+    leaseSignal?: AbortSignal,
   ): Promise<SpanReport> {
     // Another observer may have called these endpoints meanwhile, so the record is newer than this process's memory.
-    if (lease) for (const { cap } of plan.lines) this.#retestStates.delete(cap);
+    if (leaseSignal) for (const { cap } of plan.lines) this.#retestStates.delete(cap);
     const span = await ActiveSpan.open(this.memory, plan, from, to, this.#startedCallsOf(plan.day));
     this.tools.intake.rememberListed([...span.listed.values()]);
     await this.#reserve(plan);
@@ -136,8 +136,8 @@ export class Spans {
     // In real time all hosts wait for their minutes in parallel. In simulated time no host waits, so the number of
     // hosts at once is limited here: a host that waited in the queue would advance its clock needlessly.
     const atOnce = createClock(from).jumps ? this.hostsAtOnce : Math.max(1, hosts.length);
-    const halt = new AbortController();
-    const signal = AbortSignal.any([this.stop, halt.signal, ...(lease ? [lease] : [])]);
+    const failureController = new AbortController();
+    const signal = AbortSignal.any([this.stopSignal, failureController.signal, ...(leaseSignal ? [leaseSignal] : [])]);
     // Each host with waiting calls adds a listener: hundreds of listeners are no leak here.
     setMaxListeners(0, signal);
     try {
@@ -145,13 +145,13 @@ export class Spans {
         try {
           await this.#callHost(span, host, lines, createClock(from), signal);
         } catch (error) {
-          halt.abort(error);
+          failureController.abort(error);
           throw error;
         }
       });
     } catch (error) {
-      const ended = this.stop.aborted || lease?.aborted;
-      if (!ended || error instanceof NotRecorded) throw halt.signal.reason ?? error;
+      const wasStopped = this.stopSignal.aborted || leaseSignal?.aborted;
+      if (!wasStopped || error instanceof NotRecorded) throw failureController.signal.reason ?? error;
       span.report.stopped = true;
     } finally {
       this.#tally.logCounts();
@@ -170,17 +170,17 @@ export class Spans {
     { from, to, ended }: { from: Date; to: Date; ended: Promise<void> },
     createClock: (start: Date) => Clock,
   ): Promise<SpanReport> {
-    const total = emptyReport();
+    const totals = emptyReport();
     await this.#reserve(plan);
-    await hosts.runDuring(async (partition, lease) => {
+    await hosts.runDuring(async (partition, leaseSignal) => {
       const lines = plan.lines.filter(({ host }) => hosts.belongsTo(host, partition));
       if (lines.length === 0) return;
-      const { stopped, ...counts } = await this.makeCalls({ ...plan, lines }, from, to, createClock, lease);
-      for (const [name, n] of Object.entries(counts)) total[name as keyof typeof counts] += n;
+      const { stopped, ...counts } = await this.makeCalls({ ...plan, lines }, from, to, createClock, leaseSignal);
+      for (const [name, n] of Object.entries(counts)) totals[name as keyof typeof counts] += n;
       // A span that ended because its partition was lost does not count as stopped.
-      total.stopped ||= stopped && !lease.aborted;
+      totals.stopped ||= stopped && !leaseSignal.aborted;
     }, ended);
-    return total;
+    return totals;
   }
 
   /** See `Observer.isPlanned`. */
@@ -198,9 +198,9 @@ export class Spans {
   }
 
   #startedCallsOf(day: string): Set<string> {
-    const known = this.#startedCalls.get(day) ?? new Set<string>();
-    this.#startedCalls.set(day, known);
-    return known;
+    const startedIds = this.#startedCalls.get(day) ?? new Set<string>();
+    this.#startedCalls.set(day, startedIds);
+    return startedIds;
   }
 
   /**
@@ -231,10 +231,10 @@ export class Spans {
   }
 
   #retestState(span: ActiveSpan, line: PlanLine): RetestState {
-    const one = span.listed.get(line.cap);
-    const seen = this.#retestStates.get(line.cap);
-    if (seen || !one) return seen ?? { failing: false, passes: 0, lastPaidBlock: null };
-    return retestStateFromRecord(one, line, span.doneIds, span.firstBlock);
+    const endpoint = span.listed.get(line.cap);
+    const rememberedState = this.#retestStates.get(line.cap);
+    if (rememberedState || !endpoint) return rememberedState ?? { failing: false, passes: 0, lastPaidBlock: null };
+    return retestStateFromRecord(endpoint, line, span.doneIds, span.firstBlock);
   }
 
   async #makeCall(span: ActiveSpan, { line, call }: PlannedStep, clock: Clock, signal: AbortSignal): Promise<void> {
@@ -273,41 +273,41 @@ export class Spans {
     }
   }
 
-  async #probe(listed: ListedCap, call: Call, clock: Clock): Promise<void> {
-    const endpoint = this.tools.intake.withOwnListing(listed);
+  async #probe(listedEndpoint: ListedCap, call: Call, clock: Clock): Promise<void> {
+    const endpoint = this.tools.intake.withOwnListing(listedEndpoint);
     const at = clock.now();
     const rereadListing = async () => (await this.tools.intake.rereadSeller(endpoint, clock)).sellerClaims;
-    const { probe: seen, second: found } = await probeByMethod(this.tools, endpoint, clock, rereadListing);
-    await this.tools.recorder.append([createProbeRow(endpoint.cap, call, "free", seen, at)]);
-    this.tools.metrics.count("touchstone_observe_handshakes_total", { state: seen.body.state });
-    this.#tally.count(`probe_${seen.body.state}`);
-    if (found !== null) await recordFoundMethod(this.tools, found, clock);
+    const { probe: firstProbe, second: methodProbe } = await probeByMethod(this.tools, endpoint, clock, rereadListing);
+    await this.tools.recorder.append([createProbeRow(endpoint.cap, call, "free", firstProbe, at)]);
+    this.tools.metrics.count("touchstone_observe_handshakes_total", { state: firstProbe.body.state });
+    this.#tally.count(`probe_${firstProbe.body.state}`);
+    if (methodProbe !== null) await recordFoundMethod(this.tools, methodProbe, clock);
     // No listing is made from the 402 of a tool, since such a listing names only a url.
-    if (!seen.read?.readable || endpoint.tool !== null) return;
+    if (!firstProbe.read?.readable || endpoint.tool !== null) return;
     await this.tools.intake.recordFrom402(
       endpoint.cap,
       endpoint.url,
       endpoint.method as Claims["method"],
-      seen.read,
+      firstProbe.read,
       clock,
     );
   }
 
-  async #pay(span: ActiveSpan, one: ListedCap, line: PlanLine, call: Call, clock: Clock): Promise<void> {
-    const before = this.#retestState(span, line);
-    const end = await makePaidCall(this.tools, one, call, clock);
-    if (end.openPayment) this.reconciler.takeOver(end.openPayment);
-    if (!end.isPaid) {
+  async #pay(span: ActiveSpan, endpoint: ListedCap, line: PlanLine, call: Call, clock: Clock): Promise<void> {
+    const stateBefore = this.#retestState(span, line);
+    const callResult = await makePaidCall(this.tools, endpoint, call, clock);
+    if (callResult.openPayment) this.reconciler.takeOver(callResult.openPayment);
+    if (!callResult.isPaid) {
       span.report.unpaid++;
       this.#tally.count("unpaid");
       return;
     }
     span.report.paid++;
     this.#tally.count("paid");
-    const after: RetestState = end.counts
-      ? nextRetestState(before, call.block, end.isPassing)
-      : { ...before, lastPaidBlock: call.block };
-    this.#retestStates.set(one.cap, after);
+    const newState: RetestState = callResult.counts
+      ? nextRetestState(stateBefore, call.block, callResult.isPassing)
+      : { ...stateBefore, lastPaidBlock: call.block };
+    this.#retestStates.set(endpoint.cap, newState);
   }
 }
 

@@ -77,7 +77,7 @@ type NonCapReason = "excluded" | "opted_out" | "silent" | "nothing_to_pay";
 
 /** One cap with the payments that count against it, such as those to a host on a day. */
 interface CapScope {
-  why: Exclude<UncoveredReason, NonCapReason | "per_call">;
+  reason: Exclude<UncoveredReason, NonCapReason | "per_call">;
   /** Key of the sum that is compared with the cap. */
   key: string;
   limit: bigint;
@@ -87,7 +87,7 @@ interface CapScope {
  * Returns the hosting platform that gives its users free names, if the host has such a name (`vercel.app`); null for
  * other hosts.
  */
-function sharedPlatform({ host, domain }: Pick<Payee, "host" | "domain">): string | null {
+function sharedPlatformOf({ host, domain }: Pick<Payee, "host" | "domain">): string | null {
   const platform = platformOf(`http://${host}`);
   return domain.endsWith(`.${platform}`) ? platform : null;
 }
@@ -96,20 +96,20 @@ function sharedPlatform({ host, domain }: Pick<Payee, "host" | "domain">): strin
  * Returns the caps that a payment counts against, the narrowest first.
  * @param spentBefore spent in all days before this one
  */
-function capScopes(caps: Caps, { host, domain, payee }: Payee, spentBefore: bigint): CapScope[] {
-  const platform = sharedPlatform({ host, domain });
-  const ofPlatform = { key: `platform ${platform}`, limit: caps.perDomainDay * BigInt(PLATFORM_CAP_FACTOR) };
+function capScopesOf(caps: Caps, { host, domain, payee }: Payee, spentBefore: bigint): CapScope[] {
+  const platform = sharedPlatformOf({ host, domain });
+  const platformScope = { key: `platform ${platform}`, limit: caps.perDomainDay * BigInt(PLATFORM_CAP_FACTOR) };
   return [
-    { why: "per_host_day", key: `host ${host}`, limit: caps.perHostDay },
-    { why: "per_domain_day", key: `domain ${domain}`, limit: caps.perDomainDay },
-    ...(platform === null ? [] : [{ why: "per_domain_day" as const, ...ofPlatform }]),
-    ...(payee === null ? [] : [{ why: "per_payee_day" as const, key: `payee ${payee}`, limit: caps.perPayeeDay }]),
-    { why: "per_day", key: "day", limit: caps.perDay },
-    { why: "total", key: "total", limit: caps.total - spentBefore },
+    { reason: "per_host_day", key: `host ${host}`, limit: caps.perHostDay },
+    { reason: "per_domain_day", key: `domain ${domain}`, limit: caps.perDomainDay },
+    ...(platform === null ? [] : [{ reason: "per_domain_day" as const, ...platformScope }]),
+    ...(payee === null ? [] : [{ reason: "per_payee_day" as const, key: `payee ${payee}`, limit: caps.perPayeeDay }]),
+    { reason: "per_day", key: "day", limit: caps.perDay },
+    { reason: "total", key: "total", limit: caps.total - spentBefore },
   ];
 }
 
-const CAP_NAMES: Record<CapScope["why"] | "per_call", string> = {
+const CAP_NAMES: Record<CapScope["reason"] | "per_call", string> = {
   per_call: "of a call",
   per_host_day: "of a host and day",
   per_domain_day: "of a domain and day",
@@ -119,9 +119,9 @@ const CAP_NAMES: Record<CapScope["why"] | "per_call", string> = {
 };
 
 /** Makes the refusal of a payment, which names the cap that the payment would exceed. */
-const refuseOverCap = (why: keyof typeof CAP_NAMES, cap: bigint): { ok: false; says: string } => ({
+const refuseOverCap = (reason: keyof typeof CAP_NAMES, cap: bigint): { ok: false; says: string } => ({
   ok: false,
-  says: `over the cap ${CAP_NAMES[why]} of ${formatMoney(cap)}`,
+  says: `over the cap ${CAP_NAMES[reason]} of ${formatMoney(cap)}`,
 });
 
 const maxBigint = (a: bigint, b: bigint): bigint => (a > b ? a : b);
@@ -142,10 +142,10 @@ export class Reservation {
   ) {}
 
   /** Do `calls` payments of `price` fit into the share of every cap that is kept for endpoints that were never paid? */
-  fitsShareForNew(to: Payee, price: bigint, calls: bigint): boolean {
+  fitsShareForNew(payee: Payee, price: bigint, calls: bigint): boolean {
     const fits = ({ key, limit }: CapScope): boolean =>
       ((this.#newSums.get(key) ?? 0n) + price * calls) * MILLION <= limit * this.caps.newShare;
-    return capScopes(this.caps, to, this.spentBefore).every(fits);
+    return capScopesOf(this.caps, payee, this.spentBefore).every(fits);
   }
 
   /**
@@ -153,12 +153,17 @@ export class Reservation {
    * that they exceed.
    * @param isNeverPaid true if the endpoint was never paid
    */
-  reserve(to: Payee, price: bigint, calls: bigint, isNeverPaid = false): Exclude<UncoveredReason, NonCapReason> | null {
+  reserve(
+    payee: Payee,
+    price: bigint,
+    calls: bigint,
+    isNeverPaid = false,
+  ): Exclude<UncoveredReason, NonCapReason> | null {
     if (price > this.caps.perCall) return "per_call";
     const sum = price * calls;
-    const scopes = capScopes(this.caps, to, this.spentBefore);
-    const full = scopes.find(({ key, limit }) => (this.#sums.get(key) ?? 0n) + sum > limit);
-    if (full) return full.why;
+    const scopes = capScopesOf(this.caps, payee, this.spentBefore);
+    const exceededScope = scopes.find(({ key, limit }) => (this.#sums.get(key) ?? 0n) + sum > limit);
+    if (exceededScope) return exceededScope.reason;
     for (const { key } of scopes) {
       for (const sums of isNeverPaid ? [this.#sums, this.#newSums] : [this.#sums])
         sums.set(key, (sums.get(key) ?? 0n) + sum);
@@ -208,18 +213,18 @@ const NO_SUM = { spent: 0n, committed: 0n };
  * Returns the key of the share from which a payment is taken. In the scope of a payee, an endpoint has a share only for
  * the payee that the plan expects.
  */
-const shareKey = (scope: CapScope, { cap, payee }: { cap: string; payee: string | null }): string =>
-  scope.why === "per_payee_day" ? `${cap} ${payee}` : cap;
+const shareKeyOf = (scope: CapScope, { cap, payee }: { cap: string; payee: string | null }): string =>
+  scope.reason === "per_payee_day" ? `${cap} ${payee}` : cap;
 
-const getShare = (sums: DaySums, name: string): EndpointShare => sums.shares.get(name) ?? NO_SHARE;
-const getSum = (sums: DaySums, key: string) => sums.sums.get(key) ?? NO_SUM;
+const getShare = (daySums: DaySums, name: string): EndpointShare => daySums.shares.get(name) ?? NO_SHARE;
+const getSum = (daySums: DaySums, key: string) => daySums.sums.get(key) ?? NO_SUM;
 
 /**
- * Returns by how much the committed sum grows when `more` is reserved or spent in a share; negative when money is given
+ * Returns by how much the committed sum grows when `addition` is reserved or spent in a share; negative when money is given
  * back.
  */
-const commitmentIncrease = (share: EndpointShare, more: EndpointShare): bigint =>
-  maxBigint(share.reserved + more.reserved, share.spent + more.spent) - maxBigint(share.reserved, share.spent);
+const commitmentIncrease = (share: EndpointShare, addition: EndpointShare): bigint =>
+  maxBigint(share.reserved + addition.reserved, share.spent + addition.spent) - maxBigint(share.reserved, share.spent);
 
 /** Adds a reservation or a payment to all sums and shares in which it counts. A negative amount is subtracted. */
 function addToSums(
@@ -230,10 +235,10 @@ function addToSums(
 ): void {
   for (const scope of scopes) {
     const { spent, committed } = getSum(sums, scope.key);
-    const added = commitmentIncrease(getShare(sums, shareKey(scope, recipient)), amount);
-    sums.sums.set(scope.key, { spent: spent + amount.spent, committed: committed + added });
+    const increase = commitmentIncrease(getShare(sums, shareKeyOf(scope, recipient)), amount);
+    sums.sums.set(scope.key, { spent: spent + amount.spent, committed: committed + increase });
   }
-  for (const name of new Set(scopes.map((scope) => shareKey(scope, recipient)))) {
+  for (const name of new Set(scopes.map((scope) => shareKeyOf(scope, recipient)))) {
     const { reserved, spent } = getShare(sums, name);
     sums.shares.set(name, { reserved: reserved + amount.reserved, spent: spent + amount.spent });
   }
@@ -270,25 +275,27 @@ export class Ledger {
    */
   async open(day: string, memory: Pick<Memory, "spentOn">, reserved: readonly Reserved[] = []): Promise<void> {
     if (this.#days.has(day)) return;
-    const spent = await memory.spentOn(day);
+    const spentSums = await memory.spentOn(day);
     if (this.#days.has(day)) return;
-    const open: DaySums = { shares: new Map(), sums: new Map(), firstPaidBlocks: new Map() };
-    for (const { cap, host, payTo, micro } of spent) {
+    const daySums: DaySums = { shares: new Map(), sums: new Map(), firstPaidBlocks: new Map() };
+    for (const { cap, host, payTo, micro } of spentSums) {
       const recipient = { cap, ...payeeOf(host, payTo) };
-      addToSums(open, this.#scopes(open, recipient), recipient, { reserved: 0n, spent: micro });
+      addToSums(daySums, this.#scopes(daySums, recipient), recipient, { reserved: 0n, spent: micro });
     }
-    for (const { micro, block, ...to } of reserved) {
-      const scopes = this.#scopes(open, to);
-      const more = { reserved: micro, spent: 0n };
+    for (const { micro, block, ...recipient } of reserved) {
+      const scopes = this.#scopes(daySums, recipient);
+      const addition = { reserved: micro, spent: 0n };
       const exceedsLimit = (scope: CapScope): boolean =>
-        getSum(open, scope.key).committed + commitmentIncrease(getShare(open, shareKey(scope, to)), more) > scope.limit;
+        getSum(daySums, scope.key).committed +
+          commitmentIncrease(getShare(daySums, shareKeyOf(scope, recipient)), addition) >
+        scope.limit;
       // The plan may have been made under other caps. A reservation that does not fit into ours is skipped. All
       // observers with these caps skip the same reservations.
       if (this.callsPerDay !== null && scopes.some(exceedsLimit)) continue;
-      addToSums(open, scopes, to, more);
-      if (block !== undefined) open.firstPaidBlocks.set(to.cap, block);
+      addToSums(daySums, scopes, recipient, addition);
+      if (block !== undefined) daySums.firstPaidBlocks.set(recipient.cap, block);
     }
-    this.#days.set(day, open);
+    this.#days.set(day, daySums);
   }
 
   /**
@@ -297,13 +304,13 @@ export class Ledger {
    */
   spend(day: string, payment: Payment): { ok: true } | { ok: false; says: string } {
     const { cap, micro } = payment;
-    const open = this.#days.get(day);
-    if (!open) return { ok: false, says: `what was spent on ${day} is not known` };
+    const daySums = this.#days.get(day);
+    if (!daySums) return { ok: false, says: `what was spent on ${day} is not known` };
     if (this.callsPerDay !== null) {
-      if (micro * this.callsPerDay > getShare(open, cap).reserved) {
+      if (micro * this.callsPerDay > getShare(daySums, cap).reserved) {
         return { ok: false, says: "more than the day's plan set aside for one call" };
       }
-      if (!this.#fitsWithOtherObservers(open, payment, this.callsPerDay)) {
+      if (!this.#fitsWithOtherObservers(daySums, payment, this.callsPerDay)) {
         return {
           ok: false,
           says: "the day's plan set nothing aside for this payee, and what others may pay it fills its cap",
@@ -311,25 +318,25 @@ export class Ledger {
       }
     }
     if (micro > this.caps.perCall) return refuseOverCap("per_call", this.caps.perCall);
-    const more = { reserved: 0n, spent: micro };
-    const scopes = this.#scopes(open, payment);
+    const addition = { reserved: 0n, spent: micro };
+    const scopes = this.#scopes(daySums, payment);
     for (const scope of scopes) {
-      const { spent, committed } = getSum(open, scope.key);
+      const { spent, committed } = getSum(daySums, scope.key);
       // The part of the payment beyond the endpoint's own share must fit beside what is committed to others.
-      const extra = commitmentIncrease(getShare(open, shareKey(scope, payment)), more);
-      if (spent + micro <= scope.limit && (extra === 0n || committed + extra <= scope.limit)) continue;
-      return refuseOverCap(scope.why, scope.why === "total" ? this.caps.total : scope.limit);
+      const increase = commitmentIncrease(getShare(daySums, shareKeyOf(scope, payment)), addition);
+      if (spent + micro <= scope.limit && (increase === 0n || committed + increase <= scope.limit)) continue;
+      return refuseOverCap(scope.reason, scope.reason === "total" ? this.caps.total : scope.limit);
     }
-    addToSums(open, scopes, payment, more);
+    addToSums(daySums, scopes, payment, addition);
     this.#total += micro;
     return { ok: true };
   }
 
   /** Subtracts a payment that was not signed after all. */
   refund(day: string, payment: Payment): void {
-    const open = this.#days.get(day);
-    if (!open) return;
-    addToSums(open, this.#scopes(open, payment), payment, { reserved: 0n, spent: -payment.micro });
+    const daySums = this.#days.get(day);
+    if (!daySums) return;
+    addToSums(daySums, this.#scopes(daySums, payment), payment, { reserved: 0n, spent: -payment.micro });
     this.#total -= payment.micro;
   }
 
@@ -338,8 +345,8 @@ export class Ledger {
     return this.#total;
   }
 
-  #scopes(open: DaySums, to: Payee): CapScope[] {
-    return capScopes(this.caps, to, this.#total - getSum(open, "total").spent);
+  #scopes(daySums: DaySums, payee: Payee): CapScope[] {
+    return capScopesOf(this.caps, payee, this.#total - getSum(daySums, "total").spent);
   }
 
   /**
@@ -348,11 +355,14 @@ export class Ledger {
    * planned call: then each endpoint pays that payee at most once, and the payee receives at most its own reservation
    * plus one call of every other endpoint. All observers use one plan, so their payments together stay within the cap.
    */
-  #fitsWithOtherObservers(open: DaySums, { cap, payee, block }: Payment, calls: bigint): boolean {
-    if (getShare(open, `${cap} ${payee}`).reserved > 0n) return true;
-    const all = getSum(open, "day").committed;
-    const own = getSum(open, `payee ${payee}`).committed;
-    if (all <= this.caps.perPayeeDay) return true;
-    return open.firstPaidBlocks.get(cap) === block && own * calls + (all - own) <= this.caps.perPayeeDay * calls;
+  #fitsWithOtherObservers(daySums: DaySums, { cap, payee, block }: Payment, calls: bigint): boolean {
+    if (getShare(daySums, `${cap} ${payee}`).reserved > 0n) return true;
+    const committedInAll = getSum(daySums, "day").committed;
+    const committedToPayee = getSum(daySums, `payee ${payee}`).committed;
+    if (committedInAll <= this.caps.perPayeeDay) return true;
+    return (
+      daySums.firstPaidBlocks.get(cap) === block &&
+      committedToPayee * calls + (committedInAll - committedToPayee) <= this.caps.perPayeeDay * calls
+    );
   }
 }

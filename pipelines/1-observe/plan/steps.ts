@@ -27,14 +27,14 @@ export const isPassing = (row: { delivered: boolean; delivery: number | null; ou
  * Returns the state after one more paid row that counts. For an excused row (our own fault, or bad input) the caller
  * changes only `lastPaidBlock`.
  */
-export function nextRetestState(state: RetestState, block: number, pass: boolean): RetestState {
-  const since = Math.max(block, state.lastPaidBlock ?? block);
-  if (!pass) return { failing: true, passes: 0, lastPaidBlock: since };
-  if (!state.failing) return { failing: false, passes: 0, lastPaidBlock: since };
+export function nextRetestState(state: RetestState, block: number, hasPassed: boolean): RetestState {
+  const lastPaidBlock = Math.max(block, state.lastPaidBlock ?? block);
+  if (!hasPassed) return { failing: true, passes: 0, lastPaidBlock };
+  if (!state.failing) return { failing: false, passes: 0, lastPaidBlock };
   const count = state.passes + 1;
   return count >= PASSES_TO_RECOVER
-    ? { failing: false, passes: 0, lastPaidBlock: since }
-    : { failing: true, passes: count, lastPaidBlock: since };
+    ? { failing: false, passes: 0, lastPaidBlock }
+    : { failing: true, passes: count, lastPaidBlock };
 }
 
 /**
@@ -55,17 +55,17 @@ export const minuteOfBlock = (block: number, minute: number): Date =>
 
 /** Reads the re-test state from the record, for an endpoint that this process has not paid yet. */
 export function retestStateFromRecord(
-  one: ListedCap,
+  endpoint: ListedCap,
   line: PlanLine,
-  done: ReadonlySet<string>,
+  doneIds: ReadonlySet<string>,
   firstBlock: number,
 ): RetestState {
-  let since: number | null = null;
+  let lastPaidBlock: number | null = null;
   const minute = line.calls[0]?.minute ?? 0;
   for (let block = firstBlock; block < firstBlock + 4; block++) {
-    if (done.has(intentId(one.cap, { block, minute }))) since = block;
+    if (doneIds.has(intentId(endpoint.cap, { block, minute }))) lastPaidBlock = block;
   }
-  return { ...one.retest, lastPaidBlock: since };
+  return { ...endpoint.retest, lastPaidBlock };
 }
 
 const createPlannedCall = (
@@ -91,13 +91,14 @@ const createPlannedCall = (
  * none if the plan has a paid call in the block.
  */
 export function callsInBlock(line: PlanLine, block: number, state: RetestState): Call[] {
-  const planned = line.calls.filter((one) => one.block === block);
-  const calls = planned.map((one) => createPlannedCall(one.kind, one.block, one.minute, one.blind));
-  const first = line.calls[0];
+  const plannedCalls = line.calls.filter((one) => one.block === block);
+  const calls = plannedCalls.map((one) => createPlannedCall(one.kind, one.block, one.minute, one.blind));
+  const firstCall = line.calls[0];
   // A block that had begun when the plan was made has no planned call, and no re-test either.
-  if (!line.covered || !first || block < first.block || planned.some((one) => one.kind === "paid")) return calls;
+  if (!line.covered || !firstCall || block < firstCall.block || plannedCalls.some((one) => one.kind === "paid"))
+    return calls;
   const retestCall = retestWeight(state, block, line.base_per_day);
-  if (retestCall) calls.push(createPlannedCall("paid", block, first.minute, true, retestCall.w, true));
+  if (retestCall) calls.push(createPlannedCall("paid", block, firstCall.minute, true, retestCall.w, true));
   return calls;
 }
 
@@ -116,11 +117,11 @@ export function orderSteps(
   block: number,
   span: { from: Date; to: Date },
   stateOf: (line: PlanLine) => RetestState,
-  done: ReadonlySet<string>,
+  doneIds: ReadonlySet<string>,
 ): PlannedStep[] {
   const steps = lines.flatMap((line) =>
     callsInBlock(line, block, stateOf(line))
-      .filter((one) => one.plannedAt >= span.from && one.plannedAt < span.to && !isDone(done, line.cap, one))
+      .filter((one) => one.plannedAt >= span.from && one.plannedAt < span.to && !isDone(doneIds, line.cap, one))
       .map((one) => ({ line, call: one })),
   );
   const sortKey = ({ line, call: one }: PlannedStep): string =>
@@ -130,7 +131,7 @@ export function orderSteps(
 
 /** Returns the blocks that a span overlaps. */
 export function overlappedBlocks(span: { from: Date; to: Date }): number[] {
-  const first = blockOf(span.from);
-  const last = blockOf(new Date(span.to.getTime() - 1));
-  return Array.from({ length: Math.max(0, last - first + 1) }, (_, i) => first + i);
+  const firstBlock = blockOf(span.from);
+  const lastBlock = blockOf(new Date(span.to.getTime() - 1));
+  return Array.from({ length: Math.max(0, lastBlock - firstBlock + 1) }, (_, i) => firstBlock + i);
 }

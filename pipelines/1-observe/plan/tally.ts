@@ -21,9 +21,9 @@ export class CallTally {
   count(name: string): void {
     this.#counts[name] = (this.#counts[name] ?? 0) + 1;
     if (this.#pendingLine) return;
-    const waiting = new AbortController();
-    this.#pendingLine = waiting;
-    this.clock.sleep(LOG_INTERVAL_MS, waiting.signal).then(
+    const pendingLine = new AbortController();
+    this.#pendingLine = pendingLine;
+    this.clock.sleep(LOG_INTERVAL_MS, pendingLine.signal).then(
       () => this.logCounts(),
       () => undefined,
     );

@@ -79,11 +79,11 @@ function callToolRequest(
 function fetchRequest({ egress }: ExchangeDeps, request: Request, options: ExchangeOptions): Promise<EgressResult> {
   const { url, method, headers, body } = request;
   const { profile, deadlineMs, payment, signal, stock } = options;
-  const declared = payment ? { ...headers, [payment.header.toLowerCase()]: payment.value } : headers;
+  const requestHeaders = payment ? { ...headers, [payment.header.toLowerCase()]: payment.value } : headers;
   return egress.fetch({
     url,
     method,
-    headers: stock === undefined ? declared : stockHeaders(request, payment),
+    headers: stock === undefined ? requestHeaders : stockHeaders(request, payment),
     ...(body ? { body } : {}),
     profile,
     ...(deadlineMs === undefined ? {} : { deadlineMs }),
@@ -115,7 +115,7 @@ export type ControlResult = {
 const FAILURE_LIFETIME_MS = 5_000;
 
 interface ControlCall {
-  at: number;
+  startedAtMs: number;
   isStarted: boolean;
   result: Promise<Pick<ControlResult, "url" | "ok">>;
 }
@@ -137,11 +137,11 @@ export class ControlCalls {
 
   async call(clock: Clock): Promise<ControlResult | null> {
     if (this.urls.length === 0) return null;
-    const before = this.#newest;
-    const isFresh = before !== null && clock.monotonic() - before.at <= FAILURE_LIFETIME_MS;
-    const known = isFresh && before.isStarted ? await before.result : null;
-    const seen = known !== null && !known.ok ? known : await this.#pendingCall(clock).result;
-    return { ...seen, at: rfc3339(clock.now()) };
+    const previousCall = this.#newest;
+    const isRecent = previousCall !== null && clock.monotonic() - previousCall.startedAtMs <= FAILURE_LIFETIME_MS;
+    const recentResult = isRecent && previousCall.isStarted ? await previousCall.result : null;
+    const result = recentResult !== null && !recentResult.ok ? recentResult : await this.#pendingCall(clock).result;
+    return { ...result, at: rfc3339(clock.now()) };
   }
 
   /** Returns the control calls that are about to be sent, which all failures of this moment share. */
@@ -152,15 +152,15 @@ export class ControlCalls {
       calls.isStarted = true;
       return this.#callAll();
     };
-    const calls: ControlCall = { at: clock.monotonic(), isStarted: false, result: startAll() };
+    const calls: ControlCall = { startedAtMs: clock.monotonic(), isStarted: false, result: startAll() };
     this.#newest = calls;
     return calls;
   }
 
   async #callAll(): Promise<Pick<ControlResult, "url" | "ok">> {
-    const seen = await Promise.all(this.urls.map(async (url) => ({ url, ok: await this.#isUp(url) })));
-    const mostAreUp = seen.filter((one) => one.ok).length * 2 >= seen.length;
-    return seen.find((one) => one.ok === mostAreUp)!;
+    const results = await Promise.all(this.urls.map(async (url) => ({ url, ok: await this.#isUp(url) })));
+    const mostAreUp = results.filter((one) => one.ok).length * 2 >= results.length;
+    return results.find((one) => one.ok === mostAreUp)!;
   }
 
   async #isUp(url: string): Promise<boolean> {

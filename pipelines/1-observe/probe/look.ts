@@ -31,19 +31,19 @@ const ROWS_TIMEOUT_MS = 40_000;
 type AskedEndpoint = Pick<BodyOf<"ask">, "cap" | "normalised_url" | "method">;
 
 /** Finds the current listing of this url in the seller's own documents; null if there is none. */
-async function findOwnListing(tools: ProbeDeps, asked: AskedEndpoint, clock: Clock) {
-  const origin = originOf(asked.normalised_url);
+async function findOwnListing(tools: ProbeDeps, endpoint: AskedEndpoint, clock: Clock) {
+  const origin = originOf(endpoint.normalised_url);
   const hurriedEgress = withRequestFields(tools.egress, { deadlineMs: DOCUMENT_TIMEOUT_MS });
   const { documents } = await readSellerDocuments(hurriedEgress, origin, tools.reader);
   for (const { url, listed } of documents) {
     const base = listed.base ? { base: listed.base } : {};
-    const from: Source = { name: url, ownOrigin: origin, ...base, validate: hurriedEgress.validate };
-    const until = clock.monotonic() + ROWS_TIMEOUT_MS;
-    for await (const { row, read } of readRows(tools, listed.items.flatMap(splitMethods).slice(0, MAX_ROWS), from)) {
-      const completed = completeClaim(read, row, from, tools.rail);
-      if ("claim" in completed && findListedTargets(asked, [completed.claim]).length > 0)
+    const source: Source = { name: url, ownOrigin: origin, ...base, validate: hurriedEgress.validate };
+    const deadline = clock.monotonic() + ROWS_TIMEOUT_MS;
+    for await (const { row, read } of readRows(tools, listed.items.flatMap(splitMethods).slice(0, MAX_ROWS), source)) {
+      const completed = completeClaim(read, row, source, tools.rail);
+      if ("claim" in completed && findListedTargets(endpoint, [completed.claim]).length > 0)
         return { document: url, claim: completed.claim };
-      if (clock.monotonic() > until) break;
+      if (clock.monotonic() > deadline) break;
     }
   }
   return null;
@@ -60,11 +60,11 @@ export async function probeLive(
   method: Claims["method"],
   clock: Clock,
 ): Promise<LiveProbeResult> {
-  const asked: AskedEndpoint = { cap: capId(method ?? "GET", url), normalised_url: url, method };
-  const own = await findOwnListing(tools, asked, clock);
-  const one = own
-    ? findListedTargets(asked, [own.claim])[0]!
-    : createListedCap(asked.cap, url, method ?? "GET", createBlankClaims(url, method), false);
+  const askedEndpoint: AskedEndpoint = { cap: capId(method ?? "GET", url), normalised_url: url, method };
+  const sellerListing = await findOwnListing(tools, askedEndpoint, clock);
+  const endpoint = sellerListing
+    ? findListedTargets(askedEndpoint, [sellerListing.claim])[0]!
+    : createListedCap(askedEndpoint.cap, url, method ?? "GET", createBlankClaims(url, method), false);
   let answer402: Answer402 | null = null;
   const recordingEgress = withRequestFields(tools.egress, {});
   recordingEgress.fetch = async (request) => {
@@ -73,11 +73,15 @@ export async function probeLive(
     if (isTerms) answer402 = { headers: result.headers, body: result.body };
     return result;
   };
-  const { probe: seen, second: found } = await probeByMethod({ ...tools, egress: recordingEgress }, one, clock);
+  const { probe: firstProbe, second: methodProbe } = await probeByMethod(
+    { ...tools, egress: recordingEgress },
+    endpoint,
+    clock,
+  );
   return {
-    probe: found?.seen ?? seen,
-    method: found?.one.method ?? (one.method as LiveProbeResult["method"]),
+    probe: methodProbe?.probe ?? firstProbe,
+    method: methodProbe?.endpoint.method ?? (endpoint.method as LiveProbeResult["method"]),
     answer402,
-    listing: own ? { url: own.document, defects: own.claim.body.defects } : null,
+    listing: sellerListing ? { url: sellerListing.document, defects: sellerListing.claim.body.defects } : null,
   };
 }

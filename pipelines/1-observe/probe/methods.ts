@@ -11,19 +11,19 @@ import { buildRequest } from "./request.ts";
 const METHODS_TO_TRY: readonly Method[] = ["POST", "PUT", "PATCH"];
 
 /** Is GET only our assumption? It is if no listing names a method and GET has not got a 402 from the endpoint yet. */
-export const isMethodAssumed = (one: ListedCap): boolean =>
-  one.tool === null && one.method === "GET" && one.claims.method === null && one.lastAsked == null;
+export const isMethodAssumed = (endpoint: ListedCap): boolean =>
+  endpoint.tool === null && endpoint.method === "GET" && endpoint.claims.method === null && endpoint.lastAsked == null;
 
 /** Returns the endpoint with another method, which makes it another capability. */
-export function withMethod(one: ListedCap, method: Method): ListedCap {
+export function withMethod(endpoint: ListedCap, method: Method): ListedCap {
   const withListedMethod = <C extends Claims | null>(claims: C): C =>
     claims === null ? claims : { ...claims, method };
   return {
-    ...one,
-    cap: capId(method, one.url),
+    ...endpoint,
+    cap: capId(method, endpoint.url),
     method,
-    claims: withListedMethod(one.claims),
-    sellerClaims: withListedMethod(one.sellerClaims),
+    claims: withListedMethod(endpoint.claims),
+    sellerClaims: withListedMethod(endpoint.sellerClaims),
   };
 }
 
@@ -47,7 +47,7 @@ async function findAllowedMethod(egress: Egress, url: string): Promise<Method> {
 export interface ProbedByMethod {
   endpoint: ListedCap;
   probe: Probe;
-  second: { one: ListedCap & { method: Method }; seen: Probe } | null;
+  second: { endpoint: ListedCap & { method: Method }; probe: Probe } | null;
 }
 
 /**
@@ -60,32 +60,44 @@ export interface ProbedByMethod {
  */
 export async function probeByMethod(
   tools: ProbeDeps,
-  one: ListedCap,
+  endpoint: ListedCap,
   clock: Clock,
   rereadListing?: () => Promise<Claims | null>,
 ): Promise<ProbedByMethod> {
-  const seen = await probe(tools, buildRequest(one, null, null).request, one.sellerClaims, clock, rereadListing);
-  const { state, status } = seen.body;
+  const firstProbe = await probe(
+    tools,
+    buildRequest(endpoint, null, null).request,
+    endpoint.sellerClaims,
+    clock,
+    rereadListing,
+  );
+  const { state, status } = firstProbe.body;
   // The search is made once for each endpoint, and again only if the server answers that the method is wrong (405).
-  const mustSearch = isMethodAssumed(one) && (status === 405 || one.firstSeen === null);
-  if (!mustSearch || (state !== "status" && state !== "free")) return { endpoint: one, probe: seen, second: null };
-  const method = await findAllowedMethod(tools.egress, one.url);
+  const mustSearch = isMethodAssumed(endpoint) && (status === 405 || endpoint.firstSeen === null);
+  if (!mustSearch || (state !== "status" && state !== "free")) return { endpoint, probe: firstProbe, second: null };
+  const method = await findAllowedMethod(tools.egress, endpoint.url);
   tools.signal?.throwIfAborted();
-  const other = { ...withMethod(one, method), method };
-  const second = await probe(tools, buildRequest(other, null, null).request, other.sellerClaims, clock, rereadListing);
-  if (second.read?.readable) {
+  const otherEndpoint = { ...withMethod(endpoint, method), method };
+  const secondProbe = await probe(
+    tools,
+    buildRequest(otherEndpoint, null, null).request,
+    otherEndpoint.sellerClaims,
+    clock,
+    rereadListing,
+  );
+  if (secondProbe.read?.readable) {
     const says = `no listing names a method: GET was a guess, and the endpoint takes ${method}`;
-    return { endpoint: one, probe: excuseProbe(seen, says), second: { one: other, seen: second } };
+    return { endpoint, probe: excuseProbe(firstProbe, says), second: { endpoint: otherEndpoint, probe: secondProbe } };
   }
-  if (status !== 405) return { endpoint: one, probe: seen, second: null };
+  if (status !== 405) return { endpoint, probe: firstProbe, second: null };
   return {
-    endpoint: one,
-    probe: excuseProbe(seen, "no listing names a method, and neither GET nor POST is the one"),
+    endpoint,
+    probe: excuseProbe(firstProbe, "no listing names a method, and neither GET nor POST is the one"),
     second: null,
   };
 }
 
 /** Marks a probe as our own mistake, so that nothing in it counts against the seller. */
-export function excuseProbe(seen: Probe, says: string): Probe {
-  return { ...seen, body: { ...seen.body, live: false, honest: null, fault: "ours", differs: [], says } };
+export function excuseProbe(original: Probe, says: string): Probe {
+  return { ...original, body: { ...original.body, live: false, honest: null, fault: "ours", differs: [], says } };
 }

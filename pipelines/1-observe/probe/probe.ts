@@ -83,40 +83,42 @@ async function readTerms(
   const answer = { headers: Object.fromEntries(headerEntries), body };
   const { rail } = tools;
   // The terms of a tool name their resource as `mcp://tool/..`, so they are not compared with the url.
-  const answerTerms = await tools.reader.ask("terms", {
+  const readResult = await tools.reader.ask("terms", {
     answer,
     ownNetwork: networksOf(rail),
     url: tool ? undefined : url,
   });
-  if (!answerTerms.ok)
+  if (!readResult.ok)
     return {
       read: addPayable(createUnreadable(answer), rail),
-      says: `the terms could not be read: ${answerTerms.says}`,
+      says: `the terms could not be read: ${readResult.says}`,
     };
-  if (!mcp) return { read: addPayable(answerTerms.value, rail) };
+  if (!mcp) return { read: addPayable(readResult.value, rail) };
   // A tool's mpp challenges are recorded and not paid.
-  const read = addPayable(answerTerms.value, {
+  const read = addPayable(readResult.value, {
     canPay: (entry) => mcp.isPayable && !entry.challenge && rail.canPay(entry),
     decimalsOf: (entry) => decimalsOf(rail, entry),
   });
   const { inputSchema, outputSchema } = mcp.listedTool ?? {};
-  const listed = { ...NOTHING_DECLARED, inputSchema, inputIn: "body" as const, outputSchema };
-  return { read: { ...read, declared: mergeDeclared(read.declared, listed) } };
+  const listedSchemas = { ...NOTHING_DECLARED, inputSchema, inputIn: "body" as const, outputSchema };
+  return { read: { ...read, declared: mergeDeclared(read.declared, listedSchemas) } };
 }
 
 async function evaluate(tools: ProbeDeps, { result, mcp }: ExchangeResult, request: Request): Promise<Outcome> {
-  const failed = { live: false, isLate: false, wall: false, read: null };
-  if (result.outcome === "refused") return { ...failed, state: "unfetchable", says: result.says };
-  if (result.outcome !== "answered") return { ...failed, state: "silent", says: `${result.outcome}: ${result.says}` };
-  const inTime = result.totalMs + (mcp?.recordMembers.initialize_ms ?? 0) <= MAX_LIVE_MS;
+  const failedOutcome = { live: false, isLate: false, wall: false, read: null };
+  if (result.outcome === "refused") return { ...failedOutcome, state: "unfetchable", says: result.says };
+  if (result.outcome !== "answered")
+    return { ...failedOutcome, state: "silent", says: `${result.outcome}: ${result.says}` };
+  const isInTime = result.totalMs + (mcp?.recordMembers.initialize_ms ?? 0) <= MAX_LIVE_MS;
   if (result.status === 402) {
     const { read, says } = await readTerms(tools, result, request, mcp);
-    const timed = { live: read.readable && inTime, isLate: read.readable && !inTime };
-    return { state: read.readable ? "asked" : "malformed", ...timed, wall: false, read, ...(says ? { says } : {}) };
+    const timing = { live: read.readable && isInTime, isLate: read.readable && !isInTime };
+    return { state: read.readable ? "asked" : "malformed", ...timing, wall: false, read, ...(says ? { says } : {}) };
   }
-  if (isWall(result.status, result.headers, result.body)) return { ...failed, state: "wall", wall: true };
-  if (result.status >= 200 && result.status < 300) return { ...failed, state: "free", live: inTime, isLate: !inTime };
-  return { ...failed, state: "status", says: mcp?.says ?? `status ${result.status}` };
+  if (isWall(result.status, result.headers, result.body)) return { ...failedOutcome, state: "wall", wall: true };
+  if (result.status >= 200 && result.status < 300)
+    return { ...failedOutcome, state: "free", live: isInTime, isLate: !isInTime };
+  return { ...failedOutcome, state: "status", says: mcp?.says ?? `status ${result.status}` };
 }
 
 /**
@@ -154,7 +156,7 @@ export async function probe(
   let differs = isPriceListed ? describeDefects(["no_402"]) : [];
   if (read?.readable) differs = compareWithListing(sellerClaims, read);
   if (read?.readable && differs.length > 0 && rereadListing) differs = compareWithListing(await rereadListing(), read);
-  const signed =
+  const signedOffers =
     read && (await checkSignedOffers({ ...read, extensions: read.context.extensions }, request.url, realUnixSeconds()));
   return {
     read,
@@ -172,7 +174,7 @@ export async function probe(
       terms: read?.terms ?? null,
       differs,
       ...(control ? { control } : {}),
-      ...(signed ? { signed_offers: signed } : {}),
+      ...(signedOffers ? { signed_offers: signedOffers } : {}),
       ...(says.length === 0 ? {} : { says: clean(says.join("; "), 2000) }),
     },
   };
@@ -182,25 +184,26 @@ export async function probe(
  * Returns an address in the form in which it is compared: hex in lower case, since its case is only a checksum; others
  * unchanged.
  */
-const comparableAddress = (address: string): string => (address.startsWith("0x") ? address.toLowerCase() : address);
+const toComparableAddress = (address: string): string => (address.startsWith("0x") ? address.toLowerCase() : address);
 const isSameAddress = (a: string | null, b: string | null): boolean =>
-  a !== null && b !== null && comparableAddress(a) === comparableAddress(b);
+  a !== null && b !== null && toComparableAddress(a) === toComparableAddress(b);
 
 /**
  * Returns the offer that a buyer would choose: the one that our wallets would pay (x402 before mpp, then the cheapest),
  * else the cheapest offer with an amount on a listed network.
  */
-function chooseComparedOffer(offers: readonly Offer[], listed: readonly Offer[]): Offer | undefined {
-  const usable = offers.filter(
-    (offer) => offer.amount_atomic !== null && listed.some((one) => sameNetwork(one.network, offer.network)),
+function chooseComparedOffer(offers: readonly Offer[], listedOffers: readonly Offer[]): Offer | undefined {
+  const usableOffers = offers.filter(
+    (offer) => offer.amount_atomic !== null && listedOffers.some((one) => sameNetwork(one.network, offer.network)),
   );
   const best = (from: readonly Offer[]): Offer | undefined =>
     from.reduce<Offer | undefined>(
-      (least, offer) => (!least || BigInt(offer.amount_atomic!) < BigInt(least.amount_atomic!) ? offer : least),
+      (cheapest, offer) =>
+        !cheapest || BigInt(offer.amount_atomic!) < BigInt(cheapest.amount_atomic!) ? offer : cheapest,
       undefined,
     );
-  const payable = usable.filter((offer) => offer.payable);
-  return best(payable.filter((offer) => offer.scheme === "exact")) ?? best(payable) ?? best(usable);
+  const payable = usableOffers.filter((offer) => offer.payable);
+  return best(payable.filter((offer) => offer.scheme === "exact")) ?? best(payable) ?? best(usableOffers);
 }
 
 /**
@@ -209,34 +212,40 @@ function chooseComparedOffer(offers: readonly Offer[], listed: readonly Offer[])
  * no difference: a member that the listing does not name, another spelling of an equal value, and what cannot be
  * decided (records.md). Listings of third parties are never compared.
  */
-export function compareWithListing(listed: Claims | null, read: ReadTerms): { defect: string; says: string }[] {
-  if (!listed) return [];
+export function compareWithListing(listedClaims: Claims | null, terms: ReadTerms): { defect: string; says: string }[] {
+  if (!listedClaims) return [];
   const codes: DefectCode[] = [];
-  const schema = read.terms.schema_sha256;
-  if (listed.output_schema !== undefined && schema !== null) {
-    const own = hashOf(listed.output_schema);
-    if (own !== null && own !== schema) codes.push("schema_differs");
+  const schemaHash = terms.terms.schema_sha256;
+  if (listedClaims.output_schema !== undefined && schemaHash !== null) {
+    const listedSchemaHash = hashOf(listedClaims.output_schema);
+    if (listedSchemaHash !== null && listedSchemaHash !== schemaHash) codes.push("schema_differs");
   }
-  const named = listed.offers.filter((offer) => offer.network !== "");
-  if (named.length === 0) return describeDefects(codes);
-  const offer = chooseComparedOffer(read.terms.offers, named);
+  const offersWithNetwork = listedClaims.offers.filter((offer) => offer.network !== "");
+  if (offersWithNetwork.length === 0) return describeDefects(codes);
+  const offer = chooseComparedOffer(terms.terms.offers, offersWithNetwork);
   if (!offer) {
-    const asked = read.terms.offers.filter(({ amount_atomic }) => amount_atomic !== null);
-    const unknown = asked.some((one) => named.some((other) => sameNetwork(one.network, other.network) === null));
-    return describeDefects(unknown ? codes : [...codes, "network_differs"]);
+    const offersWithAmount = terms.terms.offers.filter(({ amount_atomic }) => amount_atomic !== null);
+    const isUndecided = offersWithAmount.some((one) =>
+      offersWithNetwork.some((other) => sameNetwork(one.network, other.network) === null),
+    );
+    return describeDefects(isUndecided ? codes : [...codes, "network_differs"]);
   }
-  const onNetwork = named.filter((one) => sameNetwork(one.network, offer.network));
-  const isAsset = (one: Offer): boolean | null =>
+  const offersOnNetwork = offersWithNetwork.filter((one) => sameNetwork(one.network, offer.network));
+  const hasSameAsset = (one: Offer): boolean | null =>
     one.asset === null || offer.asset === null ? null : sameAsset(offer.network, one.asset, offer.asset);
-  if (onNetwork.length > 0 && onNetwork.every((one) => isAsset(one) === false)) codes.push("asset_differs");
-  const payees = onNetwork.filter((one) => one.pay_to !== null);
-  if (payees.length > 0 && !payees.some((one) => isSameAddress(one.pay_to, offer.pay_to))) codes.push("pay_to_differs");
-  const prices = onNetwork.filter((one) => one.amount_atomic !== null && (one.asset === null || isAsset(one) === true));
-  const highestPrice = prices.reduce(
-    (most, one) => (BigInt(one.amount_atomic!) > most ? BigInt(one.amount_atomic!) : most),
+  if (offersOnNetwork.length > 0 && offersOnNetwork.every((one) => hasSameAsset(one) === false))
+    codes.push("asset_differs");
+  const offersWithPayee = offersOnNetwork.filter((one) => one.pay_to !== null);
+  if (offersWithPayee.length > 0 && !offersWithPayee.some((one) => isSameAddress(one.pay_to, offer.pay_to)))
+    codes.push("pay_to_differs");
+  const offersWithPrice = offersOnNetwork.filter(
+    (one) => one.amount_atomic !== null && (one.asset === null || hasSameAsset(one) === true),
+  );
+  const highestPrice = offersWithPrice.reduce(
+    (highest, one) => (BigInt(one.amount_atomic!) > highest ? BigInt(one.amount_atomic!) : highest),
     0n,
   );
-  if (listed.fixed_price && prices.length > 0 && BigInt(offer.amount_atomic!) > highestPrice)
+  if (listedClaims.fixed_price && offersWithPrice.length > 0 && BigInt(offer.amount_atomic!) > highestPrice)
     codes.push("price_differs");
   return describeDefects(codes);
 }

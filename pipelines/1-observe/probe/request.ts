@@ -44,9 +44,9 @@ export interface InputSources {
 
 const SIMPLE_MIME = /^[\w.+-]{1,60}\/[\w.+-]{1,60}$/;
 
-const firstExample = (from: InputSources["sellerOwn"]): ChosenInput["example"] | null => {
-  const found = from.find((one) => one.example !== null)?.example;
-  return found ? (found as ChosenInput["example"]) : null;
+const firstExample = (descriptions: InputSources["sellerOwn"]): ChosenInput["example"] | null => {
+  const example = descriptions.find((one) => one.example !== null)?.example;
+  return example ? (example as ChosenInput["example"]) : null;
 };
 
 /**
@@ -55,7 +55,7 @@ const firstExample = (from: InputSources["sellerOwn"]): ChosenInput["example"] |
  * seller's endpoint fail. If an example has only path parameters, the rest of the input is made from the schema.
  * @param known the question of a paid call; null for a free probe
  */
-export function chooseInput(sources: InputSources, inBody: boolean, known: KnownAnswer | null): ChosenInput {
+export function chooseInput(sources: InputSources, isInputInBody: boolean, known: KnownAnswer | null): ChosenInput {
   if (known) return { kind: "known_answer", example: known.input, known };
   const schema = [...sources.sellerOwn, ...sources.others].find((one) => one.input_schema !== undefined)?.input_schema;
   const isComplete = (one: Example): boolean =>
@@ -67,7 +67,7 @@ export function chooseInput(sources: InputSources, inBody: boolean, known: Known
   const path = example?.path ?? othersExample?.path;
   const pathPart = path === undefined ? {} : { path };
   const value = schema === undefined ? {} : sampleValue(schema);
-  if (inBody) return { kind: "synthetic", example: { ...pathPart, body: value }, known: null };
+  if (isInputInBody) return { kind: "synthetic", example: { ...pathPart, body: value }, known: null };
   const query = isObject(value) ? value : {};
   return { kind: "synthetic", example: { ...pathPart, query: toTextMap(query) }, known: null };
 }
@@ -82,8 +82,8 @@ const toTextMap = (map: Record<string, unknown>): Record<string, string> =>
  * the value is.
  */
 function fillPath(url: string, path: Record<string, string>): string {
-  const filled = fillTemplate(url, (name) => (Object.hasOwn(path, name) ? path[name]! : "1"));
-  return filled ?? fillTemplate(url, () => "1")!;
+  const filledUrl = fillTemplate(url, (name) => (Object.hasOwn(path, name) ? path[name]! : "1"));
+  return filledUrl ?? fillTemplate(url, () => "1")!;
 }
 
 /** Makes the request for an input. Equal inputs give equal bytes. */
@@ -95,12 +95,12 @@ export function makeRequest(
 ): Request {
   const target = new URL(fillPath(url, input.path ?? {}));
   for (const [name, value] of Object.entries(input.query ?? {})) target.searchParams.set(name, value);
-  const declared = mime !== null && SIMPLE_MIME.test(mime) && !/json/i.test(mime) ? mime : null;
+  const nonJsonMime = mime !== null && SIMPLE_MIME.test(mime) && !/json/i.test(mime) ? mime : null;
   const headers: Record<string, string> = {
-    accept: declared ? `${declared}, application/json;q=0.9` : "application/json",
+    accept: nonJsonMime ? `${nonJsonMime}, application/json;q=0.9` : "application/json",
   };
-  const withBody = input.body !== undefined && method !== "GET";
-  const body = withBody ? Buffer.from(show(input.body)) : undefined;
+  const sendsBody = input.body !== undefined && method !== "GET";
+  const body = sendsBody ? Buffer.from(show(input.body)) : undefined;
   if (body) headers["content-type"] = "application/json";
   const digest = sha256hex(Buffer.concat([Buffer.from(`${method} ${target.href}\n`), body ?? Buffer.alloc(0)]));
   return { url: target.href, method, headers, ...(body ? { body } : {}), sha256: digest };
@@ -109,8 +109,8 @@ export function makeRequest(
 /** Makes the request for a tool's call. Equal inputs give equal bytes. */
 export function makeToolRequest(url: string, name: string, input: ChosenInput): Request {
   const { example, kind } = input;
-  const given = example.body ?? example.query ?? {};
-  const args = isObject(given) ? given : {};
+  const toolInput = example.body ?? example.query ?? {};
+  const args = isObject(toolInput) ? toolInput : {};
   const body = Buffer.from(show(args));
   return {
     url,
@@ -130,11 +130,11 @@ export interface SellerOutput {
   mime: string | null;
 }
 
-export function readSellerOutput(one: ListedCap, declared: Declared | null): SellerOutput {
-  const own = one.sellerClaims;
+export function readSellerOutput(endpoint: ListedCap, declared: Declared | null): SellerOutput {
+  const sellerClaims = endpoint.sellerClaims;
   return {
-    schema: own?.output_schema ?? declared?.outputSchema,
-    mime: own?.output_mime ?? declared?.mime ?? null,
+    schema: sellerClaims?.output_schema ?? declared?.outputSchema,
+    mime: sellerClaims?.output_mime ?? declared?.mime ?? null,
   };
 }
 
@@ -143,18 +143,22 @@ export function readSellerOutput(one: ListedCap, declared: Declared | null): Sel
  * @param question the question of a paid call (`known` is null if it has none); null for a free probe
  */
 export function buildRequest(
-  one: ListedCap,
+  endpoint: ListedCap,
   declared: Declared | null,
   question: { known: KnownAnswer | null } | null,
 ): { input: ChosenInput; request: Request } {
-  const output = readSellerOutput(one, declared);
-  const own = [
-    ...(one.sellerClaims ? [one.sellerClaims] : []),
+  const output = readSellerOutput(endpoint, declared);
+  const sellerDescriptions = [
+    ...(endpoint.sellerClaims ? [endpoint.sellerClaims] : []),
     ...(declared ? [{ example: declared.example, input_schema: declared.inputSchema }] : []),
   ];
-  const method = one.method as Request["method"];
-  const inBody = one.tool !== null || hasBody(method);
-  const input = chooseInput({ sellerOwn: own, others: [one.claims] }, inBody, question?.known ?? null);
-  if (one.tool !== null) return { input, request: makeToolRequest(one.url, one.tool, input) };
-  return { input, request: makeRequest(one.url, method, input.example, question === null ? null : output.mime) };
+  const method = endpoint.method as Request["method"];
+  const isInputInBody = endpoint.tool !== null || hasBody(method);
+  const input = chooseInput(
+    { sellerOwn: sellerDescriptions, others: [endpoint.claims] },
+    isInputInBody,
+    question?.known ?? null,
+  );
+  if (endpoint.tool !== null) return { input, request: makeToolRequest(endpoint.url, endpoint.tool, input) };
+  return { input, request: makeRequest(endpoint.url, method, input.example, question === null ? null : output.mime) };
 }

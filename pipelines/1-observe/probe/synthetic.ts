@@ -48,14 +48,14 @@ function sampleObject(schema: JsonObject, depth: number): JsonObject {
  */
 export function sampleValue(schema: unknown, depth = 0): unknown {
   if (!isObject(schema) || depth > MAX_DEPTH) return "example";
-  for (const given of [
+  for (const statedValue of [
     schema.const,
     schema.default,
     schema.example,
     get(schema.examples, "0"),
     get(schema.enum, "0"),
   ]) {
-    if (given !== undefined) return given;
+    if (statedValue !== undefined) return statedValue;
   }
   const choice = get(schema.oneOf, "0") ?? get(schema.anyOf, "0") ?? get(schema.allOf, "0");
   const type = Array.isArray(schema.type) ? schema.type[0] : schema.type;

@@ -106,15 +106,21 @@ export type UnplannedDeps = ProbeDeps & Pick<Tools, "recorder" | "intake">;
 type RecordedProbe = Probe & { endpoint: ListedCap; eventId: string };
 
 /** Makes and records one unplanned probe, and a second probe with another method if the listing names no method. */
-async function probeAndRecord(tools: UnplannedDeps, one: ListedCap, clock: Clock): Promise<RecordedProbe[]> {
-  const { probe: seen, second: found } = await probeByMethod(tools, one, clock);
-  const first = await recordHandshake(tools, one, seen, clock);
+async function probeAndRecord(tools: UnplannedDeps, endpoint: ListedCap, clock: Clock): Promise<RecordedProbe[]> {
+  const { probe: firstProbe, second: methodProbe } = await probeByMethod(tools, endpoint, clock);
+  const firstRecorded = await recordHandshake(tools, endpoint, firstProbe, clock);
   // No listing is made from the 402 if the seller lists the endpoint itself. The seller's listing may be a url
   // template, and the concrete url would be wrong under the template's id.
-  if (seen.read?.readable && !one.sellerClaims && one.tool === null) {
-    await tools.intake.recordFrom402(one.cap, one.url, one.method as Claims["method"], seen.read, clock);
+  if (firstProbe.read?.readable && !endpoint.sellerClaims && endpoint.tool === null) {
+    await tools.intake.recordFrom402(
+      endpoint.cap,
+      endpoint.url,
+      endpoint.method as Claims["method"],
+      firstProbe.read,
+      clock,
+    );
   }
-  return found === null ? [first] : [first, await recordFoundMethod(tools, found, clock)];
+  return methodProbe === null ? [firstRecorded] : [firstRecorded, await recordFoundMethod(tools, methodProbe, clock)];
 }
 
 /**
@@ -123,20 +129,21 @@ async function probeAndRecord(tools: UnplannedDeps, one: ListedCap, clock: Clock
  */
 export async function recordFoundMethod(
   tools: Pick<Tools, "recorder" | "intake">,
-  { one, seen }: NonNullable<ProbedByMethod["second"]>,
+  { endpoint, probe: methodProbe }: NonNullable<ProbedByMethod["second"]>,
   clock: Clock,
 ): Promise<RecordedProbe> {
-  const recorded = await recordHandshake(tools, one, seen, clock);
-  tools.intake.rememberMethod(one.url, one.method);
-  if (seen.read) await tools.intake.recordFrom402(one.cap, one.url, one.method, seen.read, clock);
+  const recorded = await recordHandshake(tools, endpoint, methodProbe, clock);
+  tools.intake.rememberMethod(endpoint.url, endpoint.method);
+  if (methodProbe.read)
+    await tools.intake.recordFrom402(endpoint.cap, endpoint.url, endpoint.method, methodProbe.read, clock);
   return recorded;
 }
 
 /** Records an unplanned handshake under the slot (block and minute) of the current time. */
 async function recordHandshake(
   tools: Pick<Tools, "recorder">,
-  one: ListedCap,
-  seen: Probe,
+  endpoint: ListedCap,
+  probed: Probe,
   clock: Clock,
 ): Promise<RecordedProbe> {
   const at = clock.now();
@@ -144,15 +151,16 @@ async function recordHandshake(
   const minute = Math.floor((at.getTime() - blockStart(block).getTime()) / 60_000);
   // The record includes the address, since an endpoint that was only asked for has no listing in its partition. A tool
   // is always listed.
-  const where = one.tool === null ? { url: one.url, method: one.method as (typeof METHODS)[number] } : {};
-  const body = { ...where, ...seen.body };
+  const address =
+    endpoint.tool === null ? { url: endpoint.url, method: endpoint.method as (typeof METHODS)[number] } : {};
+  const body = { ...address, ...probed.body };
   const [eventId] = await tools.recorder.append([
-    createProbeRow(one.cap, { block, minute }, "asked", { ...seen, body }, at),
+    createProbeRow(endpoint.cap, { block, minute }, "asked", { ...probed, body }, at),
   ]);
-  return { ...seen, endpoint: one, eventId: eventId! };
+  return { ...probed, endpoint, eventId: eventId! };
 }
 
-const toProbed = ({ endpoint: one, body }: RecordedProbe) => ({ cap: one.cap, state: body.state });
+const toProbed = ({ endpoint, body }: RecordedProbe) => ({ cap: endpoint.cap, state: body.state });
 
 /** Most listed endpoints that one ask probes: the HTTP methods of one url. */
 const MAX_TARGETS = 5;
@@ -161,28 +169,28 @@ const MAX_TARGETS = 5;
  * Probes the url of an ask: reads the seller's own listing of that origin, then probes once with the listed method and
  * example, or without a listing with the method of the ask. If neither names a method, one is found by probing.
  */
-export async function probeAsk(all: Tools, ask: BodyOf<"ask">, clock: Clock): Promise<AskReport> {
-  const tools = { ...all, egress: withRequestFields(all.egress, { pool: ASKS }) };
+export async function probeAsk(allTools: Tools, ask: BodyOf<"ask">, clock: Clock): Promise<AskReport> {
+  const tools = { ...allTools, egress: withRequestFields(allTools.egress, { pool: ASKS }) };
   const report: AskReport = { probed: [], listings: 0 };
   const { normalised_url: url } = ask;
   if (!tools.egress.validate(url).ok) return report;
-  const seller = await tools.intake.readSeller(originOf(url), clock, tools.egress);
-  report.listings = seller.appended;
-  const targets = findListedTargets(ask, seller.claims).slice(0, MAX_TARGETS);
+  const sellerReport = await tools.intake.readSeller(originOf(url), clock, tools.egress);
+  report.listings = sellerReport.appended;
+  const targets = findListedTargets(ask, sellerReport.claims).slice(0, MAX_TARGETS);
   if (targets.length === 0) {
     const method = ask.method ?? "GET";
     targets.push(createListedCap(ask.cap, url, method, createBlankClaims(url, ask.method), false));
   }
-  for (const one of targets) report.probed.push(...(await probeAndRecord(tools, one, clock)).map(toProbed));
+  for (const endpoint of targets) report.probed.push(...(await probeAndRecord(tools, endpoint, clock)).map(toProbed));
   return report;
 }
 
 /** Probes a listed endpoint once, with the method, example and tool of its listing. */
-export async function probeCurrentListing(all: Tools, listing: CurrentListing, clock: Clock): Promise<AskReport> {
-  const tools = { ...all, egress: withRequestFields(all.egress, { pool: ASKS }) };
-  const one = tools.intake.withOwnListing(toListedCap(listing));
-  if (!tools.egress.validate(one.url).ok) return { probed: [], listings: 0 };
-  return { probed: (await probeAndRecord(tools, one, clock)).map(toProbed), listings: 0 };
+export async function probeCurrentListing(allTools: Tools, listing: CurrentListing, clock: Clock): Promise<AskReport> {
+  const tools = { ...allTools, egress: withRequestFields(allTools.egress, { pool: ASKS }) };
+  const endpoint = tools.intake.withOwnListing(toListedCap(listing));
+  if (!tools.egress.validate(endpoint.url).ok) return { probed: [], listings: 0 };
+  return { probed: (await probeAndRecord(tools, endpoint, clock)).map(toProbed), listings: 0 };
 }
 
 /** The result of one free handshake, or the reason why there was none. */
@@ -220,7 +228,7 @@ const reportSkippedTool = (cap: string, url: string, method: string): ProbeRepor
 });
 
 /** Most probes that are queued at once. It is large, so that one host with many endpoints does not fill the queue. */
-const MAX_WAITING = 5_000;
+const MAX_QUEUED_PROBES = 5_000;
 
 /**
  * Probes every endpoint of these claims once, without a plan and without paying: hosts in parallel, one call at a time
@@ -233,30 +241,30 @@ export async function probeClaims(
   claims: readonly ListedClaim[],
   clock: Clock,
   hostsAtOnce: number,
-  onProbe: (seen: ProbeReport) => void,
+  onProbe: (report: ProbeReport) => void,
 ): Promise<void> {
   const byCap = new Map(claims.map((claim) => [claim.cap, claim]));
-  const queue = new HostQueue(hostsAtOnce, MAX_WAITING);
-  await forEachConcurrent([...byCap.values()], MAX_WAITING, async ({ cap, body }) => {
+  const queue = new HostQueue(hostsAtOnce, MAX_QUEUED_PROBES);
+  await forEachConcurrent([...byCap.values()], MAX_QUEUED_PROBES, async ({ cap, body }) => {
     const { claims: listedClaims, normalised_url: url } = body;
     const method = listedClaims.method ?? (listedClaims.input_in === "body" ? "POST" : "GET");
     if (listedClaims.tool !== null) return onProbe(reportSkippedTool(cap, url, method));
-    const one = createListedCap(cap, url, method, listedClaims, body.seller_controlled);
-    const recorded = await queue.run(hostOf(url), () => probeAndRecord(tools, one, clock));
-    const { endpoint: probed, body: seen, eventId } = recorded.at(-1)!;
+    const endpoint = createListedCap(cap, url, method, listedClaims, body.seller_controlled);
+    const recorded = await queue.run(hostOf(url), () => probeAndRecord(tools, endpoint, clock));
+    const { endpoint: probed, body: handshake, eventId } = recorded.at(-1)!;
     onProbe({
       capability_id: probed.cap,
       method: probed.method,
       url,
-      state: seen.state,
-      status: seen.status,
-      latency_ms: seen.latency_ms,
-      protocols: seen.terms?.protocols ?? [],
-      price: seen.price,
-      pay_to: seen.pay_to,
-      defects: (seen.terms?.defects ?? []).map(({ defect }) => defect),
+      state: handshake.state,
+      status: handshake.status,
+      latency_ms: handshake.latency_ms,
+      protocols: handshake.terms?.protocols ?? [],
+      price: handshake.price,
+      pay_to: handshake.pay_to,
+      defects: (handshake.terms?.defects ?? []).map(({ defect }) => defect),
       record_id: eventId,
-      ...(seen.says === undefined ? {} : { says: seen.says }),
+      ...(handshake.says === undefined ? {} : { says: handshake.says }),
     });
   });
 }

@@ -80,11 +80,11 @@ const clampScore = (value: number): number => Math.round(Math.min(1, Math.max(0,
 type CheckList = Evaluation["checks"];
 
 /** Longest part of an answer that is searched as text, bytes. */
-const MAX_TEXT = 500_000;
+const MAX_TEXT_BYTES = 500_000;
 
 /** Returns the value to score: at the question's JSON pointer in the answer, or the whole answer as text. */
 function findAnswer({ answer }: KnownAnswer, parsed: unknown, body: Uint8Array): unknown {
-  return answer === null ? Buffer.from(body.subarray(0, MAX_TEXT)).toString("utf8") : valueAt(parsed, answer);
+  return answer === null ? Buffer.from(body.subarray(0, MAX_TEXT_BYTES)).toString("utf8") : valueAt(parsed, answer);
 }
 
 function scoreDelivery(
@@ -94,22 +94,26 @@ function scoreDelivery(
   expectation: Expectation,
   checks: CheckList,
 ): number {
-  const json = expectsJson(expectation, result.headers);
-  const check = (name: string, ok: boolean, says?: string): boolean => {
+  const expectsJsonAnswer = expectsJson(expectation, result.headers);
+  const addCheck = (name: string, ok: boolean, says?: string): boolean => {
     checks.push({ name, ok, ...(says && !ok ? { says: clean(says, 500) } : {}) });
     return ok;
   };
   const isHtml = /text\/html/i.test(result.headers["content-type"] ?? "");
   const ok = [
-    check("status", result.status >= 200 && result.status < 300, `status ${result.status}`),
-    check("parses", !json || parsed !== undefined, "declared as JSON and is none"),
-    check("no_error_page", !(json && isHtml && parsed === undefined) && !isErrorBody(parsed), "an error page"),
+    addCheck("status", result.status >= 200 && result.status < 300, `status ${result.status}`),
+    addCheck("parses", !expectsJsonAnswer || parsed !== undefined, "declared as JSON and is none"),
+    addCheck(
+      "no_error_page",
+      !(expectsJsonAnswer && isHtml && parsed === undefined) && !isErrorBody(parsed),
+      "an error page",
+    ),
   ];
   if (!ok.every(Boolean)) return 0;
   const checker = checkerOf(expectation.class);
   const variant = expectation.known && variantOf(expectation.known);
   const score = clampScore(variant ? variant.delivery(value) : (checker.scoreOther?.(parsed) ?? 1));
-  check(`class_${checker.name}`, score === 1, `scored ${score}`);
+  addCheck(`class_${checker.name}`, score === 1, `scored ${score}`);
   return score;
 }
 
@@ -149,12 +153,12 @@ export function evaluate(
     checks.push({ name: "bytes_came", ok: hasBytes, says: clean(`${result.outcome}: ${result.says}`, 500) });
     return hasBytes ? { ...evaluation, delivered: true, delivery: 0 } : evaluation;
   }
-  const refused = result.status === 402 || evaluation.wall;
-  evaluation.delivered = body.length > 0 && !refused;
+  const isRefused = result.status === 402 || evaluation.wall;
+  evaluation.delivered = body.length > 0 && !isRefused;
   checks.push({
     name: "bytes_came",
     ok: evaluation.delivered,
-    ...(refused ? { says: `status ${result.status}` } : {}),
+    ...(isRefused ? { says: `status ${result.status}` } : {}),
   });
   if (!evaluation.delivered) return evaluation;
   const parsed = schemas === null ? undefined : parseJson(body, MAX_VALUES_LONG_TEXT);

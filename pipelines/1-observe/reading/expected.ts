@@ -1,6 +1,6 @@
 import { isDeepStrictEqual } from "node:util";
-import { query as selected } from "jsonpath-rfc9535";
-import parsedPath from "jsonpath-rfc9535/parser";
+import { query as selectNodes } from "jsonpath-rfc9535";
+import parsePath from "jsonpath-rfc9535/parser";
 import { RE2JS } from "re2js";
 import type { BodyOf } from "../../record/bodies.ts";
 import type { BuyersExpectation, ExpectationFault } from "../../record/expectation.ts";
@@ -15,7 +15,7 @@ type Check = BodyOf<"paid.result">["checks"][number];
  */
 const CHECK_CPU_MS = 1_000;
 /** Longest part of an answer that an expression is tried on, bytes. */
-const MAX_TEXT = 500_000;
+const MAX_TEXT_BYTES = 500_000;
 /** Most `..` in a path, since each further `..` multiplies the work by the answer's depth. */
 const MAX_DESCENTS = 1;
 
@@ -27,7 +27,7 @@ function whyPathUnusable(path: string): string | null {
   let descents = 0;
   let refusedFunction: string | null = null;
   try {
-    JSON.stringify(parsedPath(path), (_, node: unknown) => {
+    JSON.stringify(parsePath(path), (_, node: unknown) => {
       if (isObject(node) && node.type === "DescendantSegment") descents += 1;
       if (isObject(node) && node.type === "FunctionExpr" && !ALLOWED_FUNCTIONS.has(String(node.name)))
         refusedFunction = `${node.name}`;
@@ -80,7 +80,7 @@ function runCheck(name: string, says: string, work: () => boolean): Check {
 
 /** Does the path select something, and does each selected value equal `value`? Without `value` any selection passes. */
 function matchesPath({ path, value }: NonNullable<BuyersExpectation["jsonpath"]>, parsed: unknown): boolean {
-  const found = selected(parsed as Parameters<typeof selected>[0], path);
+  const found = selectNodes(parsed as Parameters<typeof selectNodes>[0], path);
   return found.length > 0 && (value === undefined || found.every((one) => isDeepStrictEqual(one, value)));
 }
 
@@ -108,7 +108,7 @@ export function checkExpectation(expect: BuyersExpectation, body: Uint8Array, sc
     );
   }
   if (regex !== undefined) {
-    const text = Buffer.from(body.subarray(0, MAX_TEXT)).toString("utf8");
+    const text = Buffer.from(body.subarray(0, MAX_TEXT_BYTES)).toString("utf8");
     checks.push(runCheck("expect_regex", "found nowhere", () => RE2JS.compile(regex).matcher(text).find()));
   }
   return checks;

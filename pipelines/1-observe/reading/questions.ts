@@ -12,14 +12,14 @@ import { Schemas } from "./schema.ts";
 const schemas = new Schemas();
 
 /** Reads rows of listings as claims, in order. If our own code fails on a row, only that row is rejected. */
-function readRows(of: {
+function readRows(request: {
   rows: readonly unknown[];
   source: Omit<Source, "validate">;
   ownNetwork: Networks;
 }): ReadClaim[] {
-  return of.rows.map((row) => {
+  return request.rows.map((row) => {
     try {
-      return readClaim(row, of.source, of.ownNetwork);
+      return readClaim(row, request.source, request.ownNetwork);
     } catch (error) {
       return { rejected: rejectRow("unreadable", row, String(error)) };
     }
@@ -32,17 +32,18 @@ function readRows(of: {
  */
 export const QUESTIONS = {
   /** Reads the payment terms of a 402. */
-  terms: (of: { answer: Answer402; ownNetwork: Networks; url: string | undefined }) =>
-    readAskedTerms(of.answer, of.ownNetwork, of.url),
+  terms: (input: { answer: Answer402; ownNetwork: Networks; url: string | undefined }) =>
+    readAskedTerms(input.answer, input.ownNetwork, input.url),
   /** Evaluates the answer to a paid request. */
-  evaluate: (of: { result: EgressResult & { raw?: Uint8Array }; want: Expectation; again: boolean }) =>
-    evaluate(of.result, of.want, schemas, of.again),
+  evaluate: (input: { result: EgressResult & { raw?: Uint8Array }; want: Expectation; again: boolean }) =>
+    evaluate(input.result, input.want, schemas, input.again),
   /** Can answers be checked against this schema? */
-  usable: (of: { schema: unknown }) => schemas.isUsable(of.schema),
+  usable: (input: { schema: unknown }) => schemas.isUsable(input.schema),
   /** Finds the members of a buyer's expectation that cannot be evaluated. */
-  faults: (of: { expect: BuyersExpectation }) => findExpectationFaults(of.expect, schemas),
+  faults: (input: { expect: BuyersExpectation }) => findExpectationFaults(input.expect, schemas),
   /** Checks an answer against its buyer's expectation. */
-  expected: (of: { expect: BuyersExpectation; body: Uint8Array }) => checkExpectation(of.expect, of.body, schemas),
+  expected: (input: { expect: BuyersExpectation; body: Uint8Array }) =>
+    checkExpectation(input.expect, input.body, schemas),
   /** Read the responses of an MCP server to `initialize`, to `tools/list`, and to `tools/call`. */
   welcome: readInitializeAnswer,
   list: readListPage,

@@ -2,9 +2,9 @@
  * The thread of reader.ts. The reading code is TypeScript, so this registers a loader first. The flags of the process that
  * started the thread (tsx, a test runner, none) are not passed on, so the thread is the same everywhere.
  */
-// Packages that the reading code uses are imported before the loader is registered: otherwise the loader, on a thread of
-// its own, would be asked for each of their hundred files, a quarter of the start's time. One that is missing here is only
-// loaded more slowly.
+// The packages that the reading code uses are imported before the loader is registered. Otherwise the loader, which
+// runs in another thread, would load each of their hundred files, a quarter of the start's time. A package that is
+// missing in this list is only loaded more slowly.
 import "ajv";
 import "ajv/dist/2020.js";
 import "ajv-formats";

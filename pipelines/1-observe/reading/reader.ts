@@ -17,7 +17,7 @@ export interface Reader {
    * Runs one of {@link QUESTIONS} in the thread. Its argument must not change until the promise resolves.
    * @throws Error when the reader itself does not work, which is our own fault
    */
-  ask<N extends QuestionName>(name: N, of: ArgumentOf<N>): Promise<ReadResult<Answer<N>>>;
+  ask<N extends QuestionName>(name: N, argument: ArgumentOf<N>): Promise<ReadResult<Answer<N>>>;
 }
 
 /**
@@ -55,9 +55,9 @@ class ThreadReader implements Reader {
     maxWaiting: MAX_QUEUED_QUESTIONS,
   });
 
-  async ask<N extends QuestionName>(name: N, of: ArgumentOf<N>): Promise<ReadResult<Answer<N>>> {
+  async ask<N extends QuestionName>(name: N, argument: ArgumentOf<N>): Promise<ReadResult<Answer<N>>> {
     try {
-      return await this.#thread.ask<ReadResult<Answer<N>>>({ name, of }, LIMITS[name]);
+      return await this.#thread.ask<ReadResult<Answer<N>>>({ name, of: argument }, LIMITS[name]);
     } catch (error) {
       if (error instanceof OutOfBounds) return { ok: false, says: error.message };
       throw error;

@@ -45,11 +45,11 @@ const LAST_LIMIT_FACTOR = 8;
  */
 export function runWithCpuLimit<T>(ms: number, work: () => T): T {
   for (let limit = ms; ; limit *= 2) {
-    const from = limit === ms ? Number.NaN : processorMs("own");
+    const cpuMsBefore = limit === ms ? Number.NaN : processorMs("own");
     try {
       return runWithLimit(limit, work);
     } catch (error) {
-      if (!(error instanceof OutOfTime) || limit >= LAST_LIMIT_FACTOR * ms || processorMs("own") - from >= ms)
+      if (!(error instanceof OutOfTime) || limit >= LAST_LIMIT_FACTOR * ms || processorMs("own") - cpuMsBefore >= ms)
         throw error;
     }
   }
@@ -80,21 +80,21 @@ const DATA_KEYWORDS = new Set(["const", "enum", "default", "examples", "example"
  */
 function copyWithoutKeywords(schema: unknown): unknown {
   let nodes = 0;
-  const copy = (value: unknown, names: boolean): unknown => {
+  const copy = (value: unknown, isNameMap: boolean): unknown => {
     if (++nodes > MAX_NODES) throw new RangeError("too big");
     if (Array.isArray(value)) return value.map((item) => copy(item, false));
     if (!isObject(value)) return value;
-    const kept = Object.entries(value).filter(([name, item]) => {
-      if (name === "$ref" && !names && !(typeof item === "string" && /^#(?:$|\/)/.test(item))) {
+    const keptEntries = Object.entries(value).filter(([name, item]) => {
+      if (name === "$ref" && !isNameMap && !(typeof item === "string" && /^#(?:$|\/)/.test(item))) {
         throw new RangeError("a $ref that leads outside");
       }
       // The members of `properties` are names, not keywords.
-      return names || !(REMOVED_KEYWORDS.has(name) && typeof item !== "object");
+      return isNameMap || !(REMOVED_KEYWORDS.has(name) && typeof item !== "object");
     });
     return Object.fromEntries(
-      kept.map(([name, item]) => {
-        const isData = !names && DATA_KEYWORDS.has(name);
-        return [name, isData ? item : copy(item, name === "properties" && !names)];
+      keptEntries.map(([name, item]) => {
+        const isData = !isNameMap && DATA_KEYWORDS.has(name);
+        return [name, isData ? item : copy(item, name === "properties" && !isNameMap)];
       }),
     );
   };
@@ -109,16 +109,16 @@ const MODERN_DRAFTS = /2020-12|2019-09/;
 const MODERN_KEYWORDS = /"(?:prefixItems|\$defs|unevaluatedProperties|dependentSchemas|dependentRequired)":/;
 
 function compile(schema: unknown): ValidateFunction | null {
-  const safe = copyWithoutKeywords(schema);
-  if (safe === null || typeof safe !== "object") return null;
+  const cleanedSchema = copyWithoutKeywords(schema);
+  if (cleanedSchema === null || typeof cleanedSchema !== "object") return null;
   const draft = isObject(schema) ? String(schema.$schema ?? "") : "";
-  const Engine = MODERN_DRAFTS.test(draft) || MODERN_KEYWORDS.test(JSON.stringify(safe)) ? Ajv2020 : Ajv;
+  const Engine = MODERN_DRAFTS.test(draft) || MODERN_KEYWORDS.test(JSON.stringify(cleanedSchema)) ? Ajv2020 : Ajv;
   try {
     return runWithCpuLimit(COMPILE_TIMEOUT_MS, () => {
       // Each schema has its own instance, so that sellers' schemas cannot refer to each other.
       const ajv = new Engine({ strict: false, validateFormats: true, logger: false, allErrors: false });
       formats.default(ajv);
-      return ajv.compile(safe as object);
+      return ajv.compile(cleanedSchema as object);
     });
   } catch (error) {
     if (error instanceof OutOfTime) throw error;
@@ -147,8 +147,8 @@ export class Schemas {
   }
 
   #validatorOf(key: string, schema: unknown): ValidateFunction | null {
-    const known = this.#compiled.get(key);
-    const validate = known === undefined ? compile(schema) : known;
+    const compiled = this.#compiled.get(key);
+    const validate = compiled === undefined ? compile(schema) : compiled;
     this.#compiled.set(key, validate);
     return validate;
   }

@@ -103,10 +103,10 @@ export function readBazaar(extension: unknown): Declared {
   const info = isObject(extension.info) ? extension.info : extension;
   const input = get(info, "input");
   const output = get(info, "output");
-  const read = readInput(input);
+  const declaredInput = readInput(input);
   const mcp = get(input, "type") === "mcp";
-  const place = read.inputIn ?? (mcp ? "body" : null);
-  const given = get(
+  const place = declaredInput.inputIn ?? (mcp ? "body" : null);
+  const extensionSchema = get(
     extension,
     "schema",
     "properties",
@@ -115,14 +115,17 @@ export function readBazaar(extension: unknown): Declared {
     place === "body" ? "body" : "queryParams",
   );
   // The extension describes the whole call. If it names no parameter, no parameter is needed, and the example is empty.
-  const example = read.inputIn === null && get(input, "type") === "http" && !isSchema(given) ? {} : read.example;
+  const example =
+    declaredInput.inputIn === null && get(input, "type") === "http" && !isSchema(extensionSchema)
+      ? {}
+      : declaredInput.example;
   return {
     method: methodOf(get(input, "method")),
     tool: text(firstMember(input, "toolName", "tool"), 200) ?? null,
     description: text(get(info, "description"), 2000) ?? null,
     className: text(firstMember(extension, "class") ?? get(info, "class"), 60),
     example,
-    inputSchema: read.schema ?? (isSchema(given) ? valueIfKeepable(given) : undefined),
+    inputSchema: declaredInput.schema ?? (isSchema(extensionSchema) ? valueIfKeepable(extensionSchema) : undefined),
     inputIn: place,
     outputSchema: readOutputSchema(output, get(extension, "schema")),
     mime: get(output, "type") === "json" ? "application/json" : null,
@@ -136,16 +139,16 @@ export function readBazaar(extension: unknown): Declared {
 export function readEntryDeclaration(entry: unknown): Declared {
   const outputSchema = get(entry, "outputSchema");
   const input = get(outputSchema, "input");
-  const read = readInput(input);
+  const declaredInput = readInput(input);
   const output = get(outputSchema, "output");
   return {
     ...NOTHING_DECLARED,
     method: methodOf(firstMember(input, "method") ?? get(entry, "method")),
     description: text(get(entry, "description"), 2000) ?? null,
     className: text(get(outputSchema, "class"), 60),
-    example: read.example,
-    inputSchema: valueIfKeepable(read.schema),
-    inputIn: read.inputIn,
+    example: declaredInput.example,
+    inputSchema: valueIfKeepable(declaredInput.schema),
+    inputIn: declaredInput.inputIn,
     outputSchema: readOutputSchema(output ?? (input === undefined ? outputSchema : undefined)),
     mime: text(get(entry, "mimeType"), 120) ?? null,
   };
@@ -157,14 +160,14 @@ export function readEntryDeclaration(entry: unknown): Declared {
 export function readItemDeclaration(item: unknown): Declared {
   const meta = get(item, "metadata");
   const resource = get(item, "resource");
-  const own =
+  const schemaMember =
     firstMember(item, "inputSchema", "input_schema", "requestSchema", "parameters") ?? get(meta, "inputSchema");
-  const schema = isSchema(own) ? own : undefined;
+  const schema = isSchema(schemaMember) ? schemaMember : undefined;
   const example = firstMember(item, "example", "exampleInput") ?? get(meta, "input");
   const method = methodOf(get(item, "method") ?? get(item, "methods", "0"));
-  const inBody = method !== null && method !== "GET" && method !== "DELETE";
+  const isInputInBody = method !== null && method !== "GET" && method !== "DELETE";
   const inputOfItem = readInput(get(item, "input"));
-  const read = readExample(example, inBody) ?? inputOfItem.example;
+  const parsedExample = readExample(example, isInputInBody) ?? inputOfItem.example;
   const output = firstMember(item, "outputSchema", "output_schema", "responseSchema") ?? get(meta, "outputSchema");
   return {
     method,
@@ -172,9 +175,9 @@ export function readItemDeclaration(item: unknown): Declared {
     description:
       text(get(item, "description") ?? get(meta, "description") ?? get(resource, "description"), 2000) ?? null,
     className: text(get(item, "class") ?? get(meta, "class"), 60),
-    example: read,
+    example: parsedExample,
     inputSchema: valueIfKeepable(schema ?? inputOfItem.schema),
-    inputIn: inputOfItem.inputIn ?? (schema === undefined ? null : inBody ? "body" : "query"),
+    inputIn: inputOfItem.inputIn ?? (schema === undefined ? null : isInputInBody ? "body" : "query"),
     outputSchema: readOutputSchema(get(output, "output") ?? output ?? get(item, "output")),
     mime: text(get(item, "mimeType") ?? get(resource, "mimeType"), 120) ?? null,
   };
@@ -183,18 +186,18 @@ export function readItemDeclaration(item: unknown): Declared {
 /**
  * Reads an example: `{query?, body?, path?}`, or bare values for the query or the body, depending on the HTTP method.
  */
-function readExample(example: unknown, inBody: boolean): Claims["example"] {
+function readExample(example: unknown, isInputInBody: boolean): Claims["example"] {
   if (!isObject(example) || valueIfKeepable(example) === undefined) return null;
   const query = get(example, "query");
   const path = get(example, "path");
   if (isObject(query) || Object.hasOwn(example, "body") || isObject(path)) {
-    const read: NonNullable<Claims["example"]> = {};
-    if (isObject(query)) read.query = toQuery(query);
-    if (Object.hasOwn(example, "body")) read.body = example.body;
-    if (isObject(path)) read.path = toQuery(path);
-    return read;
+    const parsedExample: NonNullable<Claims["example"]> = {};
+    if (isObject(query)) parsedExample.query = toQuery(query);
+    if (Object.hasOwn(example, "body")) parsedExample.body = example.body;
+    if (isObject(path)) parsedExample.path = toQuery(path);
+    return parsedExample;
   }
-  return inBody ? { body: example } : { query: toQuery(example) };
+  return isInputInBody ? { body: example } : { query: toQuery(example) };
 }
 
 /** Merges several declarations: each member is from the first declaration that has it. */
@@ -277,8 +280,8 @@ function fieldsToSchema(value: unknown): unknown {
     .map(([name]) => name);
   const properties = Object.fromEntries(
     fields.map(([name, field]) => {
-      const { required: own, ...rest } = field as Record<string, unknown>;
-      return [name, Array.isArray(own) ? { ...rest, required: own } : rest];
+      const { required: requiredMember, ...rest } = field as Record<string, unknown>;
+      return [name, Array.isArray(requiredMember) ? { ...rest, required: requiredMember } : rest];
     }),
   );
   return { type: "object", properties, ...(required.length ? { required } : {}) };

@@ -33,8 +33,8 @@ const CHALLENGE_PARAMETERS = [
 function toPayableEntry(params: ReadonlyMap<string, string>, offer: Offer): PayableEntry | null {
   const { network, asset, pay_to, amount_atomic, scheme } = offer;
   if (asset === null || pay_to === null || amount_atomic === null || !params.get("realm")) return null;
-  const kept = CHALLENGE_PARAMETERS.flatMap((name) => (params.has(name) ? [[name, params.get(name)!]] : []));
-  const challenge = Object.fromEntries(kept) as PaymentChallenge;
+  const parameters = CHALLENGE_PARAMETERS.flatMap((name) => (params.has(name) ? [[name, params.get(name)!]] : []));
+  const challenge = Object.fromEntries(parameters) as PaymentChallenge;
   return {
     x402Version: null,
     challenge,
@@ -91,11 +91,11 @@ export function readChallenge(challenge: Challenge): ParsedEntry {
     payable: false,
   };
   // Each of these defects makes a challenge unpayable, and counts in a listing too.
-  const valid = defects.length === 0;
+  const isValid = defects.length === 0;
   return {
     offer,
-    isValid: valid,
-    payable: valid ? toPayableEntry(params, offer) : null,
+    isValid,
+    payable: isValid ? toPayableEntry(params, offer) : null,
     defects,
     defectsOfTermsOnly: [],
   };

@@ -6,7 +6,7 @@ import { get, isObject, type JsonObject, parseBase64Json, text } from "../json.t
 /**
  * Name of the x402 extension (version 1) with signed offers and receipts: a seller signs the price that it asks and the
  * payment that it received. The results are published beside the grade and change neither grade nor defects. EIP-712
- * signatures are checked. A JWS is only counted, since its key would have to be fetched from an address that the seller
+ * signatures are checked. A JWS is only counted: its key would have to be fetched from an address that the seller
  * chooses (a DID).
  */
 const EXTENSION = "offer-receipt";
@@ -69,11 +69,11 @@ const isSameText = (one: unknown, other: string | null | undefined): boolean =>
   typeof one === "string" && typeof other === "string" && one.toLowerCase() === other.toLowerCase();
 
 /** Does the signed payload name this url, apart from the query? */
-function isForUrl(named: unknown, url: string): boolean {
-  const named_ = typeof named === "string" ? parseUrl(named) : null;
-  if (named_ === null) return false;
-  const ours = new URL(url);
-  return named_.origin === ours.origin && named_.pathname === ours.pathname;
+function isForUrl(resourceUrl: unknown, url: string): boolean {
+  const parsedUrl = typeof resourceUrl === "string" ? parseUrl(resourceUrl) : null;
+  if (parsedUrl === null) return false;
+  const requestedUrl = new URL(url);
+  return parsedUrl.origin === requestedUrl.origin && parsedUrl.pathname === requestedUrl.pathname;
 }
 
 /**
@@ -103,19 +103,19 @@ export async function checkSignedOffers(
   url: string,
   now: number,
 ): Promise<SignedOffers | null> {
-  const listed = get(extensions, EXTENSION, "info", "offers");
-  if (!Array.isArray(listed) || listed.length === 0) return null;
-  const counts: SignedOffers = { present: Math.min(listed.length, 1_000), unread: 0, valid: 0, authorised: 0 };
-  for (const one of listed.slice(0, MAX_CHECKED)) {
-    const payload = get(one, "payload");
-    if (get(one, "format") !== "eip712" || !isObject(payload)) {
+  const signedOffers = get(extensions, EXTENSION, "info", "offers");
+  if (!Array.isArray(signedOffers) || signedOffers.length === 0) return null;
+  const counts: SignedOffers = { present: Math.min(signedOffers.length, 1_000), unread: 0, valid: 0, authorised: 0 };
+  for (const signedOffer of signedOffers.slice(0, MAX_CHECKED)) {
+    const payload = get(signedOffer, "payload");
+    if (get(signedOffer, "format") !== "eip712" || !isObject(payload)) {
       counts.unread++;
       continue;
     }
-    const signer = await recoverSigner("Offer", payload, get(one, "signature"));
-    const until = payload.validUntil as number;
+    const signer = await recoverSigner("Offer", payload, get(signedOffer, "signature"));
+    const validUntil = payload.validUntil as number;
     if (signer === null || !isForUrl(payload.resourceUrl, url) || !isInOffers(payload, terms.offers)) continue;
-    if (until !== 0 && until < now) continue;
+    if (validUntil !== 0 && validUntil < now) continue;
     counts.valid++;
     if (isSameText(payload.payTo, signer)) counts.authorised++;
   }

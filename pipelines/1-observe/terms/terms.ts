@@ -36,21 +36,21 @@ function splitDefectsByNetwork(
   entries: readonly ParsedEntry[],
   codesOf: CodesOf = allCodes,
 ): { ofTerms: DefectCode[]; ofOtherOffers: DefectList } {
-  const main = entries.find((entry) => entry.isValid)?.offer.network;
+  const mainNetwork = entries.find((entry) => entry.isValid)?.offer.network;
   const isOnOtherNetwork = ({ offer }: ParsedEntry): boolean =>
-    main !== undefined && offer.network !== "" && offer.network !== main;
-  const whole = entries.flatMap((entry) => (isOnOtherNetwork(entry) ? [] : codesOf(entry)));
-  const numbers = new Map<DefectCode, number[]>();
+    mainNetwork !== undefined && offer.network !== "" && offer.network !== mainNetwork;
+  const termsDefects = entries.flatMap((entry) => (isOnOtherNetwork(entry) ? [] : codesOf(entry)));
+  const offerNumbersByCode = new Map<DefectCode, number[]>();
   for (const [i, entry] of entries.entries()) {
     for (const code of isOnOtherNetwork(entry) ? codesOf(entry) : [])
-      numbers.set(code, [...(numbers.get(code) ?? []), i + 1]);
+      offerNumbersByCode.set(code, [...(offerNumbersByCode.get(code) ?? []), i + 1]);
   }
-  for (const code of whole) numbers.delete(code);
-  const asides = [...numbers].map(([defect, of]) => ({
+  for (const code of termsDefects) offerNumbersByCode.delete(code);
+  const otherOfferDefects = [...offerNumbersByCode].map(([defect, offerNumbers]) => ({
     defect,
-    says: `${DEFECTS[defect]} (said of offer ${of.join(", ")} of ${entries.length} alone)`,
+    says: `${DEFECTS[defect]} (said of offer ${offerNumbers.join(", ")} of ${entries.length} alone)`,
   }));
-  return { ofTerms: whole, ofOtherOffers: asides };
+  return { ofTerms: termsDefects, ofOtherOffers: otherOfferDefects };
 }
 
 const findUnpayableDefect = (entries: readonly ParsedEntry[]): DefectCode[] =>
@@ -99,15 +99,15 @@ export interface ReadTerms {
  */
 function findResourceDefects(x402: X402Terms, url: string | undefined): DefectCode[] {
   if (!url) return [];
-  const named = get(x402.raw?.value, "resource");
+  const resource = get(x402.raw?.value, "resource");
   const accepts = get(x402.raw?.value, "accepts");
-  const first = get(Array.isArray(accepts) ? accepts[0] : accepts, "resource");
-  const claims = [text(named, 4096) ?? text(get(named, "url"), 4096), text(first, 4096)];
-  const wrong = claims.filter((claim) => claim !== undefined && !isSameResource(claim, url)) as string[];
-  if (wrong.length === 0) return [];
+  const firstEntryResource = get(Array.isArray(accepts) ? accepts[0] : accepts, "resource");
+  const namedUrls = [text(resource, 4096) ?? text(get(resource, "url"), 4096), text(firstEntryResource, 4096)];
+  const wrongUrls = namedUrls.filter((claim) => claim !== undefined && !isSameResource(claim, url)) as string[];
+  if (wrongUrls.length === 0) return [];
   const isProxied = (claim: string): boolean =>
     url.startsWith("https:") && /^http:/i.test(claim) && isSameResource(claim.replace(/^http:/i, "https:"), url);
-  return [wrong.every(isProxied) ? "resource_scheme_differs" : "resource_differs"];
+  return [wrongUrls.every(isProxied) ? "resource_scheme_differs" : "resource_differs"];
 }
 
 /** CAIP-2 ids of the chains that our rail pays on, or the id of the only chain. */
@@ -135,16 +135,16 @@ export function chooseOffer(
   rail: Pick<RailCapabilities, "canPay" | "decimalsOf">,
 ): { offers: Offer[]; chosen: { offer: Offer; payable: PayableEntry } | null } {
   let chosen: { offer: Offer; payable: PayableEntry } | null = null;
-  const marked = [...offers];
+  const markedOffers = [...offers];
   for (const [i, payable] of payables.entries()) {
     if (!payable || !rail.canPay(payable)) continue;
     // One unit of the rail's asset is a dollar (rails.ts), even if our table of assets does not have the contract.
     const decimals = decimalsOf(rail, payable);
     const offer = { ...offers[i]!, payable: true, decimals, price: priceOf(payable.amountAtomic, decimals) };
-    marked[i] = offer;
+    markedOffers[i] = offer;
     if (!chosen || isPaidBefore(payable, chosen.payable)) chosen = { offer, payable };
   }
-  return { offers: marked, chosen };
+  return { offers: markedOffers, chosen };
 }
 
 /**
@@ -156,33 +156,35 @@ export function chooseOffer(
  */
 export function readAskedTerms(answer: Answer402, ownNetworks: Networks, url?: string): AskedTerms {
   const x402 = readX402(answer);
-  const challenge = answer.headers["www-authenticate"] ?? "";
-  const mpp = readChallenges(challenge).challenges.map(readChallenge);
-  const entries = [...x402.entries, ...mpp].slice(0, MAX_OFFERS);
-  const { ofTerms: whole, ofOtherOffers: asides } = splitDefectsByNetwork(entries);
-  const codes: DefectCode[] = [...x402.defects, ...findUnpayableDefect(entries), ...whole];
-  if (x402.raw === null && mpp.length === 0 && !codes.includes("malformed_terms")) codes.push("no_terms");
+  const challengeHeader = answer.headers["www-authenticate"] ?? "";
+  const mppEntries = readChallenges(challengeHeader).challenges.map(readChallenge);
+  const entries = [...x402.entries, ...mppEntries].slice(0, MAX_OFFERS);
+  const { ofTerms: termsDefects, ofOtherOffers: otherOfferDefects } = splitDefectsByNetwork(entries);
+  const codes: DefectCode[] = [...x402.defects, ...findUnpayableDefect(entries), ...termsDefects];
+  if (x402.raw === null && mppEntries.length === 0 && !codes.includes("malformed_terms")) codes.push("no_terms");
   if (onlyTestnets(entries, ownNetworks)) codes.push("testnet_only");
   codes.push(...findResourceDefects(x402, url));
   const value = x402.raw?.value;
-  const first = get(value, "accepts", "0") ?? (looksLikeEntry(value) ? value : undefined);
+  const firstEntry = get(value, "accepts", "0") ?? (looksLikeEntry(value) ? value : undefined);
   const declared = mergeDeclared(
     readBazaar(get(value, "extensions", "bazaar")),
-    readEntryDeclaration(first),
+    readEntryDeclaration(firstEntry),
     readItemDeclaration({ resource: get(value, "resource") }),
   );
   const protocols: Protocol[] = [];
   if (x402.raw) protocols.push("x402");
-  if (mpp.length) protocols.push("mpp");
+  if (mppEntries.length) protocols.push("mpp");
   const raw = x402.raw ? Buffer.from(x402.raw.raw) : Buffer.alloc(0);
   const { offers, payables } = toOfferList(entries);
   return {
     terms: Terms.parse({
-      sha256: sha256hex(mpp.length ? Buffer.concat([raw, Buffer.from(`\n${clean(challenge, MAX_BODY)}`)]) : raw),
+      sha256: sha256hex(
+        mppEntries.length ? Buffer.concat([raw, Buffer.from(`\n${clean(challengeHeader, MAX_BODY)}`)]) : raw,
+      ),
       protocols,
       x402_version: x402.raw ? x402.version : null,
       offers,
-      defects: [...describeDefects(codes), ...asides],
+      defects: [...describeDefects(codes), ...otherOfferDefects],
       schema_sha256: declared.outputSchema === undefined ? null : hashOf(declared.outputSchema),
     }),
     payables,
@@ -246,11 +248,11 @@ export function readListedOffers(item: unknown, ownNetworks: Networks): ListedOf
     defects.filter((code) => !ofTermsOnly.includes(code));
   const isUnpayable = (entry: ParsedEntry): boolean =>
     codesOfListing(entry).some((code) => UNPAYABLE_DEFECTS.includes(code));
-  const describeDefectsBy = (codesOf: CodesOf, unpaid: DefectCode[]): DefectList => {
-    const { ofTerms: whole, ofOtherOffers: asides } = splitDefectsByNetwork(entries, codesOf);
-    whole.push(...unpaid);
-    if (onlyTestnets(entries, ownNetworks)) whole.push("testnet_only");
-    return [...describeDefects(whole), ...asides];
+  const describeDefectsBy = (codesOf: CodesOf, unpayableDefects: DefectCode[]): DefectList => {
+    const { ofTerms: termsDefects, ofOtherOffers: otherOfferDefects } = splitDefectsByNetwork(entries, codesOf);
+    termsDefects.push(...unpayableDefects);
+    if (onlyTestnets(entries, ownNetworks)) termsDefects.push("testnet_only");
+    return [...describeDefects(termsDefects), ...otherOfferDefects];
   };
   return {
     ...toOfferList(entries),

@@ -60,8 +60,8 @@ const DEFAULT_TIMEOUT_S = 60;
 
 function findNetworkDefects(network: Network, version: 1 | 2): DefectCode[] {
   if (network.form === "unknown") return version === 2 || !network.isText ? ["bad_network"] : [];
-  const fits = version === 1 ? network.form === "name" : network.form === "caip2";
-  return fits ? [] : ["network_form"];
+  const isRightForm = version === 1 ? network.form === "name" : network.form === "caip2";
+  return isRightForm ? [] : ["network_form"];
 }
 
 function findAmountDefects({ atomic, isMissing, isTwofold }: Members["amount"]): DefectCode[] {
@@ -71,8 +71,8 @@ function findAmountDefects({ atomic, isMissing, isTwofold }: Members["amount"]):
 
 function findAssetDefects({ asset, form, isCaip19 }: Members["asset"], network: string): DefectCode[] {
   if (asset === null) return ["bad_asset"];
-  const known = form === "contract" || (!hasKnownAddresses(network) && isPayableIn(form));
-  return isCaip19 || !known || isOtherNetworksUsdc(network, asset) ? ["bad_asset"] : [];
+  const isKnownForm = form === "contract" || (!hasKnownAddresses(network) && isPayableIn(form));
+  return isCaip19 || !isKnownForm || isOtherNetworksUsdc(network, asset) ? ["bad_asset"] : [];
 }
 
 /** Transfer methods of `exact` on EVM chains whose payer signs a domain other than the token's. */
@@ -122,13 +122,13 @@ function readEntry(entry: unknown, { form: version, isKnown }: Version): ParsedE
   const { scheme, network, amount, asset: assetMember, payTo, timeout_s } = readMembers(entry, version);
   const { asset, form } = assetMember;
   const id = network?.id ?? "";
-  const payToOk = payTo !== null && looksLikeAddress(id, payTo);
+  const isPayToValid = payTo !== null && looksLikeAddress(id, payTo);
   const extra = get(entry, "extra");
   const defects: DefectCode[] = [...findAmountDefects(amount), ...findAssetDefects(assetMember, id)];
   if (!isUsableTimeout(timeout_s)) defects.push("bad_timeout");
   if (!scheme || !network) defects.push("bad_entry");
   if (network) defects.push(...findNetworkDefects(network, version));
-  if (!payToOk) defects.push("bad_pay_to");
+  if (!isPayToValid) defects.push("bad_pay_to");
   const extraDefects = scheme === "exact" ? findExtraDefects(id, extra) : [];
   defects.push(...extraDefects);
   const decimals = decimalsOf(id, asset);
@@ -145,11 +145,11 @@ function readEntry(entry: unknown, { form: version, isKnown }: Version): ParsedE
     payable: false,
   };
   const isBuildable = !extraDefects.includes("missing_fee_payer");
-  const valid = Boolean(
-    isKnown && scheme && network && payToOk && amount.atomic !== null && isPayableIn(form) && isBuildable,
+  const isValid = Boolean(
+    isKnown && scheme && network && isPayToValid && amount.atomic !== null && isPayableIn(form) && isBuildable,
   );
   const payable: PayableEntry | null =
-    valid && asset !== null
+    isValid && asset !== null
       ? {
           x402Version: version,
           scheme: scheme!,
@@ -164,13 +164,13 @@ function readEntry(entry: unknown, { form: version, isKnown }: Version): ParsedE
       : null;
   const assetOnlyOfTerms: DefectCode[] = isPayableIn(form) && form !== "contract" ? ["bad_asset"] : [];
   const networkOnlyOfTerms: DefectCode[] = network?.isText ? ["bad_network", "network_form"] : [];
-  const ofTermsOnly = new Set([...findAbsenceDefects(entry), ...assetOnlyOfTerms, ...networkOnlyOfTerms]);
+  const codesOfTermsOnly = new Set([...findAbsenceDefects(entry), ...assetOnlyOfTerms, ...networkOnlyOfTerms]);
   return {
     offer,
-    isValid: valid,
+    isValid,
     payable,
     defects,
-    defectsOfTermsOnly: defects.filter((code) => ofTermsOnly.has(code)),
+    defectsOfTermsOnly: defects.filter((code) => codesOfTermsOnly.has(code)),
   };
 }
 
@@ -187,9 +187,9 @@ const ABSENCE_DEFECTS: readonly (readonly [DefectCode, readonly string[]])[] = [
  * without scheme or network is a bad entry.
  */
 function findAbsenceDefects(entry: unknown): DefectCode[] {
-  const absent = ABSENCE_DEFECTS.filter(([, names]) => names.every((name) => isMissing(entry, name)));
-  const nameless: DefectCode[] = isMissing(entry, "scheme") || isMissing(entry, "network") ? ["bad_entry"] : [];
-  return [...absent.map(([code]) => code), ...nameless, "missing_domain", "missing_fee_payer"];
+  const absentMembers = ABSENCE_DEFECTS.filter(([, names]) => names.every((name) => isMissing(entry, name)));
+  const entryDefects: DefectCode[] = isMissing(entry, "scheme") || isMissing(entry, "network") ? ["bad_entry"] : [];
+  return [...absentMembers.map(([code]) => code), ...entryDefects, "missing_domain", "missing_fee_payer"];
 }
 
 export interface X402Terms {
@@ -201,16 +201,16 @@ export interface X402Terms {
   defects: DefectCode[];
 }
 
-export function readTerms(found: FoundTerms): X402Terms {
-  const accepts = get(found.value, "accepts");
-  const list = entriesOf(found.value);
-  const version = determineVersion(found.value, list[0], found.from);
+export function readTerms(foundTerms: FoundTerms): X402Terms {
+  const accepts = get(foundTerms.value, "accepts");
+  const list = entriesOf(foundTerms.value);
+  const version = determineVersion(foundTerms.value, list[0], foundTerms.from);
   const defects: DefectCode[] = version.isStated ? [] : ["bad_version"];
   if (accepts !== undefined && !Array.isArray(accepts)) defects.push("malformed_terms");
   if (list.length === 0) defects.push("no_terms");
-  if (version.number === 2 && found.from === "body" && list.length > 0) defects.push("terms_in_body");
+  if (version.number === 2 && foundTerms.from === "body" && list.length > 0) defects.push("terms_in_body");
   const entries = list.slice(0, MAX_OFFERS).map((entry) => readEntry(entry, version));
-  return { version: version.number, entries, raw: found, isVersionStated: version.isStated, defects };
+  return { version: version.number, entries, raw: foundTerms, isVersionStated: version.isStated, defects };
 }
 
 /**
@@ -219,9 +219,9 @@ export function readTerms(found: FoundTerms): X402Terms {
  */
 export function readX402(answer: Answer402): X402Terms {
   const { found, malformed } = findTerms(answer);
-  const read = found.map(readTerms);
-  const best = read.find((one) => one.entries.some((entry) => entry.isValid)) ?? read[0];
+  const termsList = found.map(readTerms);
+  const chosen = termsList.find((one) => one.entries.some((entry) => entry.isValid)) ?? termsList[0];
   const defects: DefectCode[] = malformed ? ["malformed_terms"] : [];
-  if (!best) return { version: 1, entries: [], raw: null, isVersionStated: false, defects };
-  return { ...best, defects: [...defects, ...best.defects] };
+  if (!chosen) return { version: 1, entries: [], raw: null, isVersionStated: false, defects };
+  return { ...chosen, defects: [...defects, ...chosen.defects] };
 }

@@ -1,6 +1,7 @@
 import { type Checker, toWholeNumber } from "./checker.ts";
 
-const drawNumber = (seed: Uint8Array, at: number): number => 1 + (((seed[at]! << 8) | seed[at + 1]!) % 9000);
+const drawNumber = (seed: Uint8Array, offset: number): number =>
+  1 + (((seed[offset]! << 8) | seed[offset + 1]!) % 9000);
 
 const isNumber = (value: unknown): boolean => typeof value === "number" && Number.isFinite(value);
 

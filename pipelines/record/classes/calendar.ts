@@ -74,8 +74,8 @@ export const calendarFacts: Checker = {
       solve({ date }) {
         const at = new Date(`${date}T00:00:00.000Z`);
         // Other centuries are refused: not every source uses the Gregorian calendar for them.
-        const isUsual = /^(?:19|20|21)\d\d-\d\d-\d\d$/.test(String(date)) && !Number.isNaN(at.getTime());
-        return isUsual && at.toISOString().startsWith(String(date)) ? DAYS[at.getUTCDay()] : null;
+        const isUsualDate = /^(?:19|20|21)\d\d-\d\d-\d\d$/.test(String(date)) && !Number.isNaN(at.getTime());
+        return isUsualDate && at.toISOString().startsWith(String(date)) ? DAYS[at.getUTCDay()] : null;
       },
       delivery: (value) => booleanScore(Boolean(boundedText(value, 20))),
       score: (value, truth) => booleanScore(weekdayNumber(value) === DAYS.indexOf(String(truth))),
@@ -94,9 +94,11 @@ export const calendarFacts: Checker = {
       solve({ zone, at }) {
         const moment = new Date(String(at));
         const isMoment = /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ$/.test(String(at)) && !Number.isNaN(moment.getTime());
-        const known = (ZONES as readonly string[]).includes(String(zone)) && isMoment;
-        const since_s = moment.getTime() / 1000 - FIRST_DATE_S;
-        return known && since_s >= 0 && since_s <= DATE_RANGE_DAYS * DAY_S ? offsetMinutes(String(zone), moment) : null;
+        const isAnswerable = (ZONES as readonly string[]).includes(String(zone)) && isMoment;
+        const sinceFirstDate_s = moment.getTime() / 1000 - FIRST_DATE_S;
+        return isAnswerable && sinceFirstDate_s >= 0 && sinceFirstDate_s <= DATE_RANGE_DAYS * DAY_S
+          ? offsetMinutes(String(zone), moment)
+          : null;
       },
       delivery: (value) => booleanScore(parseOffsetMinutes(value) !== undefined),
       score: (value, truth) => booleanScore(parseOffsetMinutes(value) === truth),

@@ -26,13 +26,13 @@ const blockVariant = (
   asks: ["block"],
   fixed: ["network"],
   answer: `/${answer}`,
-  async draw(seed, { block: ask }): Promise<Question | null> {
-    const block = (await ask?.(seed)) ?? null;
+  async draw(seed, { block: readBlock }): Promise<Question | null> {
+    const block = (await readBlock?.(seed)) ?? null;
     return block && { fields: { block: block.number, network: block.network }, truth: truthOf(block) };
   },
-  async solve({ block: number, network }, { block: ask }) {
-    const height = toWholeNumber(number);
-    const block = height === null || height < 0 ? null : ((await ask?.(height)) ?? null);
+  async solve({ block: blockNumber, network }, { block: readBlock }) {
+    const height = toWholeNumber(blockNumber);
+    const block = height === null || height < 0 ? null : ((await readBlock?.(height)) ?? null);
     // The question of an operator's mapping has no field for the network: the endpoint has only one.
     return block && (network === undefined || network === block.network) ? truthOf(block) : null;
   },

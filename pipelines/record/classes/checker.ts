@@ -139,18 +139,18 @@ export interface KnownAnswer {
  * twice.
  */
 export class RandomDraws {
-  #at = 0;
+  #position = 0;
   constructor(private readonly bytes: Uint8Array) {}
 
-  /** Draws a whole number from 0 to `below` - 1. `below` is at most 65,536. */
+  /** Draws a whole number from 0 to `limit` - 1. `limit` is at most 65,536. */
   below(below: number): number {
-    const high = this.bytes[this.#at++ % this.bytes.length]!;
-    const low = this.bytes[this.#at++ % this.bytes.length]!;
+    const high = this.bytes[this.#position++ % this.bytes.length]!;
+    const low = this.bytes[this.#position++ % this.bytes.length]!;
     return ((high << 8) | low) % below;
   }
 
-  pick<T>(from: readonly T[]): T {
-    return from[this.below(from.length)]!;
+  pick<T>(choices: readonly T[]): T {
+    return choices[this.below(choices.length)]!;
   }
 
   /** Draws a word of `length` letters and digits, without characters that are easily misread. */
@@ -160,11 +160,11 @@ export class RandomDraws {
 }
 
 /**
- * Returns a text without the white space around it; undefined for a value that is no text, or longer than `most`
+ * Returns a text without the white space around it; undefined for a value that is no text, or longer than `maxChars`
  * characters.
  */
-export const boundedText = (value: unknown, most = 10_000): string | undefined =>
-  typeof value === "string" && value.length <= most ? value.trim() : undefined;
+export const boundedText = (value: unknown, maxChars = 10_000): string | undefined =>
+  typeof value === "string" && value.length <= maxChars ? value.trim() : undefined;
 
 /** Keeps only letters and digits, in lower case: registers write one name with different punctuation and case. */
 export const lettersAndDigits = (text: string): string =>
@@ -184,4 +184,4 @@ export function toNumber(value: unknown): number | undefined {
 export const toWholeNumber = (value: unknown): number | null =>
   /^(?:0|-?[1-9]\d{0,14})$/.test(String(value)) ? Number(value) : null;
 
-export const booleanScore = (is: boolean): number => (is ? 1 : 0);
+export const booleanScore = (isTrue: boolean): number => (isTrue ? 1 : 0);

@@ -43,7 +43,7 @@ const ENCODINGS: Readonly<Record<string, { encode(text: string): string; caseles
 
 const encodingVariant = (name: string): Variant => {
   const { encode, caseless, unclear } = ENCODINGS[name]!;
-  const comparable = (text: string): string => (caseless ? text.replace(/^0x/i, "").toLowerCase() : text);
+  const toComparable = (text: string): string => (caseless ? text.replace(/^0x/i, "").toLowerCase() : text);
   return {
     asks: ["text"],
     answer: `/${name}`,
@@ -58,7 +58,7 @@ const encodingVariant = (name: string): Variant => {
     },
     delivery: (value) => booleanScore(Boolean(boundedText(value))),
     score: (value, truth) =>
-      booleanScore(typeof truth === "string" && comparable(boundedText(value) ?? "") === comparable(truth)),
+      booleanScore(typeof truth === "string" && toComparable(boundedText(value) ?? "") === toComparable(truth)),
   };
 };
 

@@ -73,7 +73,7 @@ type Country = (typeof COUNTRIES)[number];
 /**
  * Keeps only the letters a to z of a name, in lower case and without accents, so that "São Paulo" equals "Sao Paulo".
  */
-const asciiLetters = (text: string): string =>
+const toAsciiLetters = (text: string): string =>
   text
     .normalize("NFD")
     .toLowerCase()
@@ -120,16 +120,16 @@ const createFactVariant = ({ asks, answer, questionValue, truths }: Fact): Varia
     return { fields, truth: truths(country) };
   },
   solve(fields) {
-    const answer = asciiLetters(String(fields[asks]));
-    const country = COUNTRIES.find((one) => asciiLetters(questionValue(one)) === answer);
-    const known = country ? truths(country) : [];
-    return known.length > 0 && known.every((truth) => truth !== "") ? known : null;
+    const askedValue = toAsciiLetters(String(fields[asks]));
+    const country = COUNTRIES.find((one) => toAsciiLetters(questionValue(one)) === askedValue);
+    const knownTruths = country ? truths(country) : [];
+    return knownTruths.length > 0 && knownTruths.every((truth) => truth !== "") ? knownTruths : null;
   },
   delivery: (value) => booleanScore(Boolean(boundedText(value, 200))),
   score(value, truth) {
-    const answer = asciiLetters(boundedText(value, 200) ?? "");
+    const answer = toAsciiLetters(boundedText(value, 200) ?? "");
     return booleanScore(
-      answer !== "" && Array.isArray(truth) && truth.some((one) => asciiLetters(String(one)) === answer),
+      answer !== "" && Array.isArray(truth) && truth.some((one) => toAsciiLetters(String(one)) === answer),
     );
   },
 });

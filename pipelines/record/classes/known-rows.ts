@@ -16,28 +16,30 @@ export const knownRows: Checker = {
       asks: [],
       answer: "/answer",
       draw(seed, { row }) {
-        const one = row?.(seed) ?? null;
-        return one && { fields: one.asks, truth: [one.answer, one.within] };
+        const drawnRow = row?.(seed) ?? null;
+        return drawnRow && { fields: drawnRow.asks, truth: [drawnRow.answer, drawnRow.within] };
       },
       solve(asked, { row }) {
-        const one = row?.(asked) ?? null;
-        return one && [one.answer, one.within];
+        const foundRow = row?.(asked) ?? null;
+        return foundRow && [foundRow.answer, foundRow.within];
       },
       delivery: (value) => booleanScore(toNumber(value) !== undefined || Boolean(boundedText(value, 1_000))),
       score(value, truth) {
         const [answer, within] = Array.isArray(truth) ? (truth as unknown[]) : [];
         if (typeof answer === "number" && typeof within === "number") {
-          const given = toNumber(value);
+          const answeredNumber = toNumber(value);
           return booleanScore(
-            given !== undefined &&
-              Math.abs(given - answer) <= within + RELATIVE_TOLERANCE * Math.max(1, Math.abs(answer)),
+            answeredNumber !== undefined &&
+              Math.abs(answeredNumber - answer) <= within + RELATIVE_TOLERANCE * Math.max(1, Math.abs(answer)),
           );
         }
         // A year or a registration number may be a text in the row and a JSON number in the answer.
-        const given = lettersAndDigits(
+        const answeredText = lettersAndDigits(
           Number.isSafeInteger(value) && Number(value) >= 0 ? String(value) : (boundedText(value, 1_000) ?? ""),
         );
-        return booleanScore(typeof answer === "string" && given !== "" && given === lettersAndDigits(answer));
+        return booleanScore(
+          typeof answer === "string" && answeredText !== "" && answeredText === lettersAndDigits(answer),
+        );
       },
     },
   },

@@ -34,9 +34,9 @@ function parseBareObject(answer: string): Record<string, unknown> | null {
  * none.
  */
 function parseEnclosedObject(answer: string): Record<string, unknown> | null {
-  const from = answer.indexOf("{");
-  const to = answer.lastIndexOf("}");
-  return from < 0 || to < from ? null : parseBareObject(answer.slice(from, to + 1));
+  const start = answer.indexOf("{");
+  const end = answer.lastIndexOf("}");
+  return start < 0 || end < start ? null : parseBareObject(answer.slice(start, end + 1));
 }
 
 /**
@@ -82,11 +82,12 @@ export const llmEcho: Checker = {
       score(value, truth) {
         const answer = boundedText(value, MAX_ANSWER_CHARS);
         if (answer === undefined || !isTruth(truth)) return 0;
-        const bare = parseBareObject(answer);
-        const read = bare ?? parseEnclosedObject(answer);
-        const right = booleanScore(read?.code === truth.code) + booleanScore(read?.sum === truth.sum);
-        const form = bare !== null && Object.keys(bare).length === 2 ? right / 2 : 0;
-        return (right + form) / 3;
+        const bareObject = parseBareObject(answer);
+        const parsedObject = bareObject ?? parseEnclosedObject(answer);
+        const contentPoints =
+          booleanScore(parsedObject?.code === truth.code) + booleanScore(parsedObject?.sum === truth.sum);
+        const formPoints = bareObject !== null && Object.keys(bareObject).length === 2 ? contentPoints / 2 : 0;
+        return (contentPoints + formPoints) / 3;
       },
     },
   },

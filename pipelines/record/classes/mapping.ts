@@ -80,9 +80,9 @@ export const fillTemplateFields = ({ query, body, path }: Template, fields: Fiel
 type FoundFields = Map<string, string | number>;
 
 /** Stores a field; returns false if the field already has another value. */
-function setField(found: FoundFields, name: string, value: string | number): boolean {
-  if (found.has(name) && found.get(name) !== value) return false;
-  found.set(name, value);
+function setField(foundFields: FoundFields, name: string, value: string | number): boolean {
+  if (foundFields.has(name) && foundFields.get(name) !== value) return false;
+  foundFields.set(name, value);
   return true;
 }
 
@@ -90,29 +90,31 @@ function setField(found: FoundFields, name: string, value: string | number): boo
  * Reads the fields out of a text by its template. It returns false if the text does not fit the template, or fits it in
  * two ways: because a value contains the text that separates two placeholders, or because nothing separates them.
  */
-function readText(template: string, text: string, found: FoundFields): boolean {
+function readText(template: string, text: string, foundFields: FoundFields): boolean {
   const names = [...template.matchAll(PLACEHOLDER)].map(([, name]) => name!);
   const [head, ...tails] = template.split(/\{[a-z_]{1,40}(?::text)?\}/);
   if (names.length === 0) return template === text;
   if (!text.startsWith(head!) || tails.slice(0, -1).includes("")) return false;
   let position = head!.length;
   const values = tails.map((tail, n) => {
-    const last = n === tails.length - 1;
-    const end = last ? text.length - tail.length : text.indexOf(tail, position);
-    const value = end < position || (last && !text.endsWith(tail)) ? null : text.slice(position, end);
+    const isLast = n === tails.length - 1;
+    const end = isLast ? text.length - tail.length : text.indexOf(tail, position);
+    const value = end < position || (isLast && !text.endsWith(tail)) ? null : text.slice(position, end);
     position = end + tail.length;
     return value;
   });
-  const isClear = values.every((value) => value !== null && !tails.slice(0, -1).some((tail) => value.includes(tail)));
-  return isClear && names.every((name, n) => setField(found, name, values[n]!));
+  const isUnambiguous = values.every(
+    (value) => value !== null && !tails.slice(0, -1).some((tail) => value.includes(tail)),
+  );
+  return isUnambiguous && names.every((name, n) => setField(foundFields, name, values[n]!));
 }
 
-function readValue(template: unknown, value: unknown, found: FoundFields, depth: number): boolean {
+function readValue(template: unknown, value: unknown, foundFields: FoundFields, depth: number): boolean {
   if (depth > MAX_DEPTH) return false;
   if (typeof template === "string") {
     const name = WHOLE_PLACEHOLDER.exec(template)?.[1];
-    if (name !== undefined && typeof value === "number") return setField(found, name, value);
-    return typeof value === "string" && readText(template, value, found);
+    if (name !== undefined && typeof value === "number") return setField(foundFields, name, value);
+    return typeof value === "string" && readText(template, value, foundFields);
   }
   if (typeof template !== "object" || template === null) return template === value;
   if (typeof value !== "object" || value === null || Array.isArray(template) !== Array.isArray(value)) return false;
@@ -120,7 +122,8 @@ function readValue(template: unknown, value: unknown, found: FoundFields, depth:
   if (names.length !== Object.keys(value).length) return false;
   return names.every(
     (name) =>
-      Object.hasOwn(value, name) && readValue((template as Fields)[name], (value as Fields)[name], found, depth + 1),
+      Object.hasOwn(value, name) &&
+      readValue((template as Fields)[name], (value as Fields)[name], foundFields, depth + 1),
   );
 }
 
@@ -129,12 +132,12 @@ function readValue(template: unknown, value: unknown, found: FoundFields, depth:
  * fillTemplateFields}. null for an input with further or missing members, since that is another question.
  */
 export function readAskedFields(template: Template, input: Example): Fields | null {
-  const found: FoundFields = new Map();
-  const isAsked = (["query", "body", "path"] as const).every((place) => {
-    const [form, given] = [template[place], input[place]];
-    return form === undefined ? given === undefined : readValue(form, given, found, 0);
+  const foundFields: FoundFields = new Map();
+  const fitsTemplate = (["query", "body", "path"] as const).every((place) => {
+    const [templatePart, inputPart] = [template[place], input[place]];
+    return templatePart === undefined ? inputPart === undefined : readValue(templatePart, inputPart, foundFields, 0);
   });
-  return isAsked ? Object.fromEntries(found) : null;
+  return fitsTemplate ? Object.fromEntries(foundFields) : null;
 }
 
 /** Is this a JSON pointer (RFC 6901) of at most {@link MAX_DEPTH} steps? */
@@ -146,11 +149,11 @@ export const isPointer = (text: string): boolean =>
  * read.
  */
 export function valueAt(value: unknown, pointer: string): unknown {
-  let at = value;
+  let current = value;
   for (const step of pointer.split("/").slice(1, MAX_DEPTH)) {
     const name = step.replaceAll("~1", "/").replaceAll("~0", "~");
-    if (typeof at !== "object" || at === null || !Object.hasOwn(at, name)) return undefined;
-    at = (at as Record<string, unknown>)[name];
+    if (typeof current !== "object" || current === null || !Object.hasOwn(current, name)) return undefined;
+    current = (current as Record<string, unknown>)[name];
   }
-  return at;
+  return current;
 }

@@ -22,8 +22,8 @@ export const plantedPage: Checker = {
       asks: ["url"],
       answer: null,
       draw(seed, { page }) {
-        const made = page?.(seed);
-        return made ? { fields: { url: made.url }, truth: made.facts } : null;
+        const newPage = page?.(seed);
+        return newPage ? { fields: { url: newPage.url }, truth: newPage.facts } : null;
       },
       solve: ({ url }, { page }) => page?.(String(url)) ?? null,
       delivery: (value) => booleanScore(typeof value === "string" && value.trim() !== ""),

@@ -23,7 +23,7 @@ const TOKEN = /^[0-9a-f]{40}$/;
  */
 const DAYS_AROUND = 1;
 
-const mac = (secret: Uint8Array, ...parts: (string | Uint8Array)[]): Buffer => {
+const computeMac = (secret: Uint8Array, ...parts: (string | Uint8Array)[]): Buffer => {
   const hmac = createHmac("sha256", secret);
   for (const part of parts) hmac.update(part);
   return hmac.digest();
@@ -35,8 +35,8 @@ const dayNumber = (at: Date): number => Math.floor(at.getTime() / DAY_MS);
 export function plantedToken(secret: Uint8Array, seed: Uint8Array, at: Date): string {
   const payload = Buffer.alloc(2 + NONCE_BYTES);
   payload.writeUInt16BE(dayNumber(at) % 65_536);
-  mac(secret, "planted nonce\n", seed).copy(payload, 2, 0, NONCE_BYTES);
-  return Buffer.concat([payload, mac(secret, "planted tag\n", payload).subarray(0, TAG_BYTES)]).toString("hex");
+  computeMac(secret, "planted nonce\n", seed).copy(payload, 2, 0, NONCE_BYTES);
+  return Buffer.concat([payload, computeMac(secret, "planted tag\n", payload).subarray(0, TAG_BYTES)]).toString("hex");
 }
 
 const ADJECTIVES = (
@@ -50,9 +50,9 @@ const NOUNS = (
 
 /** Computes the content of a token's page, from token and secret alone. */
 function pageContents(secret: Uint8Array, token: string): PlantedPage {
-  const draws = new RandomDraws(mac(secret, "planted facts\n", token));
-  const name = () => `${draws.pick(ADJECTIVES)} ${draws.pick(NOUNS)}`;
-  const [title, heading] = [name(), name()];
+  const draws = new RandomDraws(computeMac(secret, "planted facts\n", token));
+  const drawName = () => `${draws.pick(ADJECTIVES)} ${draws.pick(NOUNS)}`;
+  const [title, heading] = [drawName(), drawName()];
   const rows = [0, 1, 2].map((): readonly [string, number] => [draws.pick(NOUNS), 1_000 + draws.below(9_000)]);
   return { title: `${title} ${100 + draws.below(900)}`, heading, rows, code: draws.word(8) };
 }
@@ -61,9 +61,9 @@ function pageContents(secret: Uint8Array, token: string): PlantedPage {
 export function plantedPage(secret: Uint8Array, token: string, now: Date): PlantedPage | null {
   if (!TOKEN.test(token)) return null;
   const bytes = Buffer.from(token, "hex");
-  const [head, tag] = [bytes.subarray(0, 2 + NONCE_BYTES), bytes.subarray(2 + NONCE_BYTES)];
-  if (!timingSafeEqual(mac(secret, "planted tag\n", head).subarray(0, TAG_BYTES), tag)) return null;
-  const dayDifference = (dayNumber(now) - head.readUInt16BE() + 65_536 + DAYS_AROUND) % 65_536;
+  const [payload, tag] = [bytes.subarray(0, 2 + NONCE_BYTES), bytes.subarray(2 + NONCE_BYTES)];
+  if (!timingSafeEqual(computeMac(secret, "planted tag\n", payload).subarray(0, TAG_BYTES), tag)) return null;
+  const dayDifference = (dayNumber(now) - payload.readUInt16BE() + 65_536 + DAYS_AROUND) % 65_536;
   return dayDifference > 2 * DAYS_AROUND ? null : pageContents(secret, token);
 }
 

@@ -22,7 +22,7 @@ const FULL_SCORE_WITHIN = 0.02;
 /** Largest relative difference that scores 0.5. */
 const HALF_SCORE_WITHIN = 0.05;
 
-function priceScore(value: unknown, truth: unknown): number {
+function scorePrice(value: unknown, truth: unknown): number {
   const answer = toNumber(value);
   if (answer === undefined || typeof truth !== "number" || !(truth > 0)) return 0;
   const relativeDifference = Math.abs(answer - truth) / truth;
@@ -43,7 +43,7 @@ const priceVariant = (pairs: typeof TOKEN_PAIRS, answer: string): Checker["varia
       ? ((await price?.(String(base), String(quote))) ?? null)
       : null,
   delivery: (value) => booleanScore((toNumber(value) ?? 0) > 0),
-  score: priceScore,
+  score: scorePrice,
 });
 
 /** The current price of a token or a currency, compared with a reference source that is read at about the same time. */

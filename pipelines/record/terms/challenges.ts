@@ -5,7 +5,7 @@
  */
 
 /** Longest header that is read, characters. Our own egress refuses longer headers. */
-const MAX_HEADER = 16_384;
+const MAX_HEADER_CHARS = 16_384;
 /** Most challenges that are read from one header. A record holds no more offers. */
 const MAX_CHALLENGES = 64;
 
@@ -54,16 +54,16 @@ class Scanner {
   readonly #header: string;
 
   constructor(header: string) {
-    this.#header = header.slice(0, MAX_HEADER);
-    this.#isExact = header.length <= MAX_HEADER;
+    this.#header = header.slice(0, MAX_HEADER_CHARS);
+    this.#isExact = header.length <= MAX_HEADER_CHARS;
   }
 
   read(): Challenges {
     for (;;) {
-      const between = this.#take(SEPARATORS)!;
+      const separators = this.#take(SEPARATORS)!;
       if (this.#position >= this.#header.length) break;
-      const beginsElement = this.#position === between.length || between.includes(",");
-      if (!/^[ \t,]*$/.test(between)) this.#isExact = false;
+      const beginsElement = this.#position === separators.length || separators.includes(",");
+      if (!/^[ \t,]*$/.test(separators)) this.#isExact = false;
       const token = this.#take(TOKEN);
       if (token === null) this.#skipInvalid();
       else if (!this.#readParameter(token)) this.#beginScheme(token, beginsElement);
@@ -90,10 +90,10 @@ class Scanner {
 
   /** Reads `= value` after a name and stores the parameter; returns false if no `=` follows. */
   #readParameter(name: string): boolean {
-    const behind = this.#position;
+    const afterName = this.#position;
     this.#take(SPACE);
     if (this.#header[this.#position] !== "=") {
-      this.#position = behind;
+      this.#position = afterName;
       return false;
     }
     this.#position++;
@@ -110,23 +110,23 @@ class Scanner {
    * Reads a value; null if there is none.
    * @param isSigned true if an escape in the value makes the header inexact
    */
-  #readValue(decides: boolean): string | null {
+  #readValue(isSigned: boolean): string | null {
     QUOTED.lastIndex = this.#position;
     const quoted = QUOTED.exec(this.#header);
     if (quoted === null) return this.#readUnquoted();
     this.#position = QUOTED.lastIndex;
-    const [, inner, end] = quoted;
+    const [, inner, closingQuote] = quoted;
     // White space alone may follow too, since all clients accept it in place of a comma between two parameters.
-    if (end === "" || !/^(?:[\s,]|$)/.test(this.#header.slice(this.#position, this.#position + 1)))
+    if (closingQuote === "" || !/^(?:[\s,]|$)/.test(this.#header.slice(this.#position, this.#position + 1)))
       this.#isExact = false;
-    if (decides && inner!.includes("\\")) this.#isExact = false;
-    return end === "" ? null : removeEscapes(inner!);
+    if (isSigned && inner!.includes("\\")) this.#isExact = false;
+    return closingQuote === "" ? null : removeEscapes(inner!);
   }
 
   #readUnquoted(): string | null {
     const value = this.#take(UNQUOTED)!;
-    const behind = /^\s*(?:,|$)/.test(this.#header.slice(this.#position));
-    if (!WHOLE_TOKEN.test(value) || !behind) this.#isExact = false;
+    const endsElement = /^\s*(?:,|$)/.test(this.#header.slice(this.#position));
+    if (!WHOLE_TOKEN.test(value) || !endsElement) this.#isExact = false;
     return value === "" ? null : value;
   }
 
@@ -135,8 +135,8 @@ class Scanner {
    * @param beginsElement true if the name follows a comma or begins the header
    */
   #beginScheme(name: string, beginsElement: boolean): void {
-    const next = this.#header[this.#position];
-    if (next !== undefined && !/[\s,]/.test(next)) {
+    const nextChar = this.#header[this.#position];
+    if (nextChar !== undefined && !/[\s,]/.test(nextChar)) {
       this.#isExact = false;
       return;
     }
@@ -149,9 +149,9 @@ class Scanner {
         this.#challenges.push(this.#current);
       }
     }
-    const before = this.#position;
+    const afterScheme = this.#position;
     this.#take(SPACE);
-    if (this.#take(TOKEN68) === null) this.#position = before;
+    if (this.#take(TOKEN68) === null) this.#position = afterScheme;
   }
 }
 

@@ -80,14 +80,15 @@ export interface Version {
 /** Infers the version from the members of the first entry, for terms that state no version. */
 function inferForm(first: unknown, from: FoundTerms["from"]): 1 | 2 {
   if (get(first, "maxAmountRequired") !== undefined) return 1;
-  const caip2 = /^[a-z0-9-]{3,8}:/.test(String(get(first, "network") ?? ""));
-  return from === "header" || get(first, "amount") !== undefined || caip2 ? 2 : 1;
+  const isCaip2 = /^[a-z0-9-]{3,8}:/.test(String(get(first, "network") ?? ""));
+  return from === "header" || get(first, "amount") !== undefined || isCaip2 ? 2 : 1;
 }
 
 export function determineVersion(value: unknown, first: unknown, from: FoundTerms["from"]): Version {
-  const stated = get(value, "x402Version");
-  const number = typeof stated === "string" && /^\d{1,6}$/.test(stated) ? Number(stated) : stated;
-  if (number === 1 || number === 2) return { number: number, form: number, isStated: stated === number, isKnown: true };
+  const statedVersion = get(value, "x402Version");
+  const number =
+    typeof statedVersion === "string" && /^\d{1,6}$/.test(statedVersion) ? Number(statedVersion) : statedVersion;
+  if (number === 1 || number === 2) return { number, form: number, isStated: statedVersion === number, isKnown: true };
   const form = inferForm(first, from);
   if (typeof number !== "number") return { number: form, form, isStated: false, isKnown: true };
   return { number: Number.isSafeInteger(number) ? number : null, form, isStated: false, isKnown: false };
@@ -104,9 +105,11 @@ interface Amount {
 
 /** Reads an amount without converting it: "0.001", "$1" and the JSON number 40000 are defects, not prices. */
 function readAmount(entry: unknown, form: 1 | 2): Amount {
-  const present = AMOUNT_MEMBERS[form].map((name) => get(entry, name)).filter((value) => value != null && value !== "");
-  const isTwofold = present.length > 1 && String(present[0]) !== String(present[1]);
-  return { atomic: parseAtomic(present[0]), isMissing: present.length === 0, isTwofold };
+  const presentValues = AMOUNT_MEMBERS[form]
+    .map((name) => get(entry, name))
+    .filter((value) => value != null && value !== "");
+  const isTwofold = presentValues.length > 1 && String(presentValues[0]) !== String(presentValues[1]);
+  return { atomic: parseAtomic(presentValues[0]), isMissing: presentValues.length === 0, isTwofold };
 }
 
 interface Asset {
@@ -121,10 +124,10 @@ interface Asset {
  * guessed, even if a payment needs the contract.
  */
 function readAsset(entry: unknown, network: string): Asset {
-  const named = text(get(entry, "asset"), 200);
-  if (!named) return { asset: null, form: "missing", isCaip19: false };
-  const caip19 = /^[^/\s]+\/[a-z0-9]+:(.+)$/.exec(named);
-  const asset = caip19 ? caip19[1]! : named;
+  const assetText = text(get(entry, "asset"), 200);
+  if (!assetText) return { asset: null, form: "missing", isCaip19: false };
+  const caip19 = /^[^/\s]+\/[a-z0-9]+:(.+)$/.exec(assetText);
+  const asset = caip19 ? caip19[1]! : assetText;
   return { asset, form: classifyAsset(network, asset, usdcOf(network) !== undefined), isCaip19: caip19 !== null };
 }
 

@@ -13,14 +13,19 @@ const CLUSTERS: Readonly<Record<string, string>> = { "mainnet-beta": "solana", d
  */
 function readNetworkOfRequest(method: string, request: unknown): { id: string; raw: string } {
   const details = get(request, "methodDetails");
-  const named = get(details, "chainId") ?? get(details, "evm", "chainId");
-  const raw = typeof named === "string" ? clean(named.trim(), 120) : Number.isSafeInteger(named) ? String(named) : "";
+  const statedChain = get(details, "chainId") ?? get(details, "evm", "chainId");
+  const raw =
+    typeof statedChain === "string"
+      ? clean(statedChain.trim(), 120)
+      : Number.isSafeInteger(statedChain)
+        ? String(statedChain)
+        : "";
   const chainId = /^(?:eip155:)?([1-9]\d{0,15})$/.exec(raw)?.[1];
   if (chainId !== undefined) return { id: `eip155:${chainId}`, raw };
   const cluster = method === "solana" ? text(get(details, "network"), 60) : undefined;
   if (cluster === undefined) return { id: "unknown", raw };
-  const known = readNetwork(Object.hasOwn(CLUSTERS, cluster) ? CLUSTERS[cluster] : undefined);
-  return { id: known?.id ?? "unknown", raw: cluster };
+  const network = readNetwork(Object.hasOwn(CLUSTERS, cluster) ? CLUSTERS[cluster] : undefined);
+  return { id: network?.id ?? "unknown", raw: cluster };
 }
 
 export interface MppRequest {

@@ -33,11 +33,13 @@ const normaliseNetworkId = (id: string): string => (/^solana:/i.test(id) ? id.sl
 export function readNetwork(value: unknown): Network | null {
   const raw = typeof value === "string" ? value.trim() : value == null ? "" : show(value);
   if (!raw) return null;
-  const short = clean(raw, 120);
-  const named = Object.hasOwn(NETWORK_NAMES, short.toLowerCase()) ? NETWORK_NAMES[short.toLowerCase()] : undefined;
+  const shortText = clean(raw, 120);
+  const knownId = Object.hasOwn(NETWORK_NAMES, shortText.toLowerCase())
+    ? NETWORK_NAMES[shortText.toLowerCase()]
+    : undefined;
   const isText = typeof value === "string";
-  if (named) return { id: named, raw: short, form: "name", isText };
-  return { id: short, raw: short, form: isText && CAIP_LIKE_ID.test(short) ? "caip2" : "unknown", isText };
+  if (knownId) return { id: knownId, raw: shortText, form: "name", isText };
+  return { id: shortText, raw: shortText, form: isText && CAIP_LIKE_ID.test(shortText) ? "caip2" : "unknown", isText };
 }
 
 /**
@@ -64,9 +66,9 @@ export function sameAsset(network: string, a: string, b: string): boolean | null
       .replace(/^(?:erc20|token):/i, ""),
   );
   if (one!.toLowerCase() === "usdc" || other!.toLowerCase() === "usdc") {
-    const [symbol, named] = one!.toLowerCase() === "usdc" ? [one, other] : [other, one];
-    if (named!.toLowerCase() === symbol!.toLowerCase()) return true;
-    const token = normaliseToken(id, named!);
+    const [symbol, otherText] = one!.toLowerCase() === "usdc" ? [one, other] : [other, one];
+    if (otherText!.toLowerCase() === symbol!.toLowerCase()) return true;
+    const token = normaliseToken(id, otherText!);
     return token !== null && Object.hasOwn(USDC, id) ? USDC[id] === token : null;
   }
   const [left, right] = [normaliseToken(id, one!), normaliseToken(id, other!)];

@@ -79,18 +79,18 @@ export function readOffer(entry: unknown, form: 1 | 2): Offer {
   if (!isObject(entry) || Object.hasOwn(entry, "__proto__")) return UNREAD_OFFER;
   const { scheme, network, amount, asset, payTo, timeout_s } = readMembers(entry, form);
   const id = network?.id ?? "";
-  const onKnown = hasKnownAddresses(id);
-  const isAsWritten = (name: string, read: string | null): boolean => read !== null && get(entry, name) === read;
+  const isKnownChain = hasKnownAddresses(id);
+  const isAsWritten = (name: string, value: string | null): boolean => value !== null && get(entry, name) === value;
   const unread: OfferMember[] = [];
   const check = (member: OfferMember, isRead: boolean) => void (isRead || unread.push(member));
   check("scheme", isAsWritten("scheme", scheme));
   check("network", network?.isText === true && get(entry, "network") === network.raw && isUnambiguousNetwork(id));
   check("amount", amount.atomic !== null && isAmountDigits(entry) && doAmountsAgree(entry));
   check("payTo", isAsWritten("payTo", payTo) && looksLikeAddress(id, payTo!));
-  const isNamed = onKnown ? asset.form === "contract" : isPayableIn(asset.form);
-  check("asset", isAsWritten("asset", asset.asset) && isNamed);
-  const hasOwnLimit = !id.startsWith("eip155:") && get(entry, "maxTimeoutSeconds") == null;
-  check("validity", hasOwnLimit || (timeout_s !== null && timeout_s >= 1));
+  const isAssetNamed = isKnownChain ? asset.form === "contract" : isPayableIn(asset.form);
+  check("asset", isAsWritten("asset", asset.asset) && isAssetNamed);
+  const isLimitedByChain = !id.startsWith("eip155:") && get(entry, "maxTimeoutSeconds") == null;
+  check("validity", isLimitedByChain || (timeout_s !== null && timeout_s >= 1));
   return {
     ...{ network: network === null ? null : id, asset: asset.asset, amount: amount.atomic },
     ...{ payTo, scheme, validFor_s: timeout_s, unread },
@@ -127,22 +127,22 @@ function isUnambiguousChain(request: unknown): boolean {
  * of them are paid.
  */
 export function readMppOffers({ method, intent, expires, request }: MppChallenge): Offer[] {
-  const read = readMppRequest(method ?? "", request);
-  if (read === null || method === null || !/^[a-z][a-z0-9:_-]*$/.test(method)) return [UNREAD_OFFER];
-  const { network, place, asset, form } = read;
-  const until = expires == null ? null : EXPIRES.test(expires) ? Date.parse(expires) / 1000 : Number.NaN;
+  const mppRequest = readMppRequest(method ?? "", request);
+  if (mppRequest === null || method === null || !/^[a-z][a-z0-9:_-]*$/.test(method)) return [UNREAD_OFFER];
+  const { network, place, asset, form } = mppRequest;
+  const validUntil = expires == null ? null : EXPIRES.test(expires) ? Date.parse(expires) / 1000 : Number.NaN;
   const common = {
     ...{ network: network.id === "unknown" ? null : network.id, asset },
     scheme: `mpp:${method}${intent == null || intent === "charge" ? "" : `/${intent}`}`,
-    ...{ validFor_s: until === null ? STOCK_VALIDITY_S : null, validUntil_s: until },
+    ...{ validFor_s: validUntil === null ? STOCK_VALIDITY_S : null, validUntil_s: validUntil },
   };
-  const onChain = hasKnownAddresses(place);
+  const isKnownChain = hasKnownAddresses(place);
   const unread: OfferMember[] = [];
   const isEvm = place.startsWith("eip155:");
-  if (onChain && (network.id === "unknown" || (isEvm && !isUnambiguousChain(request)))) unread.push("network");
-  const isNamed = onChain ? form === "contract" : isPayableIn(form);
-  if (get(request, "currency") !== asset || !isNamed) unread.push("asset");
-  if (until !== null && !Number.isFinite(until)) unread.push("validity");
+  if (isKnownChain && (network.id === "unknown" || (isEvm && !isUnambiguousChain(request)))) unread.push("network");
+  const isAssetNamed = isKnownChain ? form === "contract" : isPayableIn(form);
+  if (get(request, "currency") !== asset || !isAssetNamed) unread.push("asset");
+  if (validUntil !== null && !Number.isFinite(validUntil)) unread.push("validity");
   const payees = payeesOf(request);
   if (payees === null) return [UNREAD_OFFER];
   return payees.map((payee) => {
@@ -150,15 +150,15 @@ export function readMppOffers({ method, intent, expires, request }: MppChallenge
     const amount = get(payee, "amount");
     const isAddress = typeof payTo === "string" && looksLikeAddress(place, payTo);
     const isAmount = typeof amount === "string" && /^\d{1,78}$/.test(amount);
-    const ownUnread: OfferMember[] = [
+    const payeeUnread: OfferMember[] = [
       // On other networks, such as card networks, there may be no payee to name.
-      ...(isAddress || (!onChain && payTo === undefined) ? [] : (["payTo"] as const)),
+      ...(isAddress || (!isKnownChain && payTo === undefined) ? [] : (["payTo"] as const)),
       ...(isAmount ? [] : (["amount"] as const)),
     ];
     return {
       ...common,
       ...{ amount: isAmount ? BigInt(amount) : null, payTo: typeof payTo === "string" ? payTo : null },
-      unread: [...unread, ...ownUnread],
+      unread: [...unread, ...payeeUnread],
     };
   });
 }
@@ -187,13 +187,13 @@ export function joinDemands(demands: readonly PaymentDemand[]): PaymentDemand {
 }
 
 const NO_DEMAND: PaymentDemand = { offers: [], unread: null };
-const unreadDemand = (unread: string): PaymentDemand => ({ offers: [], unread });
+const createUnreadDemand = (unread: string): PaymentDemand => ({ offers: [], unread });
 
 /** Reads the demand in header `PAYMENT-REQUIRED` (x402 version 2). @param header null or "" if there is none */
 function readTermsHeader(header: string | null): PaymentDemand {
   if (!header) return NO_DEMAND;
   const terms = isPlainBase64(header) ? parseBase64Json(header) : undefined;
-  if (terms === undefined) return unreadDemand("header PAYMENT-REQUIRED is no base64 of JSON");
+  if (terms === undefined) return createUnreadDemand("header PAYMENT-REQUIRED is no base64 of JSON");
   return joinDemands([{ offers: offersOf(terms, "header"), unread: null }]);
 }
 
@@ -203,7 +203,7 @@ function readChallengeHeader(header: string | null): PaymentDemand {
   const { challenges, isExact } = readChallenges(header);
   // Without the word `payment` the header is harmless: wallets ignore challenges of other schemes.
   if (!isExact && /payment/i.test(header))
-    return unreadDemand("WWW-Authenticate has a challenge that reads in several ways");
+    return createUnreadDemand("WWW-Authenticate has a challenge that reads in several ways");
   return joinDemands(challenges.map((challenge) => ({ offers: offersOfChallenge(challenge), unread: null })));
 }
 
@@ -216,9 +216,10 @@ export function parseBoundedJson(text: string): { value: unknown } | null {
 
 /** Reads the demand in a body: x402 version 1, and version 2 from some sellers. */
 function readBody(text: string): PaymentDemand {
-  const read = parseBoundedJson(text);
-  if (read === null) return unreadDemand("its body is nested too deep, or has too many values");
-  const terms = Array.isArray(read.value) && looksLikeEntry(read.value[0]) ? { accepts: read.value } : read.value;
+  const parsed = parseBoundedJson(text);
+  if (parsed === null) return createUnreadDemand("its body is nested too deep, or has too many values");
+  const terms =
+    Array.isArray(parsed.value) && looksLikeEntry(parsed.value[0]) ? { accepts: parsed.value } : parsed.value;
   return joinDemands([{ offers: offersOf(terms), unread: null }]);
 }
 
@@ -228,10 +229,10 @@ function readBody(text: string): PaymentDemand {
  * @param body null if the body was not received completely
  */
 export function readDemand(header: (name: string) => string | null, body: Uint8Array | null): PaymentDemand {
-  const isWhole = body !== null && body.length <= MAX_BODY;
+  const isComplete = body !== null && body.length <= MAX_BODY;
   return joinDemands([
     readTermsHeader(header("payment-required")),
-    isWhole ? readBody(new TextDecoder().decode(body)) : unreadDemand("its body did not come whole"),
+    isComplete ? readBody(new TextDecoder().decode(body)) : createUnreadDemand("its body did not come whole"),
     readChallengeHeader(header("www-authenticate")),
   ]);
 }

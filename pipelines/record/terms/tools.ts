@@ -33,45 +33,45 @@ const MAX_WRAPPED = 3;
 /** Most parts of a result's content that are read. */
 const MAX_PARTS = 64;
 
-function collectDemands(value: unknown, places: ToolDemands, depth = MAX_WRAPPED): void {
+function collectDemands(value: unknown, demands: ToolDemands, depth = MAX_WRAPPED): void {
   if (!isObject(value)) return;
   const accepts = get(value, "accepts");
-  if (typeof accepts === "object" && accepts !== null) places.terms.push(value);
+  if (typeof accepts === "object" && accepts !== null) demands.terms.push(value);
   const challenges = get(value, "challenges");
-  if (Array.isArray(challenges)) places.challenges.push(...challenges.slice(0, MAX_PARTS));
-  if (Array.isArray(challenges) && challenges.length > MAX_PARTS) places.isUnread = true;
+  if (Array.isArray(challenges)) demands.challenges.push(...challenges.slice(0, MAX_PARTS));
+  if (Array.isArray(challenges) && challenges.length > MAX_PARTS) demands.isUnread = true;
   if (depth === 0) return;
-  for (const name of WRAPPER_MEMBERS) collectDemands(get(value, name), places, depth - 1);
+  for (const name of WRAPPER_MEMBERS) collectDemands(get(value, name), demands, depth - 1);
 }
 
-function collectFromText(content: unknown, places: ToolDemands): void {
+function collectFromText(content: unknown, demands: ToolDemands): void {
   if (typeof content !== "string") return;
-  const read = parseBoundedJson(content);
-  if (read === null) places.isUnread = true;
-  else collectDemands(read.value, places);
+  const parsed = parseBoundedJson(content);
+  if (parsed === null) demands.isUnread = true;
+  else collectDemands(parsed.value, demands);
 }
 
-const createPlaces = (): ToolDemands => ({ terms: [], challenges: [], isUnread: false });
+const createDemands = (): ToolDemands => ({ terms: [], challenges: [], isUnread: false });
 
 /** Finds demands in the result of a `tools/call`, whether or not it is marked as an error. */
 export function findDemandsInResult(result: unknown): ToolDemands {
-  const places = createPlaces();
-  collectDemands(get(result, "structuredContent"), places);
+  const demands = createDemands();
+  collectDemands(get(result, "structuredContent"), demands);
   const content = get(result, "content");
   const parts = Array.isArray(content) ? content : [];
-  if (parts.length > MAX_PARTS && get(result, "isError") === true) places.isUnread = true;
+  if (parts.length > MAX_PARTS && get(result, "isError") === true) demands.isUnread = true;
   for (const part of parts.slice(0, MAX_PARTS)) {
-    collectFromText(get(part, "text"), places);
-    collectFromText(get(part, "resource", "text"), places);
+    collectFromText(get(part, "text"), demands);
+    collectFromText(get(part, "resource", "text"), demands);
   }
   const meta = get(result, "_meta");
-  collectDemands(meta, places);
+  collectDemands(meta, demands);
   // Each member of `_meta` belongs to one extension, and an extension of any name may hold terms.
-  if (!isObject(meta)) return places;
+  if (!isObject(meta)) return demands;
   for (const name of Object.keys(meta).slice(0, MAX_PARTS)) {
-    if (!WRAPPER_MEMBERS.includes(name)) collectDemands(meta[name], places, 0);
+    if (!WRAPPER_MEMBERS.includes(name)) collectDemands(meta[name], demands, 0);
   }
-  return places;
+  return demands;
 }
 
 /**
@@ -79,9 +79,9 @@ export function findDemandsInResult(result: unknown): ToolDemands {
  * @param data member `data` of the error
  */
 export function findDemandsInError(data: unknown): ToolDemands {
-  const places = createPlaces();
-  collectDemands(data, places);
-  return places;
+  const demands = createDemands();
+  collectDemands(data, demands);
+  return demands;
 }
 
 /**
@@ -104,7 +104,7 @@ export function demandsPayment(result: unknown, { terms, challenges }: ToolDeman
 
 /** Reads the demands that were found as offers, in the form in which a wallet would sign them. */
 export function readToolDemand({ terms, challenges, isUnread }: ToolDemands): PaymentDemand {
-  const ofChallenge = (challenge: unknown) => {
+  const readChallengeOffers = (challenge: unknown) => {
     const { method, intent, expires, request } = isObject(challenge) ? challenge : {};
     return readMppOffers({
       method: text(method, 60) === method ? (method as string) : null,
@@ -114,6 +114,6 @@ export function readToolDemand({ terms, challenges, isUnread }: ToolDemands): Pa
     });
   };
   const unread = isUnread ? "the tool's answer holds more than is read" : null;
-  const offers = [...terms.flatMap((one) => offersOf(one)), ...challenges.flatMap(ofChallenge)];
+  const offers = [...terms.flatMap((one) => offersOf(one)), ...challenges.flatMap(readChallengeOffers)];
   return joinDemands([{ offers, unread }]);
 }

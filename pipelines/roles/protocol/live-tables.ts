@@ -1,5 +1,5 @@
 import type { Lake } from "../../../infra/lake/duckdb.ts";
-import { knownCaps, takeStale, volatileRows } from "../../2-ingest/volatile.ts";
+import { knownCaps, takeStaleCaps, volatileRows } from "../../2-ingest/volatile.ts";
 import { LiveFiles } from "../../4-publish/live-files.ts";
 import { readUnpublished } from "../../corrections/endpoint-record.ts";
 import { headlineBasisOf, type PublishedFold } from "../../published/fold.ts";
@@ -86,7 +86,7 @@ export class LiveTables {
       this.#files.clear();
     }
     if (now().getTime() - this.#lastNamedAt > MAX_UNNAMED_MS) this.#files.clear();
-    for (const cap of await takeStale(lake)) this.#changedCaps.add(cap);
+    for (const cap of await takeStaleCaps(lake)) this.#changedCaps.add(cap);
     for (const table of [...this.#files.keys()]) if (!tables.includes(table)) this.#files.delete(table);
     const newTables = new Set(tables.filter((table) => !this.#files.has(table)));
     if (newTables.size === 0) return;

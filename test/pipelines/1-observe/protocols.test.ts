@@ -1,7 +1,7 @@
 import { describe, expect, test } from "vitest";
 import type { EgressResult } from "../../../infra/egress/egress.ts";
 import { CannotSign } from "../../../infra/rails/rails.ts";
-import { deadlineOf } from "../../../pipelines/1-observe/paid/sign.ts";
+import { timeoutMsOf } from "../../../pipelines/1-observe/paid/sign.ts";
 import { END, firstPaidOnly, firstProbeOnly, listAndPlan, listing, payOnce, START } from "./day.ts";
 import { both402, challenge, mpp402, mppSeller, toolItem, toolSeller } from "./other-protocols.ts";
 import { readTerms } from "./readings.ts";
@@ -177,7 +177,7 @@ describe("mpp keeps to the promises of every payment", () => {
   });
 
   test("a challenge leaves as long as any paid call may take", () => {
-    expect(deadlineOf(read(mpp402()).payable!.maxTimeoutSeconds)).toBe(120_000);
+    expect(timeoutMsOf(read(mpp402()).payable!.maxTimeoutSeconds)).toBe(120_000);
   });
 });
 

@@ -2,7 +2,7 @@ import { readFile, writeFile } from "node:fs/promises";
 import { afterEach, describe, expect, test } from "vitest";
 import { openChain } from "../../../infra/chain/commits.ts";
 import type { LogRecord, NewRecord } from "../../../infra/log/log.ts";
-import { readRejected, rejectedBytes } from "../../../pipelines/2-ingest/batch.ts";
+import { encodeRejected, parseRejected } from "../../../pipelines/2-ingest/batch.ts";
 import { lineOf, writeSegment } from "../../../pipelines/2-ingest/day-segments.ts";
 import { Partition } from "../../../pipelines/2-ingest/partition.ts";
 import { type Rejected, readRow, scanMember } from "../../../pipelines/2-ingest/row.ts";
@@ -112,7 +112,7 @@ async function written(w: World): Promise<{ place: Partition; records: NewRecord
   const [lines, segment] = [place.path("lines"), place.path("parquet")];
   await writeFile(lines, lineOf(taken.row));
   await writeSegment(w.lake, place, { lines, segment });
-  const content = { rows: 1, rejected: { records: 2, bytes: rejectedBytes(rejected) } };
+  const content = { rows: 1, rejected: { records: 2, bytes: encodeRejected(rejected) } };
   const ref = await place.chain.putSegment(await readFile(segment), 0, 2, content);
   await place.commit({ first: 0, next: 3, lastEventId: kept[2]!.eventId, add: [ref], remove: [] });
   return { place, records };
@@ -133,7 +133,7 @@ describe("redrive", () => {
       { first: 0, last: 2, rows: 1, rejected: 2 },
       { first: 3, last: 4, rows: 2, rejected: 0 },
     ]);
-    const marked = readRejected(await place.chain.readSegment(live[0]!.rejects!));
+    const marked = parseRejected(await place.chain.readSegment(live[0]!.rejects!));
     expect(marked.map(({ offset, moved_to }) => [offset, moved_to])).toEqual([
       [0, 3],
       [2, 4],
@@ -170,7 +170,7 @@ describe("redrive", () => {
     const { topic, partition } = place;
     const chain = openChain(world.store, { logId: world.log.id, topic, partition });
     const [ref] = (await chain.head()).live;
-    const lines = readRejected(await chain.readSegment(ref!.rejects!));
+    const lines = parseRejected(await chain.readSegment(ref!.rejects!));
     expect(lines.map((line) => [line.offset, line.reason])).toEqual([
       [0, "unknown type"],
       [2, "unknown type"],

@@ -5,7 +5,7 @@ import { canonicalText } from "../../../infra/canonical.ts";
 import type { LogRecord } from "../../../infra/log/log.ts";
 import { lineOf } from "../../../pipelines/2-ingest/day-segments.ts";
 import { readRow } from "../../../pipelines/2-ingest/row.ts";
-import { compile, isValid, matched, textPattern } from "../../../pipelines/2-ingest/validate.ts";
+import { compile, isValid, matchBulkRecord, textPattern } from "../../../pipelines/2-ingest/validate.ts";
 import { BODIES, TOPIC_OF } from "../../../pipelines/record/bodies.ts";
 import { type Envelope, readEnvelope } from "../../../pipelines/record/envelope.ts";
 import { fc } from "../../helpers/histories.ts";
@@ -243,7 +243,7 @@ describe("the pattern of the two bulk types", () => {
 
   /** What the pattern takes is what zod takes, unchanged, with the body's own bytes. */
   function sound(text: string): boolean {
-    const found = matched(text);
+    const found = matchBulkRecord(text);
     if (found === null) return false;
     const read = zodSays(text);
     if (!read.ok) throw new Error(`matched, and zod says ${read.reason}: ${text}`);

@@ -173,9 +173,9 @@ test("after a start from what was kept a seller owes until its loss is made good
     for (const value of [...whole.kept()]) table.restore(structuredClone(value));
   };
   start();
-  expect([whole.owes("0xthief"), table.owes("0xthief")]).toEqual([true, true]);
+  expect([whole.isOwedBy("0xthief"), table.isOwedBy("0xthief")]).toEqual([true, true]);
   table.clear();
-  expect(table.owes("0xthief")).toBe(false);
+  expect(table.isOwedBy("0xthief")).toBe(false);
   start();
   const known = world.log.all();
   const other = world.replica();
@@ -184,7 +184,7 @@ test("after a start from what was kept a seller owes until its loss is made good
   world.chain.transfer("0xthief", FLOAT, 10_000n);
   await other.recovery.recoverLosses();
   for (const record of world.log.all().filter((one) => !known.includes(one))) table.apply(record);
-  expect([[...table.losses()], table.owes("0xthief")]).toEqual([[], false]);
+  expect([[...table.losses()], table.isOwedBy("0xthief")]).toEqual([[], false]);
 });
 
 test("200 wallets in league with one thief cost the cap at most, at four replicas at once", async () => {

@@ -152,7 +152,7 @@ describe("a store that fails", () => {
     await replica!.buying.orders.catchUp();
     const { table } = replica!.buying.orders;
     expect([...table.losses()]).toMatchObject([{ fault: "ours", micro: 10_000n }]);
-    expect([table.owes("0xhonest"), world.chain.balance("0xbuyer")]).toEqual([false, 1_000_000n]);
+    expect([table.isOwedBy("0xhonest"), world.chain.balance("0xbuyer")]).toEqual([false, 1_000_000n]);
   });
 
   test("an object of the same name with other bytes, of a leg that never was: replaced", async () => {

@@ -49,7 +49,7 @@ const spentBy = async (address: string, before: bigint) => before - (await rail.
 /** Nothing is left of the orders before: while a seller may have our money nobody buys from it. */
 const unowed = () =>
   expect
-    .poll(() => service.sales.buying.orders.table.owes(sellerOf("regulars-only").payTo.toLowerCase()), {
+    .poll(() => service.sales.buying.orders.table.isOwedBy(sellerOf("regulars-only").payTo.toLowerCase()), {
       timeout: 9_000,
     })
     .toBe(false);

@@ -120,7 +120,7 @@ describe("a seller whose schema fits one question of one class", () => {
     });
     const ask = async (trials: { dropped: boolean; controls: number; passed: boolean }) => {
       const mapped = { id: mapping!.id, ...trials };
-      const asked = await asking.ask({ ...one!, mapped }, null, Buffer.alloc(32, 1));
+      const asked = await asking.createQuestion({ ...one!, mapped }, null, Buffer.alloc(32, 1));
       await asking.recordMapping({ ...one!, mapped }, asked, world.clock);
       return [asked.known !== null, asked.isControl, asked.dropped, appended.length];
     };
