@@ -1,5 +1,5 @@
 -- name: thieves
--- The table of related parties after the run that has just been made.
+-- The endpoints of this lake that took money: the table of related parties after the latest run.
 -- grain: one endpoint that took money in its window
 -- reads: thefts
 -- writes: nothing
