@@ -5,6 +5,7 @@ import { params } from "./params.ts";
  * valid at every moment, and the rounding of figures. All functions are pure, so that a client can recompute a card
  * with this code.
  */
+
 const SCALE = 10 ** params.rounding.decimals;
 /** Slightly more than 0.5, so that a value ending on a half rounds up in whatever order its summands were added. */
 const ROUNDING_HALF = 0.5 + 1e-6;

@@ -82,8 +82,8 @@ function urgentReason(
  * Decides whether an endpoint's new cards are published (verification-method.md section 6): if something changed, at
  * most once a UTC day; without a change once a week. Worse letters, corrections and first cards are published at once
  * and do not count towards the limit.
- * @param next the cards as they would be published, after the hold @param corrected true where a correction or a
- * reinstatement is published with them
+ * @param nextCards the cards as they would be published, after the hold
+ * @param hasCorrection true where a correction or a reinstatement is published with them
  */
 export function decidePublication(
   published: PublishedFacts | null,

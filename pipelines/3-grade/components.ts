@@ -121,7 +121,7 @@ export function figuresShownOn(tier: Tier, figures: Figures): Record<keyof typeo
 const EMPTY_COMPONENT: Component = { point: null, lower: null, upper: null, n_eff: 0, method: "lines4/1;none" };
 
 /**
- * Makes a card's component from a figure. @param check the part that was checked; only for the correctness component
+ * Makes a card's component from a figure. @param checkedPart only for the correctness component
  */
 export function toComponent(figure: Figure | null, check: string | null = null): Component {
   if (!figure) return { ...EMPTY_COMPONENT };

@@ -20,8 +20,8 @@ interface Line {
 }
 
 /**
- * sha256 over the lines, ascending by id; null where SQL could not print a line in RFC 8785 form. @param printed lines
- * as sql/grade/digest (lines) prints them
+ * Computes the sha256 over the lines, ascending by id; null where SQL could not print a line in RFC 8785 form.
+ * @param printedLines lines as sql/grade/digest (lines) prints them
  */
 function digestOfLines(printed: Buffer): string | null {
   if (printed.includes(UNPRINTABLE)) return null;

@@ -24,7 +24,7 @@ export const PACKED = {
  * exact.
  */
 export const PACKED_SCALE = 1 << 14;
-/** What a row tells about each part of the grade, one bit for each fact. */
+/** The facts of a row that grading uses, one bit for each fact. */
 export const FACTS = {
   counted: 1,
   own: 1 << 1,

@@ -36,17 +36,13 @@ export const CUSUM_LIMIT = Math.log(parseRule(params.cusum.h, /^ln (\d+)$/));
 
 /** The percentile that the latency component measures (`latency_p95` in the interface). */
 export const PERCENTILE = 0.95;
-/**
- * A block with a lower value is bad (verification-method.md section 2). A part whose design effect is at least
- * STREAKY_DEFF is streaky (section 7).
- */
+/** A block with a lower value is bad (verification-method.md section 2). */
 export const BAD_BELOW = 0.5;
+/** A part whose design effect is at least this is streaky (verification-method.md section 7). */
 export const STREAKY_DEFF = 2;
-/**
- * More different prices than this in one UTC day make a dynamic price. EVIDENCE_ROWS: most evidence hashes on a card
- * (records.md, card fields).
- */
+/** More different prices than this in one UTC day make a dynamic price. */
 export const QUOTES_A_DAY = 3;
+/** Most evidence hashes on a card (records.md, card fields). */
 export const EVIDENCE_ROWS = 5;
 
 /**
