@@ -3,7 +3,7 @@ import { Failure } from "../../infra/errors.ts";
 import type { Rail } from "../../infra/rails/rails.ts";
 import type { Logger } from "../../infra/telemetry.ts";
 
-/** The chain's newest block, and whether its blocks come at a fixed pace (only then does its silence say anything). */
+/** Time of the chain's newest block, and whether blocks have a fixed pace (only then does an old block show an error). */
 export interface ChainTime {
   newest: Date;
   fixedBlockTime: boolean;

@@ -75,7 +75,7 @@ const digestOf = (generation: Generation): string => sha256hex(canonicalBytes(ge
 export const generationBytes = (generation: Generation): Buffer =>
   canonicalBytes({ ...generation, sha256: digestOf(generation) });
 
-/** Highest generation at or after `known` (-1 = none known), or -1. */
+/** Number of the highest generation at or after `knownGeneration` (-1: none is known); -1 when there is none. */
 export const highestGeneration = (store: Pick<Store, "head">, known: number): Promise<number> =>
   highestNumbered(store, "generation", known);
 

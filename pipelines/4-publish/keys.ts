@@ -74,7 +74,8 @@ export async function writeKeys(
   const document = { schema: "svc.keys.v1", n, previous: fold.keys?.sha256 ?? null, computed_at: at.toISOString() };
   const key = keysKey(n);
   let bytes: Uint8Array = canonicalBytes(signObject(signer, { ...document, keys: jwks.keys }), { published: true });
-  // A writer that died before its leaf left a document: that one is number n, and ours, if it differs, comes after it.
+  // A writer that died before it published its leaf may have left a document n. That one is adopted; ours, if it differs,
+  // becomes document n + 1.
   await putPublic(store, key, bytes, (theirs) => {
     const other = KeysDocument.parse(parseJson(theirs));
     const vouching = { keys: before?.keys ?? jwks.keys } as Jwks;

@@ -148,9 +148,10 @@ export class Publisher implements PublishedRecord {
   }
 
   /**
-   * Publishes what a run changed against what is published now, its corrections with the cards that follow from them.
-   * The run need not be in the store, so its lines are checked here as `readRun` checks those of the store.
-   * @throws ZodError, or Error naming the endpoint, for a line that is not as it must be
+   * Publishes the cards of a run that differ from the published ones, and its corrections together with the cards that
+   * follow from them. The run need not be in the store, so its lines are checked here as `readRun` checks those of the
+   * store.
+   * @throws ZodError, or Error naming the endpoint, for an invalid line
    */
   async takeRun(run: Run): Promise<RunResult> {
     return this.#runs.take({ ...run, lines: run.lines.map(checkLine) });
@@ -167,17 +168,17 @@ export class Publisher implements PublishedRecord {
     this.#index = (await writeIndex(this.#options.publicStore, fold, this.#options.signers.cards)) ?? this.#index;
   }
 
-  /** Sign the checkpoint again, for freshness: at least every 10 minutes (publication.md, Promises). */
+  /** Signs the checkpoint again, for freshness: at least every 10 minutes (publication.md, Promises). */
   refreshCheckpoint(): Promise<void> {
     return this.#committer.refresh();
   }
 
-  /** Write one file of a partition's volatile table; the key goes into the next view. */
+  /** Writes one file of a partition's volatile table. @returns its key, for the next view */
   writeLive(partition: number, bytes: Uint8Array): Promise<string> {
     return writeLive(this.#options.publicStore, this.#options.clock, partition, bytes);
   }
 
-  /** Move the view that serving follows: the newest index, and these tables with the positions behind them. */
+  /** Replaces the view that serving follows: the newest index, and these tables with the positions that they were read up to. */
   async writeView(tables: Pick<View, "live" | "positions">): Promise<View> {
     const { fold } = await this.#committer.before();
     const at = this.#options.clock.now().toISOString();
@@ -186,19 +187,19 @@ export class Publisher implements PublishedRecord {
     return view;
   }
 
-  /** Write one bucket's history; the key goes into {@link nameHistory}. */
+  /** Writes one bucket's history. @returns its key, for {@link nameHistory} */
   writeHistory(bucket: number, bytes: Uint8Array): Promise<string> {
     return writeHistory(this.#options.publicStore, this.#options.clock, bucket, bytes);
   }
 
-  /** Put these history files in force. @returns false when there is no view that could name them */
+  /** Replaces the history files that the view names. @returns false when there is no view yet */
   nameHistory(history: HistoryNames): Promise<boolean> {
     return nameHistory(this.#options.publicStore, history);
   }
 
   /**
    * Deletes expired objects: partial tiles and Parquet files of indexes after 48 h, live tables after an hour.
-   * @param kept live files that are in use although no view names them yet @returns how many objects were deleted
+   * @param keysInUse live files that are in use although no view names them yet @returns how many objects were deleted
    */
   async collectGarbage(kept: Iterable<string> = []): Promise<number> {
     const { publicStore, clock } = this.#options;

@@ -29,11 +29,11 @@ export interface CommitterOptions {
   metrics: Metrics;
   /** Names this process in the generations it wins. */
   writer: string;
-  /** Newest block of the chain we pay on; asked before each publication unless time is simulated. */
+  /** Reads the newest block of the chain that we pay on; called before each publication unless time is simulated. */
   chainTime?: () => Promise<ChainTime | null>;
   /** True: the record's time is simulated, and the checkpoint states that. */
   simulatedTime?: boolean;
-  /** Witnesses that are not ours, which are asked before a checkpoint is published. */
+  /** Witnesses that are not ours. They are asked to cosign a checkpoint before it is published. */
   witnesses?: Witnesses | undefined;
 }
 
@@ -66,7 +66,8 @@ export const treeHeadOf = (
 });
 
 /**
- * Runs steps 3 and 4 of the publication order for a generation that we won, or a writer that died since.
+ * Writes the tree and the checkpoint of a generation (steps 3 and 4 of publication.md), which this process won, or a
+ * writer that died since.
  * @returns false when another publisher has finished it and extended the log
  */
 export async function finishGeneration(
@@ -92,12 +93,12 @@ export async function recover(options: CommitterOptions, kept: RecoverState): Pr
     const published = await readCheckpoint(publicStore, ownTrust(keys));
     if (n < 0 && !published) return { ...EMPTY_LIVE, generation: null };
     if (n < 0) {
-      // The very first generation may have been won, and published, between the two looks.
+      // The very first generation may have been won, and published, after we looked for generations.
       if ((await highestGeneration(privateStore, -1)) >= 0) continue;
       throw new BadPrivate("generation/", "the public store holds a log that no generation knows");
     }
     const generation = await readGeneration(privateStore, n);
-    // A larger checkpoint belongs to a generation that was won since we looked.
+    // A larger checkpoint belongs to a generation that was won after we looked for generations.
     if (published && published.size > generation.new.size) continue;
     const head = treeHeadOf(options, generation.new);
     if (published?.size !== head.size) await completeGeneration(options, generation);

@@ -37,7 +37,7 @@ const draftLine = (draft: unknown): string => `${JSON.stringify(DraftLine.parse(
 export const runKey = (n: number): string => numberedKey("runs", n);
 
 /**
- * A run line as it must be: cards of its endpoint, deepest tier first, exactly one of them the headline.
+ * Checks a line of a run: its cards are of its endpoint, the deepest tier first, and exactly one is the headline.
  * @throws ZodError, or Error naming the endpoint
  */
 export function checkLine(value: unknown): RunLine {
@@ -58,7 +58,7 @@ const LINES_PER_TURN = 64;
 
 /**
  * Most lines with cards, and most drafts about other endpoints, of a run object that an owner writes. A line with
- * its listing takes some 3 kB of text, and a string of V8 has at most 512 MB: one object ended at some 170,000 endpoints.
+ * its listing takes some 3 kB of text, and a string of V8 has at most 512 MB, which is reached at some 170,000 endpoints.
  */
 export const RUN_LINES = 8_192;
 
@@ -87,7 +87,7 @@ const MAX_RACES = 64;
  * Writes a run under the next free number: a header line, lines with cards, lines with drafts of other leaves, as
  * NDJSON in one zstd frame.
  * @param header without `n`, the number @param lines packed or not
- * @param known number of an existing run, from which the search begins
+ * @param knownRun number of an existing run, from which the search begins
  * @throws when the run does not match its schema; nothing is written then
  */
 export async function writeRun(
@@ -110,7 +110,7 @@ export async function writeRun(
   throw new Error(`no free number for a run after ${MAX_RACES} tries`);
 }
 
-/** Run n, or null when there is none yet. @throws BadPrivate when it does not read as a run */
+/** Reads run n; null when there is none yet. @throws BadPrivate when the object is not a valid run */
 export async function readRun(store: Store, n: number): Promise<Run | null> {
   const object = await store.get(runKey(n));
   if (!object) return null;

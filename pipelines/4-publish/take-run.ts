@@ -142,9 +142,9 @@ export class RunTaker {
   }
 
   /**
-   * Why a run is not taken, or null: it names an unknown table of related parties, read another log, or read less of a
-   * partition than a run that was taken. Partitions that it does not name are not compared, since each grader grades
-   * its own alone.
+   * Returns why a run is not taken, or null. A run is refused if it names an unknown table of related parties, was read
+   * from another log, or has read less of a partition than a run that was taken. Partitions that it does not name are
+   * not compared, since each grader grades only the partitions that it owns.
    */
   #refusalOf(header: RunHeader, { generation, fold }: PublishedState): string | null {
     if (!fold.relatedParties.has(header.kin_sha256))

@@ -69,8 +69,8 @@ interface CheckpointSwap {
 }
 
 /**
- * The head to sign; `larger` if a larger checkpoint is stored, `there` if this head's is and is new enough. @throws
- * Fork
+ * Returns the head to sign; `larger` if a larger checkpoint is stored, `there` if a checkpoint of this head is stored
+ * that is new enough. @throws Fork
  */
 function headToSign(
   { head, keys, at, refresh }: CheckpointSwap,

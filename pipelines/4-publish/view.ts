@@ -20,11 +20,11 @@ export async function readView(store: Store): Promise<View | null> {
 
 const parseView = (bytes: Uint8Array): View => JSON.parse(Buffer.from(bytes).toString("utf8")) as View;
 
-/** Write one file of a partition's volatile table. @returns the key, for the view. */
+/** Writes one file of a partition's volatile table. @returns the key, for the view. */
 export const writeLive = (store: Store, clock: Clock, partition: number, bytes: Uint8Array): Promise<string> =>
   writeNumbered(store, clock, (n) => liveKey(partition, n), bytes);
 
-/** Write one bucket's history. @returns the key, for the view. */
+/** Writes one bucket's history. @returns the key, for the view. */
 export const writeHistory = (store: Store, clock: Clock, bucket: number, bytes: Uint8Array): Promise<string> =>
   writeNumbered(store, clock, (n) => historyKey(bucket, n), bytes);
 
@@ -64,8 +64,8 @@ export function nameHistory(store: Store, history: HistoryNames): Promise<boolea
 }
 
 /**
- * Delete live tables and history files that no view names and that are older than an hour of record time.
- * @param kept files that the next view will name, which may be old: a table keeps its older files
+ * Deletes live tables and history files that no view names and that are older than an hour of record time.
+ * @param keysInUse files that the next view will name, which may be old: a table keeps its older files
  */
 export async function collectLive(store: Store, clock: Clock, kept: Iterable<string> = []): Promise<number> {
   const view = await readView(store);

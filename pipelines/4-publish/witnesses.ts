@@ -74,7 +74,7 @@ const MAX_ANSWER_BYTES = 16 * 1024;
  * race.
  */
 const MAX_REQUESTS = 3;
-/** Failures in a row after which a witness is asked less often, and the longest pause, ms. */
+/** A witness with more failed submissions in a row is asked less often. */
 const PATIENT_FAILURES = 3;
 const FIRST_PAUSE_MS = 10_000;
 const MAX_PAUSE_MS = 10 * 60_000;
@@ -205,8 +205,8 @@ export class Witnesses {
 }
 
 /**
- * The witnesses of the settings; undefined where there are none. @throws Failure `usage` for a key that is none, or a
- * quorum out of reach
+ * Creates the witnesses that the settings name; undefined where they name none. @throws Failure `usage` for an invalid
+ * key, or for a quorum above the number of witnesses
  */
 export function witnessesOf(
   { witnesses, witnessing }: Pick<Config, "witnesses" | "witnessing">,

@@ -52,9 +52,9 @@ export async function contentHashOf(packed: Uint8Array): Promise<string | null> 
 const MAX_SWAPS = 8;
 
 /**
- * Replaces a mutable public object by compare-and-swap. `next` gets the stored object and returns the new bytes, or null to
- * leave it unchanged; it is called again after every lost race.
- * @returns false when `next` left the object unchanged
+ * Replaces a mutable public object by compare-and-swap. `makeNext` gets the stored object and returns the new bytes, or
+ * null to leave it unchanged; it is called again after every lost race.
+ * @returns false when `makeNext` left the object unchanged
  */
 export async function swapPublic(
   store: Store,
