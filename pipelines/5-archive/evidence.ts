@@ -236,8 +236,8 @@ async function loadKeptTable(
 /**
  * Makes the lines of a day's file: each table that a card of the day names, as changes since the table on the line
  * before. The first line changes an empty table.
- * @param names hashes of tables in the order of the first card that names each @param missing called with each hash
- * whose table is not known
+ * @param names hashes of tables in the order of the first card that names each
+ * @param reportMissing called with each hash whose table is not known
  */
 function tableLines(
   tables: ReadonlyMap<string, readonly NonDeliveringSeller[]>,

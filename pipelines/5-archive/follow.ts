@@ -136,7 +136,7 @@ async function evictRows(
 /**
  * Makes the object that ingest calls before it loads partitions that are new to this lake. It records which of their
  * rows were archived, so that these rows are counted in the totals and not loaded.
- * @param folded reads the archive's part of what the tree publishes
+ * @param readFold reads the archive's part of the published leaves
  */
 export const archivedMarker = (folded: () => Promise<ArchiveFold>) => ({
   async mark(lake: Lake): Promise<void> {
