@@ -27,7 +27,7 @@ export const comparedMembers = ({ band, tier, composite, computed_at, flags = []
 
 /**
  * Classifies how a card differs from the endpoint's card before.
- * @param corrected true where a correction, or the withdrawal of one, was published between the two cards
+ * @param wasCorrected true where a correction, or the withdrawal of one, was published between the two cards
  */
 export function classifyChange(from: Standing | null, to: Standing, corrected: boolean): NoticeChange {
   if (from === null) return "first";

@@ -24,11 +24,11 @@ import {
 } from "./watcher-table.ts";
 
 const SECOND = 1_000;
-const MINUTE = 60 * SECOND;
-const HOUR = 60 * MINUTE;
+const MINUTE_MS = 60 * SECOND;
+const HOUR = 60 * MINUTE_MS;
 
 /** Pauses after the first, second, and each further failed attempt, ms (egress.md, Notices). The last pause repeats. */
-const RETRY_PAUSES_MS = [5 * SECOND, 5 * MINUTE, 30 * MINUTE, 2 * HOUR, 5 * HOUR, 10 * HOUR, 10 * HOUR];
+const RETRY_PAUSES_MS = [5 * SECOND, 5 * MINUTE_MS, 30 * MINUTE_MS, 2 * HOUR, 5 * HOUR, 10 * HOUR, 10 * HOUR];
 /** A receiver whose attempts have all failed for this long gets no further notice, ms. */
 export const DISABLED_AFTER_MS = 5 * 24 * HOUR;
 /** Longest pause that a receiver may ask for, ms. */
@@ -44,7 +44,7 @@ const MAX_JITTER = 0.1;
  * one. It is never later than the moment at which the receiver is disabled, so that a last attempt is made then.
  * @param attempts number of attempts that failed
  * @param times.since time of the first failed attempt since the last accepted notice, unix ms
- * @param asked pause that header Retry-After asks for, ms, or null
+ * @param requestedPauseMs pause that header Retry-After asks for, ms, or null
  * @param random in [0, 1)
  */
 export function nextAttemptAt(
@@ -79,7 +79,6 @@ export interface NotifierParts {
  * domain.
  */
 const MAX_ATTEMPTS_PER_DOMAIN = 2;
-const MINUTE_MS = 60_000;
 /** Pause after a fault of our own (log or store), ms. Such a fault does not count as an attempt. */
 const OWN_FAULT_PAUSE_MS = 5_000;
 /** Pause after nothing could be sent (no free connection, or no network), ms. It does not count as an attempt. */
@@ -92,7 +91,7 @@ type NoticeMembers = Pick<
 
 /** The queue of one watcher with the state of its sending. */
 interface SendingQueue extends NoticeQueue {
-  busy: boolean;
+  isBusy: boolean;
   /** Nothing is sent before this time, unix ms, for a reason of our own. */
   pausedUntil: number;
   /** The result of an attempt that is not in the log yet. No further notice is sent before it is. */
@@ -111,7 +110,7 @@ export class Notifier {
   readonly #tail: LogTail;
   /** Queues of active watchers. A queue that was served moves to the end, since a Map keeps the order of insertion. */
   readonly #queues = new Map<string, SendingQueue>();
-  readonly #domainAttempts = new Map<string, { running: number; begun: number[] }>();
+  readonly #domainAttempts = new Map<string, { running: number; startTimes: number[] }>();
   readonly #places = new Places({ name: "notices", size: NOTICES_AT_ONCE });
   readonly #stop = new AbortController();
   readonly #running = new Set<Promise<void>>();
@@ -163,12 +162,12 @@ export class Notifier {
    */
   #syncQueues(): void {
     for (const [id, line] of this.#queues) {
-      if (line.watcher.state !== "active" && !line.busy) this.#queues.delete(id);
+      if (line.watcher.state !== "active" && !line.isBusy) this.#queues.delete(id);
       else dropDelivered(line);
     }
     for (const watcher of this.table.active()) {
       if (this.#queues.has(watcher.id)) continue;
-      const nothing = { waiting: [], corrected: new Set<string>(), busy: false, pausedUntil: 0, unrecorded: null };
+      const nothing = { waiting: [], corrected: new Set<string>(), isBusy: false, pausedUntil: 0, unrecorded: null };
       this.#queues.set(watcher.id, { watcher, seen: watcher.next, ...nothing });
     }
   }
@@ -199,23 +198,23 @@ export class Notifier {
     const now = clock.now().getTime();
     for (const [id, line] of [...this.#queues]) {
       if (this.#places.taken >= NOTICES_AT_ONCE) return;
-      if (line.busy || !isDue(line, now)) continue;
+      if (line.isBusy || !isDue(line, now)) continue;
       const { domain: name, platform, by } = line.watcher;
       const domain = this.#recentAttempts(name);
       const platformAttempts = this.#recentAttempts(`all of ${platform}`);
-      if (domain.running >= MAX_ATTEMPTS_PER_DOMAIN || domain.begun.length >= perDomainMinute) continue;
-      if (platformAttempts.begun.length >= PLATFORM_CAP_FACTOR * perDomainMinute) continue;
+      if (domain.running >= MAX_ATTEMPTS_PER_DOMAIN || domain.startTimes.length >= perDomainMinute) continue;
+      if (platformAttempts.startTimes.length >= PLATFORM_CAP_FACTOR * perDomainMinute) continue;
       const place = this.#places.tryTake({ client: by ?? undefined, domain: platform });
       if (!place) continue;
       this.#queues.delete(id);
       this.#queues.set(id, line);
       domain.running++;
-      for (const one of [domain, platformAttempts]) one.begun.push(clock.monotonic());
-      line.busy = true;
+      for (const one of [domain, platformAttempts]) one.startTimes.push(clock.monotonic());
+      line.isBusy = true;
       const work = this.#attempt(line).finally(() => {
         domain.running--;
         place.leave();
-        line.busy = false;
+        line.isBusy = false;
         this.#running.delete(work);
         this.#startAttempts();
       });
@@ -224,18 +223,18 @@ export class Notifier {
   }
 
   /** The attempts to a domain in the last minute, and how many are running. */
-  #recentAttempts(name: string): { running: number; begun: number[] } {
+  #recentAttempts(name: string): { running: number; startTimes: number[] } {
     const from = this.parts.clock.monotonic() - MINUTE_MS;
-    const domain = this.#domainAttempts.get(name) ?? { running: 0, begun: [] };
-    while (domain.begun.length > 0 && domain.begun[0]! <= from) domain.begun.shift();
+    const domain = this.#domainAttempts.get(name) ?? { running: 0, startTimes: [] };
+    while (domain.startTimes.length > 0 && domain.startTimes[0]! <= from) domain.startTimes.shift();
     this.#domainAttempts.set(name, domain);
     return domain;
   }
 
   #forgetDomains(): void {
     for (const name of this.#domainAttempts.keys()) {
-      const { running, begun } = this.#recentAttempts(name);
-      if (running === 0 && begun.length === 0) this.#domainAttempts.delete(name);
+      const { running, startTimes } = this.#recentAttempts(name);
+      if (running === 0 && startTimes.length === 0) this.#domainAttempts.delete(name);
     }
   }
 

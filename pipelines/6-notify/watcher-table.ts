@@ -122,7 +122,7 @@ export class WatcherTable implements StoredFold {
   }
 
   /**
-   * Finds the watcher that would be ended to make room for a new one, where at most `most` may be active: a watcher
+   * Finds the watcher that would be ended to make room for a new one, where at most `maxActive` may be active: a watcher
    * that was unused for the longest time, else the newest watcher of the party with the most watchers. @returns null
    * where there is room; undefined where no watcher may be ended
    */
@@ -278,7 +278,7 @@ export const isBehind = ({ seen, waiting }: NoticeQueue, scanned: number): boole
   seen < scanned && waiting.length <= MAX_WAITING / 2;
 
 /**
- * Scans leaves up to position `to` for these queues, and adds a notice for each headline card of a watched endpoint.
+ * Scans leaves up to position `end` for these queues, and adds a notice for each headline card of a watched endpoint.
  * Scanning stops at the first leaf that a full queue has no room for; a later scan of that queue continues there.
  */
 export async function scanLeaves(
