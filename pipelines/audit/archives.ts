@@ -20,10 +20,10 @@ const SUBJECT_OF: Record<string, ArchiveSubject> = {
   "observations.mcp": "mcp_probes",
 };
 
-/** What evidence and log require of the archive of one subject and day. */
+/** The rows that the archive of one subject and day must have, by the evidence and the log. */
 interface Wanted {
   things: Multiset;
-  /** Index of the last leaf that requires something. */
+  /** Index of the last leaf that requires a row. */
   last: number;
 }
 
@@ -58,12 +58,12 @@ export class ArchiveAudit {
     if (subject) this.#addWanted(subject, day, index, observedRowText(line as SampleLine, subject === "mcp_probes"));
   }
 
-  /** An evidence file of this day could not be read, so it is not known which probes the archive must have. */
+  /** Notes that an evidence file of this day could not be read. Which probes the archive must have is then not known. */
   unread(day: string): void {
     for (const subject of Object.values(SUBJECT_OF)) this.#unread.add(subjectDayKey(subject, day));
   }
 
-  /** Leaves could not be read, which may name files and rows. */
+  /** Notes that some leaves could not be read. They may name files and rows, so checks that need every leaf are not run. */
   skip(): void {
     this.#hasHoles = true;
   }
@@ -221,7 +221,7 @@ interface Terms {
 
 /**
  * The members of an archive's line as one text, for comparison. The amount is made a number, as evidence has it.
- * @returns null when it is no such line
+ * @returns null when the line is not one of the archive
  */
 function archivedRowText({ amount, ...row }: Record<string, unknown>): string | null {
   try {
@@ -231,7 +231,7 @@ function archivedRowText({ amount, ...row }: Record<string, unknown>): string | 
   }
 }
 
-/** The same text made from the evidence's line of a probe (records.md, Archive rows). */
+/** Makes the text of {@link archivedRowText} from the evidence's line of a probe (records.md, Archive rows). */
 function observedRowText(line: SampleLine, isTool: boolean): string {
   const { status, terms, initialize_ms, tool, tool_present } = line as SampleLine & Record<string, unknown>;
   const { sha256 = null, protocols = [], offers = [] } = (terms ?? {}) as Terms;
@@ -250,8 +250,8 @@ function observedRowText(line: SampleLine, isTool: boolean): string {
 const MODULUS = 1n << 256n;
 
 /**
- * Compares sets of things without keeping them: it counts them and adds up their hashes. Two with equal count and sum
- * hold the same things, in any order. Faking that is as hard as finding hashes with a given sum.
+ * Compares multisets of items without keeping the items: it counts them and adds up their hashes. Two multisets with
+ * equal count and sum have equal items, in any order. Faking that is as hard as finding hashes with a given sum.
  */
 class Multiset {
   n = 0;
@@ -262,7 +262,7 @@ class Multiset {
     this.#sum = (this.#sum + BigInt(`0x${sha256(item).toString("hex")}`)) % MODULUS;
   }
 
-  /** Adds all things of another one. */
+  /** Adds all items of another multiset. */
   join(other: Multiset): void {
     this.n += other.n;
     this.#sum = (this.#sum + other.#sum) % MODULUS;

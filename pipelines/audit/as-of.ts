@@ -8,7 +8,7 @@ const CORRECTION_FIELDS: readonly string[] = ["correction", "reinstated", "dispu
 /** The evidence of one endpoint, added in the order of the files. */
 export class EndpointEvidence {
   readonly samples = new Map<string, SampleLine>();
-  /** Amendments by sample; the field below has the corrections, reinstatements and disputes. */
+  /** Amendments by id of their sample, without those in `#corrections`. */
   readonly #amendments = new Map<string, AmendmentLine[]>();
   readonly #corrections: AmendmentLine[] = [];
 
@@ -23,7 +23,7 @@ export class EndpointEvidence {
   }
 
   /**
-   * The endpoint as it was known to a card with these positions.
+   * Returns the endpoint with the records that a card with these log positions was graded from.
    * @param positions {topic: next offset} of the card's leaf
    * @param domain registrable domain of its url, null when unknown
    */

@@ -286,7 +286,7 @@ class IndexAudit {
     });
   }
 
-  /** After the last leaf. */
+  /** Ends the reading after the last leaf. A missing Parquet file of the newest index is then a problem. */
   async end(): Promise<void> {
     const gone = this.#goneTable;
     if (gone) await this.tables.look(() => Promise.reject(gone));

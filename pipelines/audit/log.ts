@@ -135,7 +135,7 @@ export class LogAudit {
   }
 }
 
-/** Leaves that the source's checkpoint claims now; it may have moved while we read. */
+/** Reads the tree size in the source's present checkpoint; the source may have published since the audit began. */
 async function currentSizeOf(source: Source): Promise<number> {
   const note = await source.get(CHECKPOINT, MAX.note);
   return Number(
@@ -146,8 +146,8 @@ async function currentSizeOf(source: Source): Promise<number> {
 }
 
 /**
- * The unsigned hints have to name what the tree says at their leaf: the newest index and keys below this checkpoint, or
- * something newer when the source has published since.
+ * Checks the unsigned hints. They must equal the tree's newest index and keys document below this checkpoint, or name a
+ * newer leaf when the source has published since.
  */
 export async function auditHints(source: Source, fold: PublishedFold, hasHoles: boolean): Promise<Finding> {
   const check = new Check("hints");
@@ -196,8 +196,8 @@ export class CommitmentAudit {
 }
 
 /**
- * The leaf that commits to these bytes under this salt, proven under the checkpoint: what a buyer shows to others. Reads
- * the log from its first leaf, one segment or bundle in memory.
+ * Finds the leaf that commits to these bytes under this salt, proven under the checkpoint. A buyer shows it to others.
+ * Reads the log from its first leaf, with one segment or bundle in memory.
  * @throws Failure `unknown`; RangeError for a salt of another length; Tampered, MissingObject and what a source throws
  */
 export async function openCommitment(

@@ -64,8 +64,8 @@ export async function recompute(
 
 /**
  * Recomputes cards from the leaves that {@link gather} has read.
- * @param goesOn true: a broken evidence file does not end the audit. Cards that come out right without it are proven;
- * the others that may need the file count as not run
+ * @param continuesAfterBroken true: a broken evidence file does not end the audit. Cards that are recomputed without
+ * the file and agree are proven; others that may need the file count as not run
  */
 export async function recomputeGathered(
   source: Source,
@@ -74,7 +74,7 @@ export async function recomputeGathered(
   goesOn = false,
 ): Promise<Recomputed> {
   const broken: Broken[] = gathered.hole === null ? [] : [{ what: "leaves before it", hole: gathered.hole }];
-  /** Handles the error of a file: notes what cannot be read, or throws. */
+  /** Returns a handler for the error of a file. The handler notes what cannot be read, or throws. */
   const past = (what: Omit<Broken, "what">) => (error: unknown) => {
     const problem = goesOn ? problemOf(error) : null;
     if (!problem) throw error;
