@@ -130,7 +130,7 @@ function futureCalls(prospect: EndpointProspect, now: Date): { rows: Sample[]; b
 }
 
 /**
- * Finds the first block after which the raw letter is better than `than`. It searches binarily, since further good
+ * Finds the first block after which the raw letter is better than `current`. It searches binarily, since further good
  * calls never lower the letter.
  */
 function findFirstBetter(
@@ -153,8 +153,8 @@ function findFirstBetter(
 }
 
 /**
- * First day on which the hold allows a letter better than `than` to be published, if the raw letter is `raw` from day
- * `from` on.
+ * Returns the first day on which the hold allows a letter better than `current` to be published, if the raw letter is
+ * `raw` from `fromDay` on.
  */
 function publishableDay(letters: readonly DayLetter[], from: string, raw: Band, than: Band): string {
   const held = publishedBand([...letters, { day: from, band: raw }], from, raw);

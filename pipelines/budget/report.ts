@@ -135,7 +135,7 @@ function compareLines(a: BudgetLine, b: BudgetLine): number {
 /**
  * Makes the budget report: coverage, spending, and the cost of the next letters, as of now.
  * @param day UTC date
- * @param most number of endpoints whose next letter is computed, covered ones first; each takes 10 ms
+ * @param maxNextLetters number of endpoints whose next letter is computed, covered ones first; each takes 10 ms
  */
 export async function budgetReport(parts: BudgetParts, day: string, most: number): Promise<BudgetReport> {
   const { lake, memory, privateStore, caps, now } = parts;
