@@ -70,7 +70,7 @@ export function planCorrections(record: EndpointRecord, order: CorrectionOrder, 
 
 interface Target {
   record_id: string | null;
-  /** When the withdrawn record was observed: letters since then stood on it. null for a correction of every record. */
+  /** When the withdrawn record was observed; later letters rest on it. null for a correction of every record. */
   observed_at: string | null;
 }
 

@@ -93,7 +93,7 @@ function findDisputeTimeProblem({ at }: SignedDispute, now: Date) {
   return detail === null ? [] : [{ pointer: "/at", detail }];
 }
 
-/** What is wrong with the time of a signature, in words, or null. @param oldest how long a signature is accepted */
+/** Returns what is wrong with the time of a signature, or null. @param maxAge how long a signature is accepted */
 export function findTimeProblem(text: string, now: Date, oldest: { ms: number; words: string }): string | null {
   const at = new Date(text);
   if (Number.isNaN(at.getTime()) || rfc3339(at) !== text) return "is no time";

@@ -38,7 +38,7 @@ export class CorrectionRecords {
     this.corrections.set(String(body.id), { id: String(body.id), cap: key, recordId, issuedAt });
   }
 
-  /** The first correction in force that withdraws this record, or null when there is none. */
+  /** Returns the first correction in force that withdraws this record, or null. */
   withdrawing(recordId: string, observedAt: string): HeldCorrection | null {
     for (const one of this.corrections.values()) {
       if (this.reinstated.has(one.id)) continue;
