@@ -40,7 +40,7 @@ export async function copyTree(copy: TreeCopy, walk: Walk, head: { size: number;
   const missing = (packHere + 1) * SEGMENT_LEAVES - walk.size;
   const first = missing > MIN_MISSING_LEAVES ? packHere : packHere + 1;
   const end = Math.floor(head.size / SEGMENT_LEAVES);
-  // A begun segment of which little is missing: its bundles, before the segments after it.
+  // Little is missing of the segment that was begun, so its bundles are copied before the segments after it.
   if (first > packHere && end > packHere) await copyBundles(copy, walk, first * SEGMENT_LEAVES);
   const unpacked: number[] = [];
   const fetched = mapConcurrent(SEGMENTS_AHEAD, range(first, end), async (n) => ({
@@ -103,7 +103,7 @@ class SegmentCopier {
   ) {}
 
   /**
-   * Segment n, proven, from an earlier run or from the source; null when the source does not have it.
+   * Returns segment n, proven, from an earlier run or from the source; null when the source does not have it.
    * @throws Tampered naming the segment, Oversized, SourceDown
    */
   async fetch(n: number): Promise<Segment | null> {

@@ -33,7 +33,7 @@ export class ExposedStore {
     private readonly mended?: (mended: MendedObject) => void,
   ) {}
 
-  /** An object that an earlier run left, or null. Its bytes are not proven. */
+  /** Reads an object that an earlier run left; null when there is none. Its bytes are not proven. */
   async readHeld(key: string): Promise<Uint8Array | null> {
     return (await this.store.get(key))?.bytes ?? null;
   }
@@ -74,8 +74,8 @@ export class BundleCopier {
   ) {}
 
   /**
-   * Has bundle n in the store, as long as the tree is. A fetched bundle is packed again here, so that nothing of a
-   * stranger's gzip is passed on except the proven entries.
+   * Copies bundle n into the store, with as many entries as the tree has in it, or adopts the one of an earlier run. A
+   * fetched bundle is packed again here, so that nothing of a stranger's gzip is passed on except the proven entries.
    * @throws MissingObject, Tampered naming the bundle, what source and store throw
    */
   async copy(n: number): Promise<ProvenBundle> {

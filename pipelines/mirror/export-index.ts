@@ -32,7 +32,7 @@ export interface ProvenIndex extends RecordToRead {
 }
 
 /**
- * The record in a mirror's folder. The run that wrote its head has proven it.
+ * Opens the record in a mirror's folder. The run that saved the folder's tree head has proven the record.
  * @throws Failure `usage` when there is none
  */
 export async function openMirroredRecord(
@@ -51,8 +51,8 @@ export async function openMirroredRecord(
 }
 
 /**
- * The newest index that the record's hint names. The hint itself is not trusted: the leaf that names the list is proven
- * by the head, the list by the leaf, each shard by the list.
+ * Opens the newest index, which the record's hint names. The hint itself is not trusted: the leaf that names the list is
+ * proven by the head, the list by the leaf, each shard by the list.
  * @throws Failure `usage` without a hint; MissingObject, Tampered, Unproven
  */
 export async function openHintedIndex(record: RecordToRead): Promise<ProvenIndex> {

@@ -18,7 +18,7 @@ export interface RecordToRead {
   asOf: string | null;
 }
 
-/** What the samples of an endpoint tell, summed up. */
+/** Facts of an endpoint, summed up over its samples. */
 export interface EndpointSummary {
   price: number | null;
   asset: string | null;
@@ -27,7 +27,7 @@ export interface EndpointSummary {
   first: string;
   last: string;
   paidCalls: number;
-  /** Time of the newest sample with a 402, from which the terms are. */
+  /** Time of the newest sample with a price, from which price and payTo are taken. */
   termsAt: string;
 }
 

@@ -37,8 +37,8 @@ export async function mirrorOnce(options: MirrorOptions): Promise<MirrorSummary>
 }
 
 /**
- * Proves everything that is held again, from the first leaf on, and fetches what is damaged or gone. The mirror's state
- * stays: its pinned keys, and the tree that no source may fall behind.
+ * Proves every copied object again, from the first leaf on, and fetches objects that are damaged or missing. The mirror
+ * keeps its pinned keys and its saved tree head, which no source may fall behind.
  */
 async function verifyCopy(options: MirrorOptions, state: MirrorState, done: MirrorSummary): Promise<MirrorSummary> {
   const { source, keys = {}, say = () => undefined } = options;
@@ -119,8 +119,8 @@ const MAX_PAUSE_S = 300;
 const PAUSE_FACTOR = 2;
 
 /**
- * Keeps a mirror up to date until the signal aborts. If the source is away, sends false data or goes back, what is
- * exposed stays as it is, and the source is asked again after growing pauses (at most five minutes).
+ * Keeps a mirror up to date until the signal aborts. If the source does not answer, sends false data or shows an older
+ * tree, the exposed objects stay as they are, and the next run follows after growing pauses (at most five minutes).
  * @throws Forked, MirrorBusy, Failure `usage`, faults of our own
  */
 export async function followMirror(options: FollowOptions): Promise<void> {

@@ -80,7 +80,7 @@ export class MissingObjects {
     return this.missing.every(({ object: { what } }) => what !== "index" && what !== "shard" && what !== "table");
   }
 
-  /** Asks no longer for the Parquet files of older indexes: a publisher keeps them for two days. */
+  /** Drops the Parquet files of older indexes from the missing objects: a publisher keeps those for two days only. */
   forgetOldTables(newest: string | undefined): void {
     for (const { key, object } of this.missing) {
       if (object.what === "table" && key !== newest) this.#missing.delete(key);

@@ -84,8 +84,8 @@ export class NamedObjects {
   }
 
   /**
-   * Copies one shard after checking hash, length and lines of its unpacked bytes. It is passed on as it came, in one
-   * frame.
+   * Copies one shard after checking hash, length and lines of its unpacked bytes. The frame is stored as the source sent
+   * it.
    */
   async shard(line: ShardLine): Promise<void> {
     const key = shardKey(line.sha256);
@@ -114,7 +114,7 @@ export class NamedObjects {
     return this.exposed.withdraw(key);
   }
 
-  /** Copies an object whose name is a hash of its unpacked bytes. @param refuse throws Unproven for other bytes */
+  /** Copies an object whose name is a hash of its unpacked bytes. @param check throws Unproven for other bytes */
   async #copyPacked(
     key: string,
     refuse: (held: Uint8Array) => Promise<unknown>,
@@ -128,7 +128,7 @@ export class NamedObjects {
   }
 
   /**
-   * Bytes of an object that a leaf names: those here if they match, else the source's.
+   * Reads an object that a leaf names: the stored bytes if they match, else those of the source.
    * @throws MissingObject, Unproven, Oversized
    */
   async #readNamed(leaf: NamedObject, kind: ObjectKind): Promise<Uint8Array> {

@@ -119,7 +119,7 @@ export class Run {
     );
   }
 
-  /** Nothing is new in the tree: asks again for missing objects, and serves a fresher cosignature. */
+  /** Ends a run for which the tree has not grown: fetches missing objects, and serves a newer cosignature. */
   async refresh(head: Checkpoint, trusted: Trusted): Promise<MirrorSummary> {
     const { publicStore } = this.options;
     let next = trusted;

@@ -19,7 +19,7 @@ import type { Newest, Part, Trusted } from "./state.ts";
  */
 export class Walk {
   readonly wanted: WantedObject[] = [];
-  /** The newest index with a Parquet file: that of an older one is not copied. */
+  /** The newest index, if it has a Parquet file. The files of older indexes are not copied. */
   #table: IndexLeaf | null = null;
   readonly newest: Newest;
   /** The newest partial tile of each level. They are written at the end, since most become full on the way. */
@@ -38,8 +38,8 @@ export class Walk {
   }
 
   /**
-   * Begins after what was proven before, or at the first leaf, also when our own tiles are damaged: this writes them
-   * again.
+   * Starts after the leaves that were proven before, or at the first leaf. It also starts at the first leaf when our own
+   * tiles are damaged, which writes them again.
    */
   static async from(
     exposed: ExposedStore,
