@@ -32,7 +32,7 @@ export interface HistoryParts {
   /** Folder of the equivocation files. */
   files: Store;
   clock: Clock;
-  /** Whether a webhook has to take notices. */
+  /** True where notices are also posted to a webhook. */
   post: boolean;
 }
 
@@ -47,7 +47,7 @@ export class History {
   /**
    * Keeps a checkpoint that a source or a peer showed.
    * @param trust keys of the log under which it has to be signed
-   * @param most see MonitorState.keep
+   * @param maxUnproven see MonitorState.keep
    * @returns whether it is new
    * @throws BadNote unless the log signed it, Failure while too many are kept without a proof
    */
@@ -66,8 +66,8 @@ export class History {
 
   /**
    * Tries to prove or to refute what has no verdict yet, with the tiles of these sources.
-   * @param shown digests of what the sources show now, which is tried in any case: peers may have sent more than is tried
-   * at once
+   * @param shownDigests digests of the checkpoints that the sources show now. These are tried in any case, since peers may
+   * have sent more checkpoints than are tried in one round
    * @param mayLead decides whether a checkpoint is believed enough to be the new head
    * @returns the forks that were found
    * @throws faults of our own disk
@@ -98,7 +98,7 @@ export class History {
     return forks;
   }
 
-  /** A checkpoint of more leaves than the head, or the first one: the tiles of its own tree decide. */
+  /** Compares a checkpoint of more leaves than the head, or the first one, by the tiles of its own tree. */
   async #tryAbove(
     one: Kept,
     head: Kept | null,
@@ -117,7 +117,7 @@ export class History {
     return null;
   }
 
-  /** A checkpoint of at most as many leaves as the head: the tiles of the head's tree decide. */
+  /** Compares a checkpoint of at most as many leaves as the head, by the tiles of the head's tree. */
   async #tryBelow(one: Kept, head: Kept, sources: readonly Source[]): Promise<Fork | null> {
     const { state } = this.parts;
     const isSameSize = one.size === head.size;
@@ -163,7 +163,7 @@ export class History {
     return { why: reasons.join("; ").slice(0, 1_000) || "no source answers" };
   }
 
-  /** Writes the file of a fork, then gives the verdict. A kill between both leads to the same file again. */
+  /** Writes the file of a fork, then records the verdict. After a kill in between, the next round writes an equal file. */
   async #fork(one: Kept, [smaller, larger]: readonly [Kept, Kept], nodes: readonly Uint8Array[]): Promise<Fork> {
     const { state, files, post, clock } = this.parts;
     const { origin } = headOfNote(one.note);
@@ -171,7 +171,7 @@ export class History {
     const notes = [withoutFalseLines(smaller.note, ever), withoutFalseLines(larger.note, ever)] as const;
     const keys = ever.filter((key) => notes.some((note) => lineOf(parseNote(note), key, ED25519)));
     const equivocation = makeEquivocation(origin, keys, notes, nodes);
-    // What others will verify is verified here first.
+    // Verify the file here in the way in which others will.
     proveEquivocation(equivocation);
     const bytes = canonicalBytes(equivocation);
     const key = `${sha256hex(bytes).slice(0, 16)}.json`;

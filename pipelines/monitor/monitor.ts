@@ -43,28 +43,28 @@ export interface MonitorParts {
   tell: (notice: Record<string, unknown>) => Promise<void>;
 }
 
-/** What one round brought. */
+/** Result of one round. */
 export interface Round {
   /** The proven tree head, or null before the first. */
   head: { size: number; root: string } | null;
-  /** Checkpoints that are new here. */
+  /** Number of checkpoints that were not kept before. */
   kept: number;
-  /** Notices that were told. */
+  /** Number of notices that were printed. */
   told: number;
   /** Forks that were found in this round. */
   forks: Fork[];
-  /** What new names stand for. */
+  /** The endpoints that new names concern. */
   found: FoundName[];
-  /** What is wrong with the log, or with all of its addresses, the gravest first. */
+  /** Faults of the log, or of all its addresses, the gravest first. */
   faults: Failure[];
-  /** What is wrong with a peer, or with one address while another answers. */
+  /** Faults of a peer, or of one address while another address answers. */
   warnings: Failure[];
 }
 
-/** What a source showed in a round. */
+/** The checkpoint that a source showed in a round. */
 interface Shown {
   source: Source;
-  /** null where the policy does not believe it. */
+  /** null where the policy does not accept it. */
   checkpoint: Checkpoint | null;
   size: number;
   /** sha256 of its signed text. */
@@ -76,10 +76,10 @@ const GRAVITY = ["fork", "unproven", "tampered", "unwitnessed", "stale", "rollba
 const gravity = ({ code }: Failure): number => (GRAVITY.indexOf(code) + GRAVITY.length + 1) % (GRAVITY.length + 1);
 
 /**
- * Follows one log at several addresses, together with other monitors, and tells what it learns (docs/monitor.md). Each
- * round asks every source and every peer for checkpoints, keeps them, proves them, reads the new leaves for the names that
- * are watched, and tells what waits. It may be killed at any moment: what it saw is kept, and what was not told is told
- * by the next round.
+ * Follows one log at several addresses, together with other monitors, and reports changes (docs/monitor.md). Each round
+ * fetches the checkpoints of every source and every peer, keeps them, proves them, reads the new leaves for the watched
+ * names, and delivers the waiting notices. It may be killed at any moment: kept checkpoints stay, and the next round
+ * delivers the notices that were not delivered.
  */
 export class Monitor {
   readonly #history: History;
@@ -98,7 +98,7 @@ export class Monitor {
   }
 
   /**
-   * @returns what the round brought, also where sources, peers or the webhook failed
+   * Runs one round. @returns its result, also where sources, peers or the webhook failed
    * @throws faults of our own disk, and Failure `usage`
    */
   async round(): Promise<Round> {
@@ -127,8 +127,9 @@ export class Monitor {
   }
 
   /**
-   * Asks all sources at once, and keeps what they show. One that does not answer is a fault only where none answers.
-   * @returns the checkpoint of each that answered; null where the policy does not believe it
+   * Fetches the checkpoints of all sources at once and keeps them. A source that does not answer is a fault only where
+   * none answers.
+   * @returns the checkpoint of each source that answered; null where the policy does not accept it
    */
   async #askSources(faults: Failure[], warnings: Failure[]): Promise<Shown[]> {
     const { sources } = this.parts;
@@ -155,7 +156,7 @@ export class Monitor {
         shown.push({ source, checkpoint, size: checkpoint.size, digest: digestOf(bytes) });
       } catch (error) {
         faults.push(failureOf(error, source));
-        // The log signed it: what too few witnesses cosigned may still prove a fork.
+        // The log signed it, so it may prove a fork although too few witnesses cosigned it.
         if (!(error instanceof Unwitnessed) || !this.#trust.ever) continue;
         this.#history.see(bytes, this.#trust.ever, source.name);
         shown.push({ source, checkpoint: null, size: headOfNote(bytes).size, digest: digestOf(bytes) });
@@ -165,7 +166,7 @@ export class Monitor {
     return shown;
   }
 
-  /** Keeps a note with further cosignatures in the place of one that the policy does not believe. */
+  /** Replaces a kept note that the policy does not accept by this one with more cosignatures, if that is accepted. */
   #refresh(bytes: Uint8Array): void {
     const { state } = this.parts;
     const digest = digestOf(bytes);
@@ -199,13 +200,13 @@ export class Monitor {
       } catch (error) {
         if (!(error instanceof Failure)) throw error;
         peer.failed(clock.monotonic(), PAUSE_MS);
-        // A peer that lies or is down takes nothing from what the sources show.
+        // A peer that lies or is down does not affect the sources' checkpoints.
         warnings.push(new Failure("failed", `peer ${error.message}`, { cause: error, retriable: true }));
       }
     }
   }
 
-  /** Finds what is wrong with the log and its addresses, after all was proven that can be. */
+  /** Finds faults of the log and of its addresses, after every checkpoint that can be proven was proven. */
   #judge(shown: readonly Shown[], faults: Failure[]): void {
     const { state, clock, maxAgeSeconds, sources } = this.parts;
     const forked = state.count("forked");
@@ -234,7 +235,7 @@ export class Monitor {
     }
   }
 
-  /** Reads the leaves of the proven head that no round read for the names. */
+  /** Reads, for the watched names, the leaves of the proven head that no earlier round has read. */
   async #readNames(alive: readonly Source[], faults: Failure[]): Promise<FoundName[]> {
     const { state, names, webhook } = this.parts;
     const head = state.head();
@@ -260,7 +261,7 @@ export class Monitor {
     return [];
   }
 
-  /** Prints what waits, then posts it. @returns how many were printed */
+  /** Prints the waiting notices, then posts them to the webhook. @returns how many were printed */
   async #tell(faults: Failure[]): Promise<number> {
     const { state, webhook, tell } = this.parts;
     let told = 0;
@@ -284,7 +285,7 @@ export class Monitor {
   }
 }
 
-/** A fault of a source, named by it. Leaves that are no JSON are a fault of the log. @throws faults of our own */
+/** Makes a Failure that names the source from its error. Leaves that are not JSON are a fault of the log. @throws faults of our own */
 function failureOf(error: unknown, source: Source): Failure {
   if (error instanceof BadNote)
     return new Unproven(CHECKPOINT, `a checkpoint that ${source.name} may show`, error.message);

@@ -20,9 +20,9 @@ import type { MonitorState, WatchedName } from "./state.ts";
 
 /** Most endpoints that are watched: each is kept in memory while leaves are read. */
 const MAX_WATCHED = 100_000;
-/** Leaves after which what was read is committed. */
+/** Leaves that are read between two commits. */
 const LEAVES_AT_ONCE = 8_192;
-/** While more notices than these are not told, no further leaf is read. */
+/** While this many notices wait to be delivered, no further leaf is read. */
 const MAX_WAITING = 10_000;
 
 /** Reads the names of the command line. @throws Failure `usage` naming the option */
@@ -43,7 +43,7 @@ export function readNames(given: Readonly<Record<"cap" | "payTo" | "domain", rea
   return [...caps, ...payees, ...domains];
 }
 
-/** Is this host the name, or below it? */
+/** Is this host the named domain, or a subdomain of it? */
 const isBelow = (host: string, name: string): boolean => host === name || host.endsWith(`.${name}`);
 
 /** The names that a listing concerns. */
@@ -79,10 +79,10 @@ const PROJECTION: Projection<WatchedEndpoint> = {
   letters: (_, { card }: GradeLeaf) => [comparedMembers(card)],
 };
 
-/** A watched endpoint as it is kept. */
+/** The stored state of a watched endpoint. */
 interface Watched {
   next: number;
-  /** The names for which it is watched, also those that are not asked for now. */
+  /** All names for which it is watched, also those that the command line does not give now. */
   names: WatchedName[];
   endpoint: WatchedEndpoint;
   /** Was a correction, or the withdrawal of one, published after its newest card? */
@@ -127,7 +127,7 @@ type Difference = Pick<NameChange, "change" | "from" | "to" | "says">;
 
 const LETTER = (one: Standing | null): string => (one ? `${one.band} (${one.tier})` : "no letter");
 
-/** What a card changes; null where only figures moved. */
+/** Returns what a card changes; null where only figures changed. */
 function cardChange(before: Watched, { card }: GradeLeaf): Difference | null {
   const [from = null] = before.endpoint.letters;
   const to = comparedMembers(card);
@@ -143,7 +143,7 @@ function cardChange(before: Watched, { card }: GradeLeaf): Difference | null {
   return { change, from, to, says: parts.join("; ") };
 }
 
-/** What a listing leaf changes; null where it says nothing new. */
+/** Returns what a listing leaf changes; null where nothing changed. */
 function listingChange({ endpoint }: Watched, to: ListingFacts): Difference | null {
   const { listing: from, listed } = endpoint;
   if (!from || !listed) return { change: "listed", from, to, says: `listed: ${to.method} ${to.url}` };
@@ -157,7 +157,7 @@ function listingChange({ endpoint }: Watched, to: ListingFacts): Difference | nu
 
 const wordsOf = (body: Record<string, unknown>): string => (typeof body.says === "string" ? body.says : "");
 
-/** What a leaf about this endpoint changes, or null. */
+/** Returns what a leaf about this endpoint changes, or null. */
 function differenceOf(before: Watched, leaf: Leaf): Difference | null {
   switch (leaf.kind) {
     case "grade":
@@ -175,7 +175,7 @@ function differenceOf(before: Watched, leaf: Leaf): Difference | null {
   }
 }
 
-/** The endpoint after a leaf about it. */
+/** Returns the state of an endpoint after a leaf about it. */
 function applied(before: Watched, leaf: Leaf): Watched {
   const endpoint = applyLeafToEndpoint(before.endpoint, leaf, PROJECTION);
   const isCard = leaf.kind === "grade" && leaf.headline;
@@ -187,7 +187,7 @@ function applied(before: Watched, leaf: Leaf): Watched {
 export const nameText = ({ kind, value }: WatchedName): string => `${kind.replace("_", "-")} ${value}`;
 const isSameName = (a: WatchedName, b: WatchedName): boolean => a.kind === b.kind && a.value === b.value;
 
-/** Reads leaves for some names and keeps what they change. */
+/** Reads leaves for some names, and collects new states and notices until they are committed. */
 class NameScan {
   readonly #watched: Map<string, Watched>;
   readonly #changed = new Set<string>();
@@ -197,14 +197,14 @@ class NameScan {
     private readonly state: MonitorState,
     private readonly log: string,
     private readonly names: readonly WatchedName[],
-    /** false: the names are new here, and what was published before is no change. */
+    /** False for names that are new here: leaves that were published before are not reported as changes. */
     private readonly tells: boolean,
     private readonly post: boolean,
   ) {
     this.#watched = new Map(state.watched().map(({ cap, next, state: kept }) => [cap, { ...JSON.parse(kept), next }]));
   }
 
-  /** Takes the next leaf. One that has not the form of its kind is passed over: the log may hold anything. */
+  /** Applies the next leaf. A leaf that does not match its schema is skipped, since a log may hold anything. */
   take(given: Leaf): void {
     if (!this.#mayConcern(given)) return;
     const { data: leaf } = Leaf.safeParse(given);
@@ -222,7 +222,7 @@ class NameScan {
     this.#set(cap, applied(before, leaf));
   }
 
-  /** Most leaves concern no name: their form is not read. */
+  /** May this leaf concern a name? Most leaves do not, and are not parsed further. */
   #mayConcern(leaf: Leaf): boolean {
     if (leaf.kind === "kin" || leaf.kind === "listing") return true;
     const { card, capability_id } = leaf as { card?: { capability_id?: unknown } | null; capability_id?: unknown };
@@ -232,7 +232,10 @@ class NameScan {
 
   #byCap = (cap: string): WatchedName[] => this.names.filter(({ kind, value }) => kind === "cap" && value === cap);
 
-  /** The endpoint before this leaf, for which these names are found; null where it is not watched, or further already. */
+  /**
+   * Returns an endpoint's state before this leaf, with the names that the leaf brings; null where the endpoint is not
+   * watched, or the leaf was applied before.
+   */
   #before(cap: string, index: number, found: readonly WatchedName[]): Watched | null {
     const known = this.#watched.get(cap);
     if (known && known.next > index) return null;
@@ -302,7 +305,7 @@ class NameScan {
     return this.#notices.length + this.state.noticesWaiting() >= MAX_WAITING;
   }
 
-  /** What the names stand for now, each as a line of a first look. */
+  /** Returns the endpoints that the names concern now. */
   standing(): FoundName[] {
     return [...this.#watched.values()]
       .filter((one) => this.#asked(one).length > 0)
@@ -313,7 +316,7 @@ class NameScan {
   }
 }
 
-/** An endpoint that a new name stands for. */
+/** An endpoint that a new name concerns. */
 export interface FoundName {
   capability_id: string;
   url: string | null;
@@ -333,9 +336,9 @@ export interface NamesParts {
 }
 
 /**
- * Reads the leaves that were not read yet for each name, and commits with them what changed. Only endpoints that the names
- * concern are kept in memory. A name that is new here is read from the first leaf, and tells nothing: what it stands for
- * is returned.
+ * Reads the leaves that were not read yet for each name, and commits the changes that they make. Only endpoints that the
+ * names concern are in memory. For a name that is new here all leaves are read and no notice is made; the endpoints that
+ * it concerns are returned.
  * @throws what `leaves` throws; what was committed before stays
  */
 export async function readNewLeaves(parts: NamesParts, names: readonly WatchedName[]): Promise<FoundName[]> {
@@ -346,7 +349,7 @@ export async function readNewLeaves(parts: NamesParts, names: readonly WatchedNa
     groups.set(next, [...(groups.get(next) ?? []), name]);
   }
   const found: FoundName[] = [];
-  // Names that were read before come first, so that what they tell does not depend on the new ones.
+  // Names that were read before come first, so that their notices do not depend on the new names.
   for (const [next, group] of [...groups].sort(([a], [b]) => (a ?? size + 1) - (b ?? size + 1))) {
     if (next !== null && next >= size) continue;
     const scan = new NameScan(state, log, group, next !== null, post);

@@ -55,7 +55,7 @@ export function checkpointsPage(state: MonitorState, log: string, after: number 
   return { log, id: state.id, checkpoints: shown.map(toLine), next };
 }
 
-/** Another monitor of the log, and how asking it went. */
+/** Another monitor of the log, with the results of our requests to it. */
 export class Peer {
   #failures = 0;
   #retryAt = 0;
@@ -87,10 +87,10 @@ export class Peer {
 }
 
 /**
- * Pulls the checkpoints that a peer saw since last time, and keeps those that the log signed. What the peer sends is
- * bounded in bytes, pages and time; redirects are not followed.
+ * Fetches the checkpoints that a peer has kept since the last call, and keeps those that the log signed. The peer's
+ * answers are bounded in bytes, pages and time; redirects are not followed.
  * @returns how many are new
- * @throws Failure `unreachable` when it does not answer, `tampered` for an answer that is none or of forged checkpoints
+ * @throws Failure `unreachable` when it does not answer, `tampered` for a malformed answer or forged checkpoints
  */
 export async function pullPeer(
   peer: Peer,
@@ -104,7 +104,7 @@ export async function pullPeer(
     if (page.log !== origin)
       throw new Failure("tampered", `${peer.url} follows ${page.log.slice(0, 200)}, not ${origin}`);
     if (page.id !== id) {
-      // It began anew, so its numbers did too.
+      // The peer lost its memory, so its numbers start again.
       [id, after] = [page.id, 0];
       state.savePeer(peer.url, { id, after });
       if (pages === 0) continue;

@@ -15,9 +15,9 @@ export interface Kept {
   n: number;
   size: number;
   root: Buffer;
-  /** The signed note as it first came. */
+  /** The signed note as it was first received. */
   note: Buffer;
-  /** The source or peer that it came from. */
+  /** Name of the source or peer that sent it. */
   source: string;
   seenAt: string;
   verdict: Verdict;
@@ -53,7 +53,7 @@ export interface WatchedRow {
   state: string;
 }
 
-/** A notice that is not told yet. */
+/** A notice that is not delivered everywhere yet. */
 export interface Notice {
   n: number;
   body: string;
@@ -114,7 +114,7 @@ const COLUMNS = "n, size, root, note, source, seen_at AS seenAt, verdict, why";
 
 /**
  * Everything that a monitor remembers, in one SQLite file: the checkpoints that it saw, the proven tree head, what it
- * knows of watched endpoints, and notices that are not told yet. Every commit is on the disk before the call returns.
+ * knows of watched endpoints, and undelivered notices. Every commit is on the disk before the call returns.
  */
 export class MonitorState {
   readonly #db: Database.Database;
@@ -128,7 +128,7 @@ export class MonitorState {
 
   /**
    * Opens `monitor.sqlite` in `dir`, or makes it.
-   * @param onStep is told each step of a change; for tests
+   * @param onStep called at each step of a change, for tests
    * @throws Failure `record` for a file that is damaged or none of ours
    */
   static open(dir: string, onStep: (step: StateStep) => void = () => undefined): MonitorState {
@@ -169,8 +169,8 @@ export class MonitorState {
 
   /**
    * Keeps a checkpoint, unless its text is kept already.
-   * @param most checkpoints without a proof, above which no further one is taken
-   * @returns whether it is new @throws Failure `failed` where there are as many
+   * @param maxUnproven most checkpoints without a proof that are kept
+   * @returns whether it is new @throws Failure `failed` where so many are kept already
    */
   keep({ digest, size, root, note, source, seenAt }: Seen, most: number): boolean {
     if (this.noteOf(digest)) return false;
@@ -223,8 +223,8 @@ export class MonitorState {
   }
 
   /**
-   * A checkpoint of the same size and another root that is proven, or that came earlier and has no verdict either; null
-   * for none, or for a checkpoint that has a verdict now.
+   * Finds a checkpoint of equal size with another root that is proven, or that was kept earlier and has no verdict; null
+   * when there is none, or when the given checkpoint has a verdict by now.
    */
   twin({ n, size, root }: Pick<Kept, "n" | "size" | "root">): Kept | null {
     const isOpen = this.#one("SELECT 1 FROM checkpoints WHERE n = ? AND verdict = 'unproven'", n);
@@ -237,7 +237,7 @@ export class MonitorState {
     return twin ?? null;
   }
 
-  /** How many checkpoints nothing proves, and one of them; not those that only wait for witnesses. */
+  /** Counts the checkpoints without a proof and returns the first, without those that only wait for witnesses. */
   unexplained(): { many: number; first: Kept | null } {
     const open = "verdict = 'unproven' AND why IS NOT ?";
     const { many } = this.#one<{ many: number }>(
@@ -252,7 +252,7 @@ export class MonitorState {
     return this.#one<{ many: number }>("SELECT COUNT(*) AS many FROM checkpoints WHERE verdict = ?", verdict)!.many;
   }
 
-  /** A checkpoint is in the proven tree. @param leads it is the new head */
+  /** Records that a checkpoint is in the proven tree. @param becomesHead true: it is the new head */
   prove(n: number, leads: boolean): void {
     this.onStep("proving");
     this.#db
@@ -264,12 +264,12 @@ export class MonitorState {
     this.onStep("proven");
   }
 
-  /** A checkpoint could not be proven now, and why. */
+  /** Records why a checkpoint could not be proven now. */
   postpone(n: number, why: string): void {
     this.#db.prepare("UPDATE checkpoints SET why = ?, tries = tries + 1 WHERE n = ?").run(why, n);
   }
 
-  /** A checkpoint contradicts another; its file is on the disk. @param notice JSON; null: no notice */
+  /** Records that a checkpoint contradicts another, once the file of both is written. @param notice JSON, or null for none */
   fork(n: number, notice: string | null, post: boolean): void {
     this.onStep("evidence");
     this.#db
@@ -288,7 +288,7 @@ export class MonitorState {
       : this.#all<Kept>(`SELECT ${COLUMNS} FROM checkpoints WHERE n > ? ORDER BY n LIMIT ?`, after, limit);
   }
 
-  /** How far a peer was read; null for a peer that was never read. */
+  /** Returns how far a peer was read; null for a peer that was never read. */
   peer(url: string): { id: string; after: number } | null {
     return this.#one<{ id: string; after: number }>("SELECT id, after FROM peers WHERE url = ?", url) ?? null;
   }
@@ -327,7 +327,7 @@ export class MonitorState {
     this.#db.prepare("INSERT INTO notices (body, printed, posted) VALUES (?, 0, ?)").run(body, post ? 0 : 1);
   }
 
-  /** Notices after number `after` that are not told everywhere yet, oldest first. */
+  /** Notices after number `after` that are not delivered everywhere yet, oldest first. */
   notices(limit: number, after = 0): Notice[] {
     return this.#all<Omit<Notice, "printed" | "posted"> & { printed: number; posted: number }>(
       "SELECT n, body, printed, posted FROM notices WHERE n > ? ORDER BY n LIMIT ?",
@@ -339,7 +339,7 @@ export class MonitorState {
     return this.#one<{ many: number }>("SELECT COUNT(*) AS many FROM notices")!.many;
   }
 
-  /** A notice was printed, or the webhook took it. One that was told everywhere is dropped. */
+  /** Records that a notice was printed or posted. A notice that was delivered both ways is deleted. */
   tell(n: number, where: "printed" | "posted"): void {
     this.onStep(where);
     this.#db
@@ -351,7 +351,7 @@ export class MonitorState {
     this.onStep("told");
   }
 
-  /** Without a webhook nothing waits for one. */
+  /** Marks all notices as posted, for a monitor without a webhook. */
   forgetPosts(): void {
     this.#db
       .transaction(() => {

@@ -25,8 +25,8 @@ import type { MonitorState, Trusted } from "./state.ts";
 const HintedKeys = z.looseObject({ key: z.string(), leaf: z.int().min(0) });
 
 /**
- * The keys document that a source names, proven by its leaf in the tree of a signed checkpoint. Later rotations are
- * followed from it. null where the source does not show what proves it.
+ * Finds the keys document that a source names, and proves it by its leaf in the tree of a signed checkpoint. Later
+ * rotations are followed from it. Returns null where the source does not serve the objects that prove it.
  */
 async function findKeysDocument(source: Source, head: TreeHead): Promise<Trusted["keys"]> {
   try {

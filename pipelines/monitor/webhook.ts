@@ -20,7 +20,7 @@ export class Webhook {
   #failures = 0;
   #retryAt = 0;
 
-  /** @throws Failure `usage` for an address that is not posted to */
+  /** @throws Failure `usage` for an address to which no request is allowed */
   constructor(
     readonly url: string,
     private readonly parts: { egress: Pick<Egress, "fetch" | "validate">; clock: Clock; secret: string | null },
@@ -30,7 +30,7 @@ export class Webhook {
   }
 
   /**
-   * Posts what waits. Stops at the first notice that is not taken; later calls wait for a growing pause.
+   * Posts the waiting notices. Stops at the first that is not accepted; later calls wait for a growing pause.
    * @param pauseMs pause after the first failure
    * @throws Failure `untold` when the receiver did not take a notice
    */
