@@ -30,9 +30,9 @@ export interface LetterOfTier {
 }
 
 export interface PublishedCap extends Endpoint<PublishedCard, RawLetter> {
-  /** Letters of the group before the newest one. */
+  /** Letters of the group of cards before the newest group. */
   before: readonly LetterOfTier[];
-  /** Position of its last leaf, -1 for none. */
+  /** Log position of the last leaf of that older group, -1 when there is none. */
   beforeLeaf: number;
   /** Newest day of an older group that counted toward "once a UTC day", "" for none. */
   countedBefore: string;

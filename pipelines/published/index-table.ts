@@ -76,8 +76,8 @@ function rowOf(entry: IndexEntry, asOf: Date | null): Row {
 
 /**
  * Makes the bytes of the Parquet file of an index.
- * @param entries the index's lines in the order of the shards @param index the index
- * @param giveTurn asked before some rows, which take a few milliseconds
+ * @param entries the index's lines in the order of the shards
+ * @param giveTurn awaited after every few rows, so that other work of the process gets its turn
  */
 export function indexTable(
   entries: Iterable<IndexEntry>,

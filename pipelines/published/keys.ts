@@ -139,7 +139,7 @@ export class CardSignatures {
     this.#throwFault();
   }
 
-  /** Every card added so far was verified when this resolves. */
+  /** Resolves when every card added so far is verified. */
   async drain(): Promise<void> {
     await this.#flush();
     await this.#previousBatch;

@@ -178,7 +178,7 @@ export class HttpSource implements Source {
 /** Bytes of a refusal that are read: S3's are some hundred. */
 const MAX_REFUSAL = 4_096;
 
-/** @throws Again for a server that is busy */
+/** Reads from an answer whether its key exists. @throws RetryableError for a server that is busy */
 async function keyStateOf({ statusCode: status, headers, body }: Dispatcher.ResponseData): Promise<KeyState> {
   if (isBusy(status)) throw busyError(status, headers);
   if (status === 200) return "there";

@@ -95,7 +95,7 @@ export class RecordReader {
 export interface PackedBundle {
   key: string;
   packed: Uint8Array;
-  /** Number of entries in the object; it may be greater than the number that was asked for. */
+  /** Number of entries in the object; it may be greater than the requested number. */
   holds: number;
 }
 
@@ -174,7 +174,7 @@ export class PublishedTree {
     private currentTrust: CheckpointTrust,
   ) {}
 
-  /** Sets the keys for the next look, after a rotation. The next checkpoint must still extend what was read. */
+  /** Sets the keys for the next read, after a rotation. The next checkpoint must still extend what was read. */
   trust(trust: CheckpointTrust): void {
     this.currentTrust = trust;
   }

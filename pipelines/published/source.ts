@@ -15,7 +15,7 @@ export interface Source {
   readonly name: string;
   /**
    * The object as it is stored (an entry bundle packed), or null when there is none.
-   * @throws Oversized past `maxBytes`, SourceDown when it cannot be asked
+   * @throws Oversized past `maxBytes`, SourceDown when the source does not answer
    */
   get(key: string, maxBytes: number): Promise<Uint8Array | null>;
   /**

@@ -55,9 +55,9 @@ export function openTreeHead(bytes: Uint8Array, trust: CheckpointTrust, clock: C
 
 /**
  * Reads the source's checkpoint and verifies it under the given keys. Without given keys it uses the keys that the
- * source itself publishes, and tells so by `say`: this proves that the source is consistent, not whose log it is.
+ * source itself publishes, and reports this by `say`: it proves that the source is consistent, not whose log it is.
  * @param clock refuses a cosignature with a later time; null when the record was made in simulated time
- * @throws MissingObject, Unproven, Failure `usage` also for a vkey that is none
+ * @throws MissingObject, Unproven, Failure `usage` also for a malformed vkey
  */
 export async function openSourceTreeHead(
   source: Source,
