@@ -10,7 +10,7 @@ import { type Lake, openLake, type Statements } from "../../infra/lake/duckdb.ts
 import { sql } from "../../infra/lake/sql.ts";
 import { openKeeper } from "../../infra/store/lock.ts";
 
-/** Raised when tables or macros change. A file of another form is not opened: it has to be imported again. */
+/** Version of the register's tables and macros. A file of another version is not opened: it has to be imported again. */
 export const REGISTER_FORM = 3;
 
 /** The register's file in a data folder. */
@@ -81,7 +81,7 @@ const sumOf = (refused: readonly Refused[], only?: Refused["reason"]): number =>
 /** Runs queries on the connection that writes: temporary tables are visible there only. */
 const onWriter = <T>(lake: Lake, work: (tx: Statements) => Promise<T>): Promise<T> => lake.transaction(work);
 
-/** Names of the columns of a file; none when the engine reads no table of it. */
+/** Reads the names of a file's columns; none when the engine cannot read the file as a table. */
 async function columnsOf(lake: Lake, file: string): Promise<string[]> {
   try {
     return (await lake.all<{ name: string }>(sql("register/made:columns"), { file })).map(({ name }) => name);
@@ -146,7 +146,7 @@ async function domains(lake: Lake, path: string, file: string): Promise<ReadBesi
   });
 }
 
-/** Makes the table of companies of up to three files. */
+/** Makes the table of companies from up to three files. */
 async function companies(lake: Lake, options: ImportOptions, progress: (says: string) => void) {
   const file = await readable(options.source, "rows", lake.workDir, progress);
   progress("reading rows");
@@ -220,7 +220,7 @@ async function make(aside: string, options: ImportOptions): Promise<Awaited<Retu
 /**
  * Makes a register from GLEIF's golden copy in a file beside the old one, and renames it over the old one when it is
  * complete. A run that fails or is killed leaves the old one as it was; the next run deletes its file.
- * @throws Failure `unreadable` for a file that is not what it should be; `busy` while another import runs
+ * @throws Failure `unreadable` for a file of another form; `busy` while another import runs
  */
 export async function importRegister(options: ImportOptions): Promise<Imported> {
   const started = options.clock.monotonic();
@@ -312,7 +312,7 @@ const EXCEPTIONS: Level2 = {
 
 const FORMS: readonly Form[] = [GOLDEN_COPY, RELATIONSHIPS.form, EXCEPTIONS.form];
 
-/** The form of a file, from its first bytes; its name is not trusted. */
+/** Detects the format of a file from its first bytes; its name is not trusted. */
 async function formOf(path: string): Promise<"zip" | "gz" | "zst" | "plain"> {
   const file = await open(path).catch((error: NodeJS.ErrnoException) => {
     throw new Failure("unreadable", `${path}: ${error.code === "ENOENT" ? "there is no such file" : error.message}`);
@@ -380,8 +380,9 @@ async function unpack(path: string, to: string, progress: (says: string) => void
 const isOfZip = ({ code }: NodeJS.ErrnoException): boolean => code === undefined || code.startsWith("Z_");
 
 /**
- * An operator's file in a form that the engine reads: a path in the work folder without characters of a pattern, ending
- * in the extension of its form. A ZIP is unpacked, which takes as much disk as its content; other files are linked.
+ * Puts an operator's file into the work folder in a form that the engine reads, under a path without characters of a
+ * pattern and with the extension of its form. A ZIP is unpacked, which takes as much disk as its content; other files are
+ * linked.
  * @throws Failure `unreadable`
  */
 async function readable(

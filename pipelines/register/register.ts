@@ -113,8 +113,8 @@ class OpenedFile {
 }
 
 /**
- * The register of companies in a data folder, read-only. When an import replaces the file, the new one is opened by
- * itself: running questions end on the old file, and later ones use the new one.
+ * The register of companies in a data folder, read-only. After an import replaced the file, the next question opens the
+ * new one; questions that are running end on the old file.
  */
 export class Register {
   readonly #settings: RegisterSettings;

@@ -1,4 +1,4 @@
-/** Words that are less alike than this count as different. */
+/** Words with a lower similarity count as different. */
 export const ALIKE = 0.7;
 
 /**
@@ -25,7 +25,7 @@ export function edits(a: string, b: string): number {
 
 const lettersIn = (words: readonly string[]): number => words.reduce((sum, word) => sum + [...word].length, 0);
 
-/** How alike two words are: 1 minus the edits divided by the longer length; 0 if that is below {@link ALIKE}. */
+/** Similarity of two words: 1 minus the edits divided by the longer length; 0 if that is below {@link MIN_SIMILARITY}. */
 export function alike(a: string, b: string): number {
   if (a === b) return 1;
   const [shorter, longer] = [[...a].length, [...b].length].sort((x, y) => x - y) as [number, number];
@@ -86,7 +86,7 @@ function remainder(text: string): number {
 }
 
 /**
- * What is wrong with a text as a LEI (ISO 17442: 18 characters and two check digits), in words; null when it is valid.
+ * Returns what is wrong with a LEI (ISO 17442: 18 characters and two check digits), in words; null when it is valid.
  */
 export function faultOfLei(lei: string): string | null {
   if (!/^[0-9A-Z]{18}[0-9]{2}$/.test(lei)) return "must be 18 letters and digits and two check digits (ISO 17442)";

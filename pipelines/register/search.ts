@@ -308,7 +308,7 @@ function reasonsToReport(reasons: ReadonlySet<Reason>): Reason[] {
 /**
  * Finds the companies that a question matches, best first: by the strongest reason, then the score, then active
  * companies, then those whose LEI is renewed, then the LEI.
- * @param most number of companies that are returned
+ * @param maxMatches most companies that are returned
  */
 export async function search(register: Statements, question: Question, most: number): Promise<Matches> {
   const [asked] = await register.all<{ folded: string; key: string; number: string | null; host: string | null }>(
