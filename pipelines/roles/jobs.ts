@@ -99,8 +99,8 @@ function longestPauseSeconds(task: ReturnType<typeof cron.schedule>): number {
 
 /**
  * Starts the timer of one job, with our log in place of node-cron's console. A run that is left out because the last one
- * still runs is told at `debug`: a job of every two seconds leaves out many, and the next run makes up for them. A run that
- * is missed because the event loop was busy is a warning.
+ * still runs is logged at `debug`: a job that runs every two seconds leaves out many, and the next run makes up for them.
+ * A run that is missed because the event loop was busy is logged as a warning.
  */
 function schedule(
   { name: job, cronTimes }: Pick<Job<never>, "name" | "cronTimes">,

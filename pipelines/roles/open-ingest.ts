@@ -56,7 +56,7 @@ export function openIngest(parts: Parts, clock: Clock): Promise<OpenIngest> {
 
 /**
  * Opens lake and ingest in a process that already follows the public log.
- * @param archived returns the archive that the public log lists; called when partitions are loaded that the lake did
+ * @param readArchive returns the archive that the public log lists; called when partitions are loaded that the lake did
  * not have
  * @param partitions partitions to begin with (default: all)
  */

@@ -31,7 +31,7 @@ import { Publishing } from "./protocol/publishing.ts";
 export interface HealthReporter {
   /**
    * Runs work and reports whether it failed.
-   * @param of the kind of work to which it belongs (default: `name`)
+   * @param kind the kind of work to which it belongs (default: `name`)
    */
   during<T>(name: string, run: () => Promise<T>, of?: string): Promise<T>;
   done(name: string): void;
@@ -285,7 +285,7 @@ export class Pipeline {
 
   /**
    * Removes from this lake the rows that another process has archived, as the leaves of the tree name them.
-   * @param filed the published archive
+   * @param publishedArchive the archive that the leaves of the tree name
    * @returns number of removed rows
    */
   async evictArchived(filed: ArchiveFold): Promise<number> {

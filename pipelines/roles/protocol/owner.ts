@@ -90,7 +90,7 @@ function changedRows(
 
 /**
  * Divides the lines and drafts of a run among its objects. An object has packed lines, the drafts about their endpoints (a
- * correction is published with the cards that it changes), and at most `most` of the other drafts.
+ * correction is published with the cards that it changes), and at most `maxDrafts` of the other drafts.
  */
 function runObjects(
   packed: readonly PackedLines[],
