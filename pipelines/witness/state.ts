@@ -8,7 +8,7 @@ import { signerOf } from "../../infra/keys/signer.ts";
 import { isErrno } from "../../infra/store/store.ts";
 import type { NoteSigner } from "../../infra/tree/note.ts";
 
-/** What the witness cosigned last of one log. */
+/** The checkpoint of one log that the witness cosigned last. */
 export interface Cosigned {
   size: number;
   root: Buffer;
@@ -32,9 +32,9 @@ const SCHEMA = `
 `;
 
 /**
- * Key and memory of a witness in one SQLite file that only its owner may read. They are never apart: a key that had lost
- * its memory would sign a second history. Every commit is on the disk before it is acknowledged; several processes may have
- * the file open.
+ * Key and memory of a witness in one SQLite file that only its owner may read. They are in one file, since a key without
+ * its memory could sign a second history. Every commit is on the disk before it is acknowledged; several processes may
+ * have the file open.
  */
 export class WitnessState {
   readonly #db: Database.Database;
@@ -52,7 +52,7 @@ export class WitnessState {
   /**
    * Opens `witness.sqlite` in `dir`, or makes it with a new Ed25519 key.
    * @param name the witness's name, a URL without scheme; a file that is there has to be of this name
-   * @param at is told each step of a change before it is taken; for tests
+   * @param onStep called at each step of a change, for tests
    * @throws Failure `record` for a file of another witness, or none of ours
    */
   static open(dir: string, name: string, at: (step: ChangeStep) => void = () => undefined): WitnessState {
@@ -74,7 +74,7 @@ export class WitnessState {
     }
   }
 
-  /** What was cosigned last of the log with this origin, or null. */
+  /** Returns the last cosigned checkpoint of the log with this origin, or null. */
   last(origin: string): Cosigned | null {
     const row = this.#db
       .prepare<[string], Cosigned>("SELECT size, root, signed_s AS signedS, note FROM cosigned WHERE origin = ?")
@@ -83,9 +83,9 @@ export class WitnessState {
   }
 
   /**
-   * Asks `next` what follows on the last checkpoint of this log and makes it durable, alone among all processes with this
-   * file. Nothing that `next` signed may leave before this returned.
-   * @returns what `next` returned
+   * Calls `decide` with the last checkpoint of this log and stores the checkpoint that it returns, in a transaction that
+   * excludes all other processes with this file. A signature that `decide` made must not be sent before this returns.
+   * @returns what `decide` returned
    */
   change<T extends { next?: Cosigned }>(origin: string, next: (last: Cosigned | null) => T): T {
     const decided = this.#db
@@ -111,7 +111,7 @@ export class WitnessState {
   }
 }
 
-/** The key in the file, made where the file is empty. */
+/** Reads the key in the file, or makes one where the file is empty. */
 function readOrMakeSigner(db: Database.Database, path: string, name: string): NoteSigner {
   if (db.pragma("user_version", { simple: true }) === 0) {
     const { privateKey } = generateKeyPairSync("ed25519");

@@ -19,7 +19,7 @@ import {
 import { verifyConsistency } from "../../infra/tree/proof.ts";
 import type { Cosigned, WitnessState } from "./state.ts";
 
-/** What is answered to a request, by the status codes of c2sp.org/tlog-witness. */
+/** Answer to a request, with the status codes of c2sp.org/tlog-witness. */
 export interface WitnessAnswer {
   status: number;
   body: string | Buffer;
@@ -68,7 +68,7 @@ export class Witness {
       : refusalOf(404, "no checkpoint of this log was cosigned");
   }
 
-  /** Answers `add-checkpoint`. What it returns was made durable before. */
+  /** Answers `add-checkpoint`. A cosignature is durable before it is returned. */
   add(body: Uint8Array): WitnessAnswer {
     let asked: AddCheckpoint;
     let note: Note;
@@ -105,7 +105,7 @@ export class Witness {
     const wrong = findInconsistency(head, proof, last);
     if (wrong) return refusalOf(422, wrong);
     const nowS = Math.floor(this.clock.now().getTime() / 1000);
-    // A cosignature says that nothing larger was seen up to its time, so times of one log never go back.
+    // A cosignature states that no larger tree was seen up to its time, so times of one log never go back.
     const signedS = Math.max(nowS, last?.signedS ?? 0);
     if ((signedS - nowS) * 1000 > MAX_SKEW_MS) {
       return refusalOf(503, "this witness's clock is behind its last cosignature of this log");
@@ -120,7 +120,7 @@ export class Witness {
   }
 }
 
-/** Why this head does not go on from the last one; null when it does. */
+/** Returns why this head does not extend the last one; null when it does. */
 function findInconsistency(head: TreeHead, proof: readonly Uint8Array[], last: Cosigned | null): string | null {
   if (head.size === 0 && !sameHash(head.root, computeRoot([]))) return "not the root of an empty tree";
   if (!last || last.size === 0) return proof.length > 0 ? "a proof from nothing" : null;
