@@ -16,7 +16,7 @@ export interface CardFacts {
   caps?: Readonly<Record<string, number>>;
 }
 
-/** What is published about one endpoint. */
+/** The published cards of one endpoint, and when they were published. */
 export interface PublishedFacts {
   cards: readonly CardFacts[];
   /** Time of the newest publication. */

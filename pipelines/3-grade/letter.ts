@@ -101,7 +101,7 @@ interface CusumState {
 }
 
 /**
- * What one block adds to the sum of letter k: `fail` for a failure, `pass` for a success. A block with partial credit
+ * The value that one block adds to the sum of letter k: `fail` for a failure, `pass` for a success. A block with partial credit
  * adds a value in between.
  */
 const STEPS = params.cusum.good.map((good, k) => {

@@ -2,8 +2,7 @@ import type { DuckDBDataChunk, DuckDBVector } from "@duckdb/node-api";
 import { isCounted, readSample } from "./sample.ts";
 
 /**
- * Bits in which sql/grade/chunk (packed) encodes the facts of a row. The row's time stands above them in the same
- * number.
+ * Bits in which sql/grade/chunk (packed) encodes the facts of a row. The higher bits of the number are the row's time.
  */
 export const PACKED = {
   kind: 1,
