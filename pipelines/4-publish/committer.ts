@@ -64,7 +64,7 @@ export class Committer {
     return this.#fold;
   }
 
-  /** Returns what all publishers have published up to now. If the highest generation is unfinished, finishes it first. */
+  /** Reads the state that all publishers have published. If the highest generation is unfinished, finishes it first. */
   before(): Promise<PublishedState> {
     return this.#runExclusive(async () => {
       await this.#forgetIfBehind();

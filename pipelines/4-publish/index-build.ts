@@ -32,7 +32,7 @@ interface NamedShard {
  * endpoint, so it is done hourly, in small pieces between which publications and answers of the same process go on.
  * @param giveTurn awaited before each piece of a few milliseconds
  * @returns the leaf that names the index, for the next publication; null when the newest index has this size already
- * @throws PublicConflict when a shard that is there is not what its name says
+ * @throws PublicConflict when a stored shard does not match its name
  */
 export async function writeIndex(
   store: Store,

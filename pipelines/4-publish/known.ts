@@ -153,8 +153,8 @@ interface Row {
 /**
  * Returns the lake's commitments that are not published yet and whose hour is over, sorted by hour and then by hash.
  * The order of the log or a more precise time could identify the payment on the chain. Published commitments are
- * removed from the lake's list, so a call costs only what is new; after a rebuild of the lake all are read once.
- * @param fold what is published, as far as this process has followed it
+ * removed from the lake's list, so a call reads only new commitments; after a rebuild of the lake it reads all once.
+ * @param fold the published leaves, as far as this process has read them
  */
 export async function unpublishedCommitments(
   lake: Pick<Statements, "all" | "run">,
@@ -177,7 +177,7 @@ const RECEIPTS_PER_RUN = 10_000;
 
 /**
  * Returns the lake's receipts that are not published yet. Published receipts are removed from the lake's list.
- * @param fold what is published, as far as this process has followed it
+ * @param fold the published leaves, as far as this process has read them
  */
 export async function unpublishedReceipts(
   lake: Pick<Statements, "all" | "run">,

@@ -54,7 +54,7 @@ export function sealLeaf(draft: Draft, index: number, seq: number, at: string): 
     throw new BadLeaf(draft, (error as Error).message);
   }
   if (bytes.length > MAX_LEAF_BYTES) throw new BadLeaf(draft, `${bytes.length} bytes, at most ${MAX_LEAF_BYTES}`);
-  // The caller does not use a grade's leaf any more. Other objects may still be changed by it, so they are parsed anew.
+  // The caller does not use a grade's leaf any more. It may still change other objects, so for these a copy is parsed.
   return { leaf: leaf.kind === "grade" ? leaf : (JSON.parse(bytes.toString("utf8")) as Leaf), bytes };
 }
 

@@ -28,7 +28,7 @@ export interface PublisherOptions {
   clock: Clock;
   /** Name of the log: the base address without its scheme unless configured. */
   origin: string;
-  /** Partitions of the event log whose positions runs carry. */
+  /** Number of partitions of the event log. */
   partitions: number;
   logger: Logger;
   metrics: Metrics;
@@ -91,7 +91,7 @@ export class Publisher implements PublishedRecord {
     await this.#committer.before();
   }
 
-  /** Reads what another publisher publishes and writes nothing, so that {@link start} has little left to read. */
+  /** Reads new leaves of other publishers and writes nothing, so that {@link start} has little left to read. */
   follow(): Promise<void> {
     return this.#committer.follow();
   }

@@ -21,7 +21,7 @@ import { holdOf } from "./letters.ts";
 export type GradeDraft = Draft & { kind: "grade" };
 export type CorrectionDraft = Draft & { kind: "correction" | "dispute" | "reinstated" };
 
-/** The leaves that some lines of a run add to what is published. */
+/** The leaves to publish for some lines of a run, and the lines that were not taken. */
 export interface TakeResult {
   groups: Group[];
   cards: number;

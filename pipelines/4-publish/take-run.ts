@@ -11,7 +11,7 @@ import { type CorrectionDraft, type TakeResult, takeLines } from "./take-lines.t
 export interface RunResult {
   n: number;
   /**
-   * False when the run is older than what was taken, belongs to another log or cannot be read. Nothing of it is published
+   * False when the run is older than a taken run, belongs to another log or cannot be read. Nothing of it is published
    * then, and its cards are lost, so the owner has to grade everything again.
    */
   taken: boolean;
