@@ -37,7 +37,7 @@ export interface FilingParts {
   onStep?: (step: ArchiveStep, subject: ArchiveSubject | null, day: string | null) => void | Promise<void>;
 }
 
-/** What a new archive file is for. */
+/** Subject and day of a new archive file, and the file that it replaces, if any. */
 export interface FileDescription {
   subject: ArchiveSubject;
   day: string;
