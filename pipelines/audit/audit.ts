@@ -32,7 +32,7 @@ export interface AuditOptions {
   copies?: readonly Copy[];
   /** A checkpoint of this log that was kept from an earlier time: the source's tree must begin with its tree. */
   since?: Checkpoint;
-  /** Asks the live service of the source, if there is one. */
+  /** Requests a path from the live service of the source, if there is one. */
   ask?: AskLive;
   /** Default `strict`; see findings.ts. */
   packing?: PackingMode;
@@ -253,7 +253,7 @@ async function isBeginningOf(small: Checkpoint, { source, head }: Copy): Promise
   return (await RecordReader.over(createSourceFetch(source), head)).extends(small);
 }
 
-/** Asks the live service for a path; null when it answers with an error. */
+/** Requests a path from the live service; null when it answers with an error. */
 export type AskLive = (path: string) => Promise<unknown>;
 
 /** Endpoints that are asked for, spread evenly over all of them. */

@@ -14,7 +14,7 @@ export interface Finding {
   result: "ok" | "broken" | "not run";
   /** Number of things that were checked. */
   checked: number;
-  /** Number of things that cannot be proven yet; `says` tells why. */
+  /** Number of things that cannot be proven yet; `says` has the reason. */
   open: number;
   /** Number of things that were not checked, since what they depend on is broken, gone or unread. */
   not_run: number;
@@ -127,7 +127,7 @@ export class Packing {
     return this.#check.finding;
   }
 
-  /** Ends the row of this kind and decides what it means. */
+  /** Ends the row of differing objects of this kind: a long row is left open, a short one becomes problems. */
   #endRow(kind: PackedKind): void {
     const row = this.#rows.get(kind) ?? [];
     this.#rows.delete(kind);

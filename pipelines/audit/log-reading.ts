@@ -168,8 +168,8 @@ function indexListOf(members: readonly IndexEntry[][], printed: LineCache) {
 
 /**
  * Rebuilds every published index byte for byte from the leaves below it, and reads each of its shards when an index
- * first names it. An index leaf comes after leaves that its index does not know, so the changes of the newest leaves
- * are held back.
+ * first names it. An index leaf comes after leaves that are not in its index, so the changes of the newest leaves are
+ * held back.
  */
 class IndexAudit {
   readonly check: Check;
@@ -177,7 +177,7 @@ class IndexAudit {
   readonly tables: Check;
   /** Set when the Parquet file of the newest index is missing. Files of older indexes may be missing. */
   #goneTable: MissingObject | null = null;
-  /** Indexes that a second reading of the log has to rebuild: this reading was past their size when their leaf came. */
+  /** Indexes that a second reading of the log has to rebuild: their leaf came after this reading had passed their size. */
   readonly late: NamedIndex[] = [];
   /** The state below the newest index: number of leaves, time of the last leaf, and the entries. */
   #size = 0;

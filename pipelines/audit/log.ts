@@ -175,8 +175,8 @@ export async function auditHints(source: Source, fold: PublishedFold, hasHoles: 
 
 /**
  * Checks the commitments of a log: each is published once, and none before the hour that it names is over, since an earlier
- * publication would tell the time of the purchase more exactly. What a commitment commits to is not checked: only the buyer
- * can show it.
+ * publication would reveal the time of the purchase more exactly. The bytes that a commitment commits to are not checked, since
+ * only the buyer can show them.
  */
 export class CommitmentAudit {
   readonly #check = new Check("commitments");

@@ -40,7 +40,7 @@ export async function auditTree(
     // All tiles agree with the entries, so the checkpoint was signed for a different tree.
     const got = root.toString("hex");
     if (tiles.finding.result === "ok") throw new Tampered("checkpoint", head.root.toString("hex"), got);
-    // Some entry is not what was signed. The proven tiles tell which one.
+    // Some entry differs from the signed one. The reader compares entries with proven tiles and throws at that entry.
     const reader = await RecordReader.over(createSourceFetch(source), head);
     for (let n = 0; n * TILE_WIDTH < head.size; n++) await reader.entries(n);
     throw new Tampered("checkpoint", head.root.toString("hex"), got);
