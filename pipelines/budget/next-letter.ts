@@ -29,11 +29,9 @@ export interface EndpointProspect {
   paidBlocks: number;
   /** Price of one paid call, micro-units. */
   priceMicro: bigint;
-  /**
-   * Used for an endpoint that was never paid: do we have a question for it whose answer we know? `schema`: does the
-   * seller advertise an output schema?
-   */
+  /** Do we have a question for the endpoint whose answer we know? Used only if it was never paid. */
   truth: boolean;
+  /** Does the seller advertise an output schema? Used only if it was never paid. */
   schema: boolean;
 }
 
