@@ -59,7 +59,7 @@ export interface HeldRecord {
   of: string | null;
 }
 
-/** What the record holds of one endpoint, as far as a correction or a dispute needs it. */
+/** The parts of one endpoint's record that a correction or a dispute needs. */
 export interface EndpointRecord {
   cap: string;
   /** Every observation by its id. */
