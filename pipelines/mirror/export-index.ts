@@ -125,7 +125,7 @@ interface RowContext {
   seen: ReadonlyMap<string, EndpointSummary>;
 }
 
-/** A row of the file: one line of the index, with what evidence and leaves hold of its endpoint. */
+/** Makes a row of the file from one line of the index and its endpoint's facts from evidence and leaves. */
 function rowOf({ card, defects, ...line }: IndexLine, { asOf, leaves, seen }: RowContext): Row {
   const known = seen.get(line.capability_id);
   const raw = line.leaf === null ? 0 : (leaves.raw[line.leaf] ?? 0);
@@ -148,7 +148,7 @@ function rowOf({ card, defects, ...line }: IndexLine, { asOf, leaves, seen }: Ro
   };
 }
 
-/** Writes an index as Parquet, each endpoint with what the evidence holds of it. @returns rows written */
+/** Writes an index as Parquet, each endpoint with its facts from the evidence. @returns number of rows */
 export async function exportIndex(
   index: ProvenIndex,
   path: string,

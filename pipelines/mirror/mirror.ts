@@ -56,8 +56,8 @@ async function verifyCopy(options: MirrorOptions, state: MirrorState, done: Mirr
 async function bringUpToDate(options: MirrorOptions, state: MirrorState): Promise<MirrorSummary> {
   const { source, publicStore, clock, say = () => undefined } = options;
   const [known, pending, missing] = [await state.trusted(), await state.pending(), await state.missing()];
-  // Without a served checkpoint the public folder may have lost anything, and a copy of another part lacks what this one
-  // asks for, so all of it is proven again.
+  // Without a served checkpoint the public folder may have lost objects, and a copy of another part lacks objects that this
+  // run has to copy, so everything is proven again.
   const isWhole = known?.only === options.only && (await publicStore.head(CHECKPOINT)) !== null;
   const trusted = known && isWhole ? known : null;
   if (trusted) await exposeTreeHead(publicStore, trusted);
@@ -105,7 +105,7 @@ export interface FollowOptions extends MirrorOptions {
   /** Ends {@link followMirror}: a running run is finished first; a pause ends at once. */
   signal: AbortSignal;
   /**
-   * Called after each run that changed what is exposed, which is then durable and proven. If it throws, {@link
+   * Called after each run that changed exposed objects, which are then durable and proven. If it throws, {@link
    * followMirror} ends.
    */
   onSnapshot?: (summary: MirrorSummary) => void | Promise<void>;

@@ -27,7 +27,7 @@ export type WantedObject = z.infer<typeof Wanted>;
 
 /** Most missing objects that are remembered: a source that lacks more is useless. */
 const MAX_MISSING = 100_000;
-/** After this many objects in a row without an answer of the source, a run asks it for no further one. */
+/** After this many objects in a row for which the source did not answer, a run requests no further object. */
 const MAX_UNANSWERED = 5;
 
 const keyOf = (wanted: WantedObject): string | null => {
@@ -48,8 +48,8 @@ const keyOf = (wanted: WantedObject): string | null => {
 };
 
 /**
- * Fetches the objects beside the tree that leaves name. One that is not there, or does not match, is missing: it is not
- * exposed, but written down, reported, and asked for again by the next run, while everything else goes on.
+ * Fetches the objects beside the tree that leaves name. One that the source lacks, or that does not match, is missing: it
+ * is not exposed, but saved in a list and reported, and the next run fetches it again. The run goes on with the others.
  */
 export class MissingObjects {
   readonly #missing = new Map<string, Missing>();
@@ -60,7 +60,7 @@ export class MissingObjects {
     private readonly named: NamedObjects,
     before: MissingList,
     private readonly clock: Clock,
-    /** Delete what does not match here when the source has nothing better? */
+    /** Delete objects here that do not match, when the source has no better ones? */
     private readonly withdraws = false,
   ) {
     for (const one of before.items) this.#missing.set(one.key, one);

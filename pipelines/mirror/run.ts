@@ -42,8 +42,8 @@ export interface MirrorOptions {
   /** Folder for parts of large objects, from which a later run goes on; without it they are fetched again. */
   partsDir?: string;
   /**
-   * After the mirror is up to date: prove everything that is held again, and fetch what is damaged or gone (default:
-   * no).
+   * After the mirror is up to date: prove every copied object again, and fetch objects that are damaged or missing
+   * (default: no).
    */
   verify?: boolean;
   /**
@@ -53,7 +53,7 @@ export interface MirrorOptions {
   only?: Part | undefined;
   /** Verify the signature of every card (default: yes). Without it cards are covered only by the log's signature. */
   cardSignatures?: boolean;
-  /** Called with texts that the operator has to know. */
+  /** Called with messages for the operator. */
   say?: (text: string) => void;
   onProgress?: (progress: { done: number; of: number; what: "bundles" | "leaves" | "objects" }) => void;
 }
@@ -73,7 +73,7 @@ export interface MirrorSummary {
   fetched: number;
   /** Those that an earlier run had left here. */
   adopted: number;
-  /** Objects beside the tree that are missing, with the reason; every run asks for them again. */
+  /** Objects beside the tree that are missing, with the reason; every run tries to fetch them again. */
   missing: Omit<Missing, "object">[];
   /** Only of a verifying run: the objects that it replaced. */
   mended?: MendedObject[];
@@ -98,7 +98,7 @@ export class Run {
     private readonly trusted: Trusted | null,
     private readonly newestIndex: Newest["index"],
     missing: MissingList,
-    /** Prove from the first leaf on, also what was proven before? */
+    /** Prove everything from the first leaf on, also what earlier runs have proven? */
     private readonly verifies = false,
   ) {
     this.#parts = options.partsDir ? new PartFolder(options.partsDir) : null;
@@ -206,7 +206,7 @@ export class Run {
   }
 }
 
-/** Serves what was proven: writes the checkpoint, then the hints. Also finishes a run that died after its commit. */
+/** Exposes a proven tree head: writes the checkpoint, then the hints. Also finishes a run that died after its commit. */
 export async function exposeTreeHead(store: Store, { head, keys, index }: Trusted): Promise<void> {
   const replace = (key: string, bytes: Buffer) =>
     swapPublic(store, key, (theirs) => (theirs && bytes.equals(theirs.bytes) ? null : bytes));
