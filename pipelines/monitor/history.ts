@@ -37,7 +37,7 @@ export interface HistoryParts {
 }
 
 /**
- * The checkpoints that a monitor saw, and what is proven of them. A checkpoint is kept before anything is proven, so a
+ * The checkpoints that a monitor received, and the verdict on each. A checkpoint is kept before anything is proven, so a
  * kill loses none. It is proven once the tiles of a source show that it and the proven head are of one tree, and forked
  * once they show that it is not. Without such tiles it stays unproven, whatever the source serves instead.
  */
@@ -65,7 +65,7 @@ export class History {
   }
 
   /**
-   * Tries to prove or to refute what has no verdict yet, with the tiles of these sources.
+   * Tries to prove or to refute the checkpoints without a verdict, with the tiles of these sources.
    * @param shownDigests digests of the checkpoints that the sources show now. These are tried in any case, since peers may
    * have sent more checkpoints than are tried in one round
    * @param mayLead decides whether a checkpoint is believed enough to be the new head

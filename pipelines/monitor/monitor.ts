@@ -37,7 +37,7 @@ export interface MonitorParts {
   /** Oldest acceptable cosignature in seconds; 0 accepts any. Default: a day, where a witness is trusted. */
   maxAgeSeconds?: number | undefined;
   clock: Clock;
-  /** Called with texts that the operator has to know. */
+  /** Called with messages for the operator. */
   say: (text: string) => void;
   /** Prints a notice, and returns once it was handed to the system. */
   tell: (notice: Record<string, unknown>) => Promise<void>;

@@ -91,7 +91,7 @@ interface Watched {
   took: boolean;
 }
 
-/** What happened to a watched endpoint. */
+/** A change of a watched endpoint. */
 export interface NameChange {
   type: "monitor.changed";
   log: string;

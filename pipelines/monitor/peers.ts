@@ -18,7 +18,7 @@ const PATIENCE_MS = 15_000;
 /** Most bad checkpoints of one peer in a round; then it is left until its pause is over. */
 const MAX_BAD = 8;
 
-/** What `GET /checkpoints` answers: the next page after a number, oldest first; without one the newest, newest first. */
+/** Answer to `GET /checkpoints`: the next page after a number, oldest first; without a number the newest, newest first. */
 export const CheckpointsPage = z.object({
   log: z.string().max(1_000).describe("Origin of the log that this monitor follows."),
   id: z.string().max(64).describe("Random name of this monitor's memory: numbers of another one mean nothing."),
@@ -36,7 +36,7 @@ export const CheckpointsPage = z.object({
 });
 export type CheckpointsPage = z.infer<typeof CheckpointsPage>;
 
-/** Makes a page of what this monitor saw. @param after number of the last checkpoint that is known; null: the newest */
+/** Makes a page of the kept checkpoints. @param after number of the last checkpoint that the client has; null: the newest */
 export function checkpointsPage(state: MonitorState, log: string, after: number | null): CheckpointsPage {
   const found = state.page(after, PAGE);
   let bytes = 0;

@@ -6,7 +6,7 @@ import { createPrivateFolder } from "../../infra/keys/files.ts";
 import { isErrno } from "../../infra/store/store.ts";
 import type { Pins } from "../published/trust.ts";
 
-/** What is known of a checkpoint: it belongs to the proven tree, nothing is proven yet, or it contradicts another. */
+/** Verdict on a checkpoint: it belongs to the proven tree, nothing is proven yet, or it contradicts another checkpoint. */
 export type Verdict = "proven" | "unproven" | "forked";
 
 /** A checkpoint that the log signed. */
@@ -45,7 +45,7 @@ export interface WatchedName {
   value: string;
 }
 
-/** What is kept of a watched endpoint, as JSON. */
+/** The stored state of a watched endpoint, as JSON. */
 export interface WatchedRow {
   cap: string;
   /** Leaves below this position were applied. */
@@ -90,7 +90,7 @@ export type StateStep =
 const MAX_PROVEN = 200_000;
 /** Most checkpoints that are kept without a proof: of peers, which may send many at once, and of all. */
 export const MAX_UNPROVEN = { peers: 1_000, all: 100_000 } as const;
-/** Why a checkpoint that goes on from the proven head is not the head yet. */
+/** Reason why a checkpoint that extends the proven head is not the head yet. */
 export const UNWITNESSED = "too few witnesses cosigned it";
 /** Longest wait for another process with the same file, ms. */
 const BUSY_MS = 5_000;
@@ -148,7 +148,7 @@ export class MonitorState {
     }
   }
 
-  /** Random name of this file, by which a peer notices that a monitor began anew. */
+  /** Random name of this file, by which a peer notices that a monitor has lost its memory. */
   get id(): string {
     return this.#one<{ id: string }>("SELECT id FROM monitor")!.id;
   }
