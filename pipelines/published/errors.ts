@@ -45,7 +45,7 @@ export class Unproven extends Failure {
   }
 }
 
-/** A signature that cannot be verified: the keys document of its position is broken or gone. */
+/** A signature cannot be verified, since the keys document of its position is broken or missing. */
 export class KeysUnread extends Unproven {
   constructor(what: string) {
     super(what, "a signature", "its keys document could not be read");

@@ -138,7 +138,7 @@ export class PublishedFold {
 }
 
 /**
- * What a published headline rests on: the time of its run (RFC 3339), and how far the run had read: {topic: next
+ * The basis of a published headline: the time of its run (RFC 3339), and how far the run had read the log: {topic: next
  * offset}.
  */
 export interface HeadlineBasis {
@@ -146,7 +146,7 @@ export interface HeadlineBasis {
   read: Readonly<Record<string, number>>;
 }
 
-/** What the published headline of an endpoint rests on; undefined for an endpoint without a headline. */
+/** The basis of an endpoint's published headline; undefined for an endpoint without a headline. */
 export function headlineBasisOf(fold: PublishedFold, cap: string): HeadlineBasis | undefined {
   const known = fold.caps.get(cap);
   return known && headlineOf(known) ? { at: known.computedAt, read: known.positions } : undefined;

@@ -11,7 +11,7 @@ import { CHECKPOINT } from "./objects.ts";
 
 /**
  * Reads the record from a public store: a checkpoint first, then only objects that the checkpoint commits to. Serving,
- * mirrors and auditors use it; it does not know the private store.
+ * mirrors and auditors use it; it reads nothing from the private store.
  */
 
 /** A leaf and its position in the log. `bytes` were hashed; `leaf` is their JSON, of any kind that was ever written. */
