@@ -15,7 +15,7 @@ export class NoRegister extends Failure {
   }
 }
 
-/** What a register was made from. */
+/** Facts of the files from which a register was made. */
 export interface Made {
   form: number;
   source: string;

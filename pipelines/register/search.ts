@@ -87,7 +87,7 @@ const LOOKED_AT = 200;
 const MAX_HELD = 60_000;
 /** Most words of a question that are searched for; of more, the longest ones. */
 const MAX_WORDS = 12;
-/** Most words of the register that one word of a question may stand for. */
+/** Most words of the register, similar in spelling, that are searched for one word of a question. */
 const MAX_NEAR = 12;
 /** Names with a lower score are not returned. */
 const LEAST_SCORE = 0.5;
