@@ -48,7 +48,7 @@ export interface Message {
  * Signs a message under Standard Webhooks. Header `webhook-signature` has `v1a,<base64>` of each signer, over
  * `id.timestamp.body`. If the receiver gave a key, `v1,<base64>` (HMAC) comes first, which is the only kind that stock
  * libraries verify.
- * @param at time of this attempt; receivers refuse messages with an old time @param hmacKey base64
+ * @param attemptAt time of this attempt; receivers refuse messages with an old time @param hmacKey base64
  */
 export function signMessage(
   id: string,
