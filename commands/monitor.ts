@@ -8,7 +8,7 @@ import { openDirectoryStore } from "../infra/store/directory.ts";
 import { openKeeper } from "../infra/store/lock.ts";
 import { createLogger } from "../infra/telemetry.ts";
 import { parseUrl } from "../infra/url.ts";
-import { Monitor, type Round } from "../pipelines/monitor/monitor.ts";
+import { Monitor, type RoundResult } from "../pipelines/monitor/monitor.ts";
 import { type FoundName, readNames } from "../pipelines/monitor/names.ts";
 import { Peer } from "../pipelines/monitor/peers.ts";
 import { MonitorState } from "../pipelines/monitor/state.ts";
@@ -124,7 +124,7 @@ class Report {
     private readonly names: number,
   ) {}
 
-  round({ head, kept, found, forks, faults, warnings }: Round): void {
+  round({ head, kept, found, forks, faults, warnings }: RoundResult): void {
     const { options } = this;
     for (const one of found) print(options, { type: "monitor.found", ...one }, [foundLine(one)]);
     const all = [...faults, ...warnings];

@@ -3,7 +3,7 @@ import type { Config } from "../infra/config.ts";
 import { openOwnership } from "../infra/log/open.ts";
 import type { Ownership } from "../infra/log/ownership.ts";
 import { originOf, trustOf } from "../infra/tree/checkpoint.ts";
-import { Followed } from "../pipelines/4-publish/followed.ts";
+import { FollowedRecord } from "../pipelines/4-publish/followed.ts";
 import { OWNERS } from "../pipelines/record/topics.ts";
 import { jobsOf, runJobs } from "../pipelines/roles/jobs.ts";
 import { forgetLag, measureLag } from "../pipelines/roles/lag.ts";
@@ -71,7 +71,7 @@ async function ownPartitions(
   status: Status,
 ): Promise<void> {
   const { log, privateStore, publicStore, clock, logger, metrics, ring } = parts;
-  const followed = new Followed(publicStore, () => trustOf(originOf(config.base_url), ring, clock.now()));
+  const followed = new FollowedRecord(publicStore, () => trustOf(originOf(config.base_url), ring, clock.now()));
   const archived = async () => (await followed.current()).archive;
   await withOpen(openIngestOf({ ...parts, config }, archived, []), ({ lake, ingest }) =>
     withOpen(openOwnership(config, log, OWNERS, logger), async (ownership) => {

@@ -3,17 +3,17 @@ import { join } from "node:path";
 import { systemClock } from "../infra/clock.ts";
 import type { Config } from "../infra/config.ts";
 import {
-  type Imported,
+  type ImportResult,
   importRegister,
-  type ReadBeside,
-  type Refused,
+  type AdditionalFileResult,
+  type RefusedRows,
   registerPath,
 } from "../pipelines/register/import.ts";
 import { ProgressLine, print } from "./printer.ts";
 import type { OptionsOf } from "./table.ts";
 
 /** Reasons for which a row is refused, for people. */
-const REASONS: Readonly<Record<Refused["reason"], string>> = {
+const REASONS: Readonly<Record<RefusedRows["reason"], string>> = {
   no_row: "not a row of this table",
   no_lei: "no LEI: not 18 letters and digits and two check digits",
   check_digits: "check digits of the LEI are wrong",
@@ -29,16 +29,16 @@ const REASONS: Readonly<Record<Refused["reason"], string>> = {
 
 const count = (n: number): string => n.toLocaleString("en");
 
-const refusalLines = (refused: readonly Refused[]): string[] =>
+const refusalLines = (refused: readonly RefusedRows[]): string[] =>
   refused.flatMap(({ reason, rows, examples }) => [
     `  refused ${count(rows)}: ${REASONS[reason]}`,
     ...examples.map((example) => `    ${example}`),
   ]);
 
-const besideLines = (what: string, read: ReadBeside | null): string[] =>
+const besideLines = (what: string, read: AdditionalFileResult | null): string[] =>
   read ? [`${what}: ${count(read.rows_read)} lines read, ${count(read.kept)} kept`, ...refusalLines(read.refused)] : [];
 
-export function importLines(done: Imported): string[] {
+export function importLines(done: ImportResult): string[] {
   return [
     `${done.source}: ${count(done.rows_read)} rows read, ${count(done.rows_kept)} companies with ${count(done.names)} names kept`,
     ...refusalLines(done.refused),

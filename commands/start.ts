@@ -5,7 +5,7 @@ import { configuredNetworks } from "../infra/rails/networks.ts";
 import { createLocalWallets } from "../infra/rails/wallets.ts";
 import type { Store } from "../infra/store/store.ts";
 import type { Logger } from "../infra/telemetry.ts";
-import { draftOf, planCorrections, planReinstatement } from "../pipelines/corrections/correct.ts";
+import { createCorrectionDraft, planCorrections, planReinstatement } from "../pipelines/corrections/correct.ts";
 import { findEndpoint } from "../pipelines/corrections/endpoint-record.ts";
 import { parseMoney } from "../pipelines/record/money.ts";
 import { DAY_MS, dayOf, dayStart } from "../pipelines/record/time.ts";
@@ -147,7 +147,7 @@ async function correctOnce(parts: Parts, seller: string, signal: AbortSignal): P
     const says = "The demo shows a correction, as if we had misread the terms of this record.";
     const order = { records: [newest![0]], gradeAt: null, fault: "misread_terms", says };
     const now = systemClock.now();
-    const drafts = planCorrections(record, order, now).map((body) => draftOf("correction", record.cap, body, now));
+    const drafts = planCorrections(record, order, now).map((body) => createCorrectionDraft("correction", record.cap, body, now));
     await recorder.append(drafts);
   });
   await systemClock.sleep(CORRECTION_MS, signal);
@@ -157,7 +157,7 @@ async function correctOnce(parts: Parts, seller: string, signal: AbortSignal): P
     if (id === undefined || correctionRecords.reinstated.has(id)) return;
     const says = "The record was right: the demo shows how a correction is taken back.";
     const { body } = planReinstatement(correctionRecords, id, says);
-    await recorder.append([draftOf("reinstated", cap, body, systemClock.now())]);
+    await recorder.append([createCorrectionDraft("reinstated", cap, body, systemClock.now())]);
   });
 }
 

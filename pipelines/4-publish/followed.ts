@@ -15,7 +15,7 @@ export interface PublishedRecord {
  * The published state, followed from the public store by a process that publishes nothing and holds no signing key. It
  * may be some seconds old, so the publisher checks every decision that was based on it again.
  */
-export class Followed implements PublishedRecord {
+export class FollowedRecord implements PublishedRecord {
   readonly fold = new PublishedFold();
   readonly #tree: PublishedTree;
 

@@ -19,9 +19,9 @@ const MIN_ROWS_TO_SEARCH = 4_096;
  * I/O.
  */
 export class LiveFiles {
-  readonly #newest = new Map<string, LiveFile>();
+  readonly #newestFileByCap = new Map<string, LiveFile>();
   #files: LiveFile[] = [];
-  #written = 0;
+  #rowsInFiles = 0;
 
   /** @param fileRows rows of a full file */
   constructor(private readonly fileRows: number) {}
@@ -33,23 +33,23 @@ export class LiveFiles {
 
   /** Rows of the table. */
   get rows(): number {
-    return this.#newest.size;
+    return this.#newestFileByCap.size;
   }
 
   has(cap: string): boolean {
-    return this.#newest.has(cap);
+    return this.#newestFileByCap.has(cap);
   }
 
   /** Records that a file with the present rows of these endpoints was written. */
   add(key: string, caps: readonly string[]): void {
     const file = { key, caps, live: caps.length };
     for (const cap of caps) {
-      const before = this.#newest.get(cap);
-      if (before) before.live--;
-      this.#newest.set(cap, file);
+      const olderFile = this.#newestFileByCap.get(cap);
+      if (olderFile) olderFile.live--;
+      this.#newestFileByCap.set(cap, file);
     }
     this.#files = [...this.#files, file].filter(({ live }) => live > 0);
-    this.#written = this.#files.reduce((sum, { caps: all }) => sum + all.length, 0);
+    this.#rowsInFiles = this.#files.reduce((sum, { caps: all }) => sum + all.length, 0);
   }
 
   /**
@@ -57,11 +57,11 @@ export class LiveFiles {
    * file of rows at a time, to spread the cost.
    */
   toRewrite(): string[] {
-    const full = Math.ceil((2 * this.rows) / this.fileRows);
-    if (this.#files.length > MAX_EXTRA_FILES + full) {
+    const fullFiles = Math.ceil((2 * this.rows) / this.fileRows);
+    if (this.#files.length > MAX_EXTRA_FILES + fullFiles) {
       return this.#liveRowsOf([...this.#files].sort((a, b) => a.live - b.live).slice(0, FILES_JOINED_AT_ONCE));
     }
-    if (this.#written - this.rows <= Math.max(MIN_ROWS_TO_SEARCH, this.rows / 2)) return [];
+    if (this.#rowsInFiles - this.rows <= Math.max(MIN_ROWS_TO_SEARCH, this.rows / 2)) return [];
     return this.#liveRowsOf([...this.#files].sort((a, b) => a.live / a.caps.length - b.live / b.caps.length));
   }
 
@@ -70,7 +70,7 @@ export class LiveFiles {
     const caps: string[] = [];
     for (const file of files) {
       if (caps.length > 0 && caps.length + file.live > this.fileRows) break;
-      for (const cap of file.caps) if (this.#newest.get(cap) === file) caps.push(cap);
+      for (const cap of file.caps) if (this.#newestFileByCap.get(cap) === file) caps.push(cap);
     }
     return caps;
   }

@@ -17,7 +17,7 @@ import type { Draft } from "./leaves.ts";
 import { checkLine, type Run } from "./runs.ts";
 import { type OnRefused, type RunResult, RunTaker } from "./take-run.ts";
 import { checkpointKeys } from "./tree-head.ts";
-import { collectLive, nameHistory, writeHistory, writeLive, writeView } from "./view.ts";
+import { collectLiveFiles, nameHistory, writeHistory, writeLiveTable, writeView } from "./view.ts";
 import type { Witnesses } from "./witnesses.ts";
 import { collectIndexTables, collectPartials, putPacked } from "./writes.ts";
 
@@ -45,7 +45,7 @@ export interface PublisherOptions {
 /**
  * The only writer of the published tree. Calls run one after the other; each first finishes what a crashed publisher left.
  * Leaves that the log holds already are left out, so any call may be repeated after a failure.
- * Errors: ClockRefused, Fork, PublicConflict, BadPrivate, MissingObject, Tampered, and what a store throws.
+ * Errors: ClockRefused, Fork, PublicConflict, BadPrivateObject, MissingObject, Tampered, and what a store throws.
  */
 export class Publisher implements PublishedRecord {
   readonly #options: PublisherOptions;
@@ -55,7 +55,7 @@ export class Publisher implements PublishedRecord {
    * Leaf of a new index. It is published together with the next leaves, since an index alone does not cause a
    * publication.
    */
-  #index: Draft | null = null;
+  #indexDraft: Draft | null = null;
 
   constructor(options: PublisherOptions) {
     this.#options = options;
@@ -116,12 +116,12 @@ export class Publisher implements PublishedRecord {
 
   /** Publishes closes of days, in order; publishes none if another publisher has closed one of the days first. */
   publishDayCloses(closes: readonly DayClose[]): Promise<CommitResult> {
-    return this.#commit((before) => planDayCloses(before, closes));
+    return this.#commit((state) => planDayCloses(state, closes));
   }
 
   /** Publishes archive files in one generation, without those of a day that another publisher filed meanwhile. */
   publishFilings(filings: readonly Filing[]): Promise<CommitResult> {
-    return this.#commit((before) => planFilings(before, filings));
+    return this.#commit((state) => planFilings(state, filings));
   }
 
   /** Publishes leaves, except those that the log has already. */
@@ -140,8 +140,8 @@ export class Publisher implements PublishedRecord {
     // If a publisher died after writing keys document n, the first round publishes n and the second ours as n + 1.
     for (let round = 0; round < 2; round++) {
       const { fold } = await this.#committer.before();
-      const by = previousSignerOf(await readNewestKeys(publicStore, fold), signers);
-      const draft = await writeKeys(publicStore, fold, jwks, by, clock.now());
+      const signer = previousSignerOf(await readNewestKeys(publicStore, fold), signers);
+      const draft = await writeKeys(publicStore, fold, jwks, signer, clock.now());
       if (!draft) return;
       await this.publishLeaves([draft]);
     }
@@ -165,7 +165,7 @@ export class Publisher implements PublishedRecord {
   /** Writes the market index of the present state; its leaf is published with the next leaves. */
   async buildIndex(): Promise<void> {
     const { fold } = await this.#committer.before();
-    this.#index = (await writeIndex(this.#options.publicStore, fold, this.#options.signers.cards)) ?? this.#index;
+    this.#indexDraft = (await writeIndex(this.#options.publicStore, fold, this.#options.signers.cards)) ?? this.#indexDraft;
   }
 
   /** Signs the checkpoint again, for freshness: at least every 10 minutes (publication.md, Promises). */
@@ -175,7 +175,7 @@ export class Publisher implements PublishedRecord {
 
   /** Writes one file of a partition's volatile table. @returns its key, for the next view */
   writeLive(partition: number, bytes: Uint8Array): Promise<string> {
-    return writeLive(this.#options.publicStore, this.#options.clock, partition, bytes);
+    return writeLiveTable(this.#options.publicStore, this.#options.clock, partition, bytes);
   }
 
   /** Replaces the view that serving follows: the newest index, and these tables with the positions that they were read up to. */
@@ -201,18 +201,18 @@ export class Publisher implements PublishedRecord {
    * Deletes expired objects: partial tiles and Parquet files of indexes after 48 h, live tables after an hour.
    * @param keysInUse live files that are in use although no view names them yet @returns how many objects were deleted
    */
-  async collectGarbage(kept: Iterable<string> = []): Promise<number> {
+  async collectGarbage(keysInUse: Iterable<string> = []): Promise<number> {
     const { publicStore, clock } = this.#options;
     const { fold } = await this.#committer.before();
-    const tables = await collectIndexTables(publicStore, clock, fold.index?.table);
-    return tables + (await collectPartials(publicStore, clock)) + (await collectLive(publicStore, clock, kept));
+    const deletedTables = await collectIndexTables(publicStore, clock, fold.index?.table);
+    return deletedTables + (await collectPartials(publicStore, clock)) + (await collectLiveFiles(publicStore, clock, keysInUse));
   }
 
   #commit(plan: Parameters<Committer["commit"]>[0]): Promise<CommitResult> {
-    return this.#committer.commit(async (before) => {
-      const planned = await plan(before);
-      const riding = this.#index ? newDraftsOf(before.fold, [this.#index]) : [];
-      return planned.groups.length && riding.length ? { ...planned, groups: [...planned.groups, riding] } : planned;
+    return this.#committer.commit(async (state) => {
+      const planned = await plan(state);
+      const indexGroup = this.#indexDraft ? newDraftsOf(state.fold, [this.#indexDraft]) : [];
+      return planned.groups.length && indexGroup.length ? { ...planned, groups: [...planned.groups, indexGroup] } : planned;
     });
   }
 }

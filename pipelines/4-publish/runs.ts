@@ -5,7 +5,7 @@ import { highestNumbered, numberedKey } from "../../infra/store/numbered.ts";
 import type { Store } from "../../infra/store/store.ts";
 import { RunHeader, RunLine } from "../record/card.ts";
 import { TIERS } from "../record/vocabulary.ts";
-import { BadPrivate } from "./generation.ts";
+import { BadPrivateObject } from "./generation.ts";
 import type { Draft } from "./leaves.ts";
 
 /** A grade run (records.md): the changed cards that a grader found, and the log positions up to which it had read. */
@@ -32,7 +32,7 @@ export type RunDrafts = readonly (Draft & { kind: z.infer<typeof RunDraft>["kind
 /** A line with a draft. It has the one member `draft`, which no line with cards has. */
 const DraftLine = z.strictObject({ draft: RunDraft });
 
-const draftLine = (draft: unknown): string => `${JSON.stringify(DraftLine.parse({ draft }))}\n`;
+const formatDraftLine = (draft: unknown): string => `${JSON.stringify(DraftLine.parse({ draft }))}\n`;
 
 export const runKey = (n: number): string => numberedKey("runs", n);
 
@@ -60,7 +60,7 @@ const LINES_PER_TURN = 64;
  * Most lines with cards, and most drafts about other endpoints, of a run object that an owner writes. A line with
  * its listing takes some 3 kB of text, and a string of V8 has at most 512 MB, which is reached at some 170,000 endpoints.
  */
-export const RUN_LINES = 8_192;
+export const MAX_RUN_LINES = 8_192;
 
 /** Lines of a run in the form of a run object, checked and compressed, with their endpoints. */
 export interface PackedLines {
@@ -94,39 +94,39 @@ export async function writeRun(
   store: Store,
   header: Omit<RunHeader, "n">,
   lines: readonly RunLine[] | PackedLines,
-  known = -1,
+  knownRun = -1,
   drafts: RunDrafts = [],
 ): Promise<number> {
   const body = "packed" in lines ? decompress(lines.packed) : await textOf(lines);
-  const drafted: string[] = [];
-  await forEachYielding(drafts, LINES_PER_TURN, (draft) => drafted.push(draftLine(draft)));
-  let n = (await highestNumbered(store, "runs", known)) + 1;
+  const draftLines: string[] = [];
+  await forEachYielding(drafts, LINES_PER_TURN, (draft) => draftLines.push(formatDraftLine(draft)));
+  let n = (await highestNumbered(store, "runs", knownRun)) + 1;
   for (let race = 0; race < MAX_RACES; race++, n++) {
-    const first = `${JSON.stringify(RunHeader.parse({ ...header, n }))}\n`;
-    const text = Buffer.concat([Buffer.from(first), body, Buffer.from(drafted.join(""))]);
+    const headerLine = `${JSON.stringify(RunHeader.parse({ ...header, n }))}\n`;
+    const text = Buffer.concat([Buffer.from(headerLine), body, Buffer.from(draftLines.join(""))]);
     const { result } = await store.create(runKey(n), compress(text, ZSTD_OPTIONS));
     if (result === "created") return n;
   }
   throw new Error(`no free number for a run after ${MAX_RACES} tries`);
 }
 
-/** Reads run n; null when there is none yet. @throws BadPrivate when the object is not a valid run */
+/** Reads run n; null when there is none yet. @throws BadPrivateObject when the object is not a valid run */
 export async function readRun(store: Store, n: number): Promise<Run | null> {
   const object = await store.get(runKey(n));
   if (!object) return null;
   try {
-    const [first, ...rest] = decompress(object.bytes).toString("utf8").trimEnd().split("\n");
-    const header = RunHeader.parse(JSON.parse(first!));
+    const [headerLine, ...lineTexts] = decompress(object.bytes).toString("utf8").trimEnd().split("\n");
+    const header = RunHeader.parse(JSON.parse(headerLine!));
     if (header.n !== n) throw new Error(`its header says ${header.n}`);
     const lines: RunLine[] = [];
     const drafts: RunDrafts[number][] = [];
-    await forEachYielding(rest, LINES_PER_TURN, (text) => {
+    await forEachYielding(lineTexts, LINES_PER_TURN, (text) => {
       const value = JSON.parse(text) as object;
       if ("cap" in value) lines.push(checkLine(value));
       else drafts.push(DraftLine.parse(value).draft as unknown as RunDrafts[number]);
     });
     return { header, lines, drafts };
   } catch (error) {
-    throw new BadPrivate(runKey(n), (error as Error).message.slice(0, 300));
+    throw new BadPrivateObject(runKey(n), (error as Error).message.slice(0, 300));
   }
 }

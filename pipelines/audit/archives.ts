@@ -5,7 +5,7 @@ import { parseJson, Unproven } from "../published/errors.ts";
 import { archiveFileOf, fetchFile, readFile } from "../published/files.ts";
 import type { ArchiveFold, PublishedFold } from "../published/fold.ts";
 import { verifySignature } from "../published/keys.ts";
-import { MAX } from "../published/limits.ts";
+import { MAX_BYTES } from "../published/limits.ts";
 import type { Source } from "../published/source.ts";
 import { archiveManifestKey, dayOfManifest, reproduceCommand } from "../record/archive.ts";
 import type { EvidenceLine, SampleLine } from "../record/evidence.ts";
@@ -15,13 +15,13 @@ import { addDays } from "../record/time.ts";
 import { ARCHIVE_SUBJECTS, type ArchiveSubject } from "../record/vocabulary.ts";
 import { Check, type Finding } from "./findings.ts";
 
-const SUBJECT_OF: Record<string, ArchiveSubject> = {
+const SUBJECT_BY_TOPIC: Record<string, ArchiveSubject> = {
   "observations.free": "liveness_probes",
   "observations.mcp": "mcp_probes",
 };
 
 /** The rows that the archive of one subject and day must have, by the evidence and the log. */
-interface Wanted {
+interface RequiredRows {
   things: Multiset;
   /** Index of the last leaf that requires a row. */
   last: number;
@@ -40,27 +40,27 @@ export class ArchiveAudit {
   readonly days = new Check("archive, every subject and day");
   readonly rows = new Check("archive rows against evidence and log");
   readonly #leaves: { leaf: ArchiveLeaf; jwks: Jwks | null }[] = [];
-  readonly #wanted = new Map<string, Wanted>();
-  readonly #held = new Map<string, Multiset>();
+  readonly #required = new Map<string, RequiredRows>();
+  readonly #filed = new Map<string, Multiset>();
   /** Names of subject and day for which a file could not be read, here or in the evidence. */
-  readonly #unread = new Set<string>();
+  readonly #unreadSubjectDays = new Set<string>();
   #hasHoles = false;
 
   /** @param fold the archive's leaves so far, including this one @param jwks keys that are valid at this position */
   add(leaf: Leaf, bytes: Buffer, fold: ArchiveFold, jwks: Jwks | null): void {
     if (leaf.kind === "archive") this.#leaves.push({ leaf, jwks });
-    if (leaf.kind === "grade") this.#addWanted(fold.subjectOf(leaf), leaf.day, leaf.index, bytes);
+    if (leaf.kind === "grade") this.#addRequired(fold.subjectOf(leaf), leaf.day, leaf.index, bytes);
   }
 
   /** Adds a line of the evidence file that this leaf names. */
   line({ day, index }: Pick<EvidenceLeaf, "day" | "index">, line: EvidenceLine): void {
-    const subject = "obs_id" in line && line.kind === 0 ? SUBJECT_OF[line.topic] : undefined;
-    if (subject) this.#addWanted(subject, day, index, observedRowText(line as SampleLine, subject === "mcp_probes"));
+    const subject = "obs_id" in line && line.kind === 0 ? SUBJECT_BY_TOPIC[line.topic] : undefined;
+    if (subject) this.#addRequired(subject, day, index, observedRowText(line as SampleLine, subject === "mcp_probes"));
   }
 
   /** Notes that an evidence file of this day could not be read. Which probes the archive must have is then not known. */
   unread(day: string): void {
-    for (const subject of Object.values(SUBJECT_OF)) this.#unread.add(subjectDayKey(subject, day));
+    for (const subject of Object.values(SUBJECT_BY_TOPIC)) this.#unreadSubjectDays.add(subjectDayKey(subject, day));
   }
 
   /** Notes that some leaves could not be read. They may name files and rows, so checks that need every leaf are not run. */
@@ -68,28 +68,28 @@ export class ArchiveAudit {
     this.#hasHoles = true;
   }
 
-  #addWanted(subject: ArchiveSubject, day: string, order: number, item: Buffer | string): void {
+  #addRequired(subject: ArchiveSubject, day: string, leafIndex: number, item: Buffer | string): void {
     const name = subjectDayKey(subject, day);
-    const wanted = this.#wanted.get(name) ?? { things: new Multiset(), last: -1 };
-    wanted.things.add(item);
-    wanted.last = Math.max(wanted.last, order);
-    this.#wanted.set(name, wanted);
+    const required = this.#required.get(name) ?? { things: new Multiset(), last: -1 };
+    required.things.add(item);
+    required.last = Math.max(required.last, leafIndex);
+    this.#required.set(name, required);
   }
 
   /** Reads and checks every file. @throws SourceDown, and faults of our own */
   async read(source: Source, fold: PublishedFold, onProgress: (text: string) => void): Promise<void> {
-    const seen = new Map<string, ArchiveLeaf>();
-    const replaced = new Set<string>();
+    const earlierLeaves = new Map<string, ArchiveLeaf>();
+    const replacedIds = new Set<string>();
     for (const { leaf, jwks } of this.#leaves) {
       onProgress(`archive: ${leaf.manifest.subject} ${dayOfManifest(leaf.manifest)}`);
       await this.files.look(async () => {
-        if (!this.#hasHoles) checkLeaf(leaf, seen, replaced);
+        if (!this.#hasHoles) checkLeaf(leaf, earlierLeaves, replacedIds);
         await this.#readFile(source, leaf, fold.archive);
         await checkManifest(source, leaf);
         verifySignature(`manifest ${leaf.manifest.id}`, jwks, leaf.manifest, leaf.manifest.verified_at);
       });
-      seen.set(leaf.manifest.id, leaf);
-      if (leaf.supersedes !== null) replaced.add(leaf.supersedes);
+      earlierLeaves.set(leaf.manifest.id, leaf);
+      if (leaf.supersedes !== null) replacedIds.add(leaf.supersedes);
     }
     this.#checkDays(fold);
     this.#checkRows(fold.archive);
@@ -99,26 +99,26 @@ export class ArchiveAudit {
     const { subject, id } = leaf.manifest;
     const day = dayOfManifest(leaf.manifest);
     const file = archiveFileOf(leaf);
-    const things = new Multiset();
-    let wrong: string | null = null;
-    let before = "";
+    const items = new Multiset();
+    let wrongLine: string | null = null;
+    let previousOrder = "";
     const name = subjectDayKey(subject, day);
-    const known = this.#unread.has(name);
-    this.#unread.add(name);
+    const wasUnread = this.#unreadSubjectDays.has(name);
+    this.#unreadSubjectDays.add(name);
     await readFile(await fetchFile(source, file), file, (line) => {
-      const read = lineOf(subject, day, line, fold);
-      if (!read || read.order <= before) wrong ??= line.toString("utf8", 0, 120);
+      const parsedLine = lineOf(subject, day, line, fold);
+      if (!parsedLine || parsedLine.order <= previousOrder) wrongLine ??= line.toString("utf8", 0, 120);
       else {
-        things.add(read.item);
-        before = read.order;
+        items.add(parsedLine.item);
+        previousOrder = parsedLine.order;
       }
     });
-    if (wrong !== null) throw new Unproven(file.key, `lines of ${subject} of ${day}, ascending`, wrong);
-    if (!known) this.#unread.delete(name);
+    if (wrongLine !== null) throw new Unproven(file.key, `lines of ${subject} of ${day}, ascending`, wrongLine);
+    if (!wasUnread) this.#unreadSubjectDays.delete(name);
     if (fold.superseded.has(id)) return;
-    const held = this.#held.get(name) ?? new Multiset();
-    held.join(things);
-    this.#held.set(name, held);
+    const filedItems = this.#filed.get(name) ?? new Multiset();
+    filedItems.join(items);
+    this.#filed.set(name, filedItems);
   }
 
   /** Checks that no subject and day is missing from the first day of the evidence to the newest archived day. */
@@ -139,19 +139,19 @@ export class ArchiveAudit {
 
   #checkRows(fold: ArchiveFold): void {
     for (const subject of ARCHIVE_SUBJECTS) {
-      for (const name of new Set([...this.#held.keys(), ...this.#unread])) {
-        const held = this.#held.get(name) ?? new Multiset();
+      for (const name of new Set([...this.#filed.keys(), ...this.#unreadSubjectDays])) {
+        const filedItems = this.#filed.get(name) ?? new Multiset();
         if (!name.startsWith(`${subject} `)) continue;
         const day = name.slice(subject.length + 1);
-        if (this.#hasHoles || this.#unread.has(name)) {
+        if (this.#hasHoles || this.#unreadSubjectDays.has(name)) {
           this.rows.notRun("what they are held against could not be read whole");
           continue;
         }
-        const { things, last } = this.#wanted.get(name) ?? { things: new Multiset(), last: -1 };
-        const newest = Math.max(...fold.currentFilesOf(subject, day).map(({ index }) => index));
-        if (`${things}` === `${held}`) this.rows.ok();
-        else if (last > newest) this.rows.open(`what came late for ${subject} of ${day} is not filed yet`);
-        else this.rows.bad({ key: `archive of ${subject} of ${day}`, expected: `${things}`, got: `${held}` });
+        const { things, last } = this.#required.get(name) ?? { things: new Multiset(), last: -1 };
+        const newestFileIndex = Math.max(...fold.currentFilesOf(subject, day).map(({ index }) => index));
+        if (`${things}` === `${filedItems}`) this.rows.ok();
+        else if (last > newestFileIndex) this.rows.open(`what came late for ${subject} of ${day} is not filed yet`);
+        else this.rows.bad({ key: `archive of ${subject} of ${day}`, expected: `${things}`, got: `${filedItems}` });
       }
     }
   }
@@ -183,33 +183,33 @@ function lineOf(
 }
 
 /** @throws Unproven */
-function checkLeaf(leaf: ArchiveLeaf, seen: ReadonlyMap<string, ArchiveLeaf>, replaced: ReadonlySet<string>): void {
+function checkLeaf(leaf: ArchiveLeaf, earlierLeaves: ReadonlyMap<string, ArchiveLeaf>, replacedIds: ReadonlySet<string>): void {
   const { manifest, supersedes, index } = leaf;
   const day = dayOfManifest(manifest);
   const { key } = archiveFileOf(leaf);
-  const refuse = (expected: string, got: string) => {
+  const requireEqual = (expected: string, got: string) => {
     if (expected !== got) throw new Unproven(`leaf ${index}`, expected, got);
   };
-  refuse(archiveId(manifest.subject, day, manifest.content_hash), manifest.id);
-  refuse(`${day}T00:00:00.000Z to ${addDays(day, 1)}T00:00:00.000Z`, `${manifest.from} to ${manifest.to}`);
-  refuse(`/${key}`, manifest.file.slice(-key.length - 1));
-  refuse(reproduceCommand(manifest.file), manifest.reproduce);
-  if (seen.has(manifest.id)) throw new Unproven(`leaf ${index}`, "a file once", `${manifest.id} again`);
+  requireEqual(archiveId(manifest.subject, day, manifest.content_hash), manifest.id);
+  requireEqual(`${day}T00:00:00.000Z to ${addDays(day, 1)}T00:00:00.000Z`, `${manifest.from} to ${manifest.to}`);
+  requireEqual(`/${key}`, manifest.file.slice(-key.length - 1));
+  requireEqual(reproduceCommand(manifest.file), manifest.reproduce);
+  if (earlierLeaves.has(manifest.id)) throw new Unproven(`leaf ${index}`, "a file once", `${manifest.id} again`);
   if (supersedes === null) return;
-  const wrong = seen.get(supersedes)?.manifest;
-  const same = wrong && wrong.subject === manifest.subject && wrong.from === manifest.from;
+  const replacedManifest = earlierLeaves.get(supersedes)?.manifest;
+  const isSameSubjectDay = replacedManifest && replacedManifest.subject === manifest.subject && replacedManifest.from === manifest.from;
   // Only an earlier file can be replaced, and only once; so no two files replace each other.
-  if (!same || replaced.has(supersedes)) {
+  if (!isSameSubjectDay || replacedIds.has(supersedes)) {
     throw new Unproven(`leaf ${index}`, `an earlier file of ${manifest.subject} of ${day}, standing`, supersedes);
   }
 }
 
 async function checkManifest(source: Source, { manifest }: ArchiveLeaf): Promise<void> {
   const key = archiveManifestKey(manifest.id);
-  const bytes = await source.get(key, MAX.keys);
+  const bytes = await source.get(key, MAX_BYTES.keys);
   if (!bytes) throw new MissingObject(key);
-  const [want, got] = [canonicalText(manifest), Buffer.from(bytes).toString("utf8")];
-  if (want !== got) throw new Unproven(key, want.slice(0, 200), got.slice(0, 200));
+  const [expected, got] = [canonicalText(manifest), Buffer.from(bytes).toString("utf8")];
+  if (expected !== got) throw new Unproven(key, expected.slice(0, 200), got.slice(0, 200));
 }
 
 /** The parts of a body's terms that a row of the archive has. */
@@ -235,14 +235,14 @@ function archivedRowText({ amount, ...row }: Record<string, unknown>): string | 
 function observedRowText(line: SampleLine, isTool: boolean): string {
   const { status, terms, initialize_ms, tool, tool_present } = line as SampleLine & Record<string, unknown>;
   const { sha256 = null, protocols = [], offers = [] } = (terms ?? {}) as Terms;
-  const signable = offers.find(({ payable }) => payable);
-  const bytes = new Map(offers.map(({ network }) => [network, Buffer.from(network)]));
+  const payableOffer = offers.find(({ payable }) => payable);
+  const bytesByNetwork = new Map(offers.map(({ network }) => [network, Buffer.from(network)]));
   return canonicalText({
     ...{ record_id: line.obs_id, capability_id: line.capability_id, observed_at: line.t, state: line.state ?? null },
     ...{ counts: line.fault === null || line.fault === "blocked", fault: line.fault, status: status ?? null },
     ...{ latency_ms: line.latency_ms ?? null, amount: line.price ?? null },
-    ...{ asset: signable?.asset ?? offers[0]?.asset ?? null, protocols, terms_sha256: sha256 },
-    networks: [...bytes].sort(([, a], [, b]) => Buffer.compare(a, b)).map(([network]) => network),
+    ...{ asset: payableOffer?.asset ?? offers[0]?.asset ?? null, protocols, terms_sha256: sha256 },
+    networks: [...bytesByNetwork].sort(([, a], [, b]) => Buffer.compare(a, b)).map(([network]) => network),
     ...(isTool ? { initialize_ms: initialize_ms ?? null, tool: tool ?? null, tool_present: tool_present ?? null } : {}),
   });
 }

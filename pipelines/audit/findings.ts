@@ -77,11 +77,11 @@ export class Check {
 /** The problem in an error about an object of the record, or null for any other error. */
 export function problemOf(error: unknown): Problem | null {
   const { name, key, expected, got, message } = (error ?? {}) as Partial<Problem> & { name?: string; message?: string };
-  const says = message ?? "";
+  const messageText = message ?? "";
   if (name === "Tampered" || name === "KeysUnread" || name === "Unproven")
     return { key: key!, expected: expected!, got: got! };
   if (name === "MissingObject") return { key: key!, expected: "an object", got: "none" };
-  if (name === "Oversized") return { key: says.split(" ")[0]!, expected: "fewer bytes", got: says };
+  if (name === "Oversized") return { key: messageText.split(" ")[0]!, expected: "fewer bytes", got: messageText };
   return null;
 }
 
@@ -95,44 +95,44 @@ export type PackingMode = "strict" | "content";
  * If at least so many objects in a row have other packed bytes than ours, they were packed by another build; fewer were
  * altered.
  */
-const ANOTHER_BUILD = 8;
+const OBJECTS_TO_ASSUME_ANOTHER_BUILD = 8;
 
 /**
  * Compares packed bytes. Some bits of a gzip or zstd stream do not change what it unpacks to; a flipped one is only
  * seen by packing the contents again with our packer, which is the publisher's (docs/audit.md, Packed bytes). Packers
  * differ between versions and processors, so a long row of objects that differ is left open and is not broken.
  */
-export class Packing {
+export class PackedBytesCheck {
   readonly #check = new Check("packed bytes");
-  readonly #rows = new Map<PackedKind, string[]>();
+  readonly #differingKeys = new Map<PackedKind, string[]>();
 
   constructor(private readonly mode: PackingMode) {}
 
   /** Adds the next object of its kind, in log order, whose contents were found right. */
-  add(kind: PackedKind, key: string, theirs: Uint8Array, ours: Uint8Array): void {
+  add(kind: PackedKind, key: string, storedBytes: Uint8Array, repackedBytes: Uint8Array): void {
     if (this.mode === "content") return;
-    if (Buffer.compare(theirs, ours) === 0) {
-      this.#endRow(kind);
+    if (Buffer.compare(storedBytes, repackedBytes) === 0) {
+      this.#judgeRow(kind);
       this.#check.ok();
       return;
     }
-    const row = this.#rows.get(kind) ?? [];
-    this.#rows.set(kind, row);
-    if (row.length < ANOTHER_BUILD) row.push(key);
-    else this.#open();
+    const row = this.#differingKeys.get(kind) ?? [];
+    this.#differingKeys.set(kind, row);
+    if (row.length < OBJECTS_TO_ASSUME_ANOTHER_BUILD) row.push(key);
+    else this.#countOpen();
   }
 
   get finding() {
-    for (const kind of this.#rows.keys()) this.#endRow(kind);
+    for (const kind of this.#differingKeys.keys()) this.#judgeRow(kind);
     return this.#check.finding;
   }
 
   /** Ends the row of differing objects of this kind: a long row is left open, a short one becomes problems. */
-  #endRow(kind: PackedKind): void {
-    const row = this.#rows.get(kind) ?? [];
-    this.#rows.delete(kind);
+  #judgeRow(kind: PackedKind): void {
+    const row = this.#differingKeys.get(kind) ?? [];
+    this.#differingKeys.delete(kind);
     for (const key of row) {
-      if (row.length >= ANOTHER_BUILD) this.#open();
+      if (row.length >= OBJECTS_TO_ASSUME_ANOTHER_BUILD) this.#countOpen();
       else {
         const got =
           "others that unpack to the same: a changed bit, or another build of zlib or zstd (--packing content)";
@@ -141,7 +141,7 @@ export class Packing {
     }
   }
 
-  #open(): void {
+  #countOpen(): void {
     this.#check.open("packed by another build of zlib or zstd, their contents hold");
   }
 }

@@ -7,7 +7,7 @@ import { fetchNamed } from "../published/files.ts";
 import { PublishedFold } from "../published/fold.ts";
 import { CardSignatures, type KeyChain, UNREADABLE_KEYS, verifyKeysDocument } from "../published/keys.ts";
 import { readProvenLeaves } from "../published/leaves.ts";
-import { MAX } from "../published/limits.ts";
+import { MAX_BYTES } from "../published/limits.ts";
 import { CHECKPOINT, HINT_INDEX, HINT_KEYS } from "../published/objects.ts";
 import type { Source } from "../published/source.ts";
 import { commitmentHash, publishableAt } from "../record/commitment.ts";
@@ -31,19 +31,19 @@ export class LogAudit {
   readonly evidence: EvidenceLeaf[] = [];
   readonly archive = new ArchiveAudit();
   readonly #signatures: CardSignatures;
-  #signed = 0;
+  #signedCards = 0;
   #chain: KeyChain | null = null;
-  #next = 0;
+  #nextIndex = 0;
   #skipped = 0;
   /** Number of the keys document that is expected next. */
   #keysRead = 0;
-  #at = "";
+  #previousAt = "";
 
   constructor(private readonly source: Source) {
     this.#signatures = new CardSignatures((error) => {
       const problem = problemOf(error);
       if (!problem) throw error;
-      this.#signed--;
+      this.#signedCards--;
       // A skipped leaf may have named the document with this key.
       const isUnread = error instanceof KeysUnread || (this.#skipped > 0 && problem.got === "unknown_key");
       if (isUnread) this.cards.notRun("the keys document of their position could not be read");
@@ -56,23 +56,23 @@ export class LogAudit {
    * @returns the leaf, or null when it cannot be used
    */
   async add(bytes: Buffer): Promise<Leaf | null> {
-    const index = this.#next++;
+    const index = this.#nextIndex++;
     const { size } = this.fold.commitments;
-    const leaf = this.#read(index, bytes);
+    const leaf = this.#parseLeaf(index, bytes);
     if (!leaf) return null;
     if (leaf.kind === "keys") {
-      const before = this.#skipped > 0 && leaf.n !== this.#keysRead ? UNSEEN_CHAIN : this.#chain;
+      const previousChain = this.#skipped > 0 && leaf.n !== this.#keysRead ? UNSEEN_CHAIN : this.#chain;
       this.#keysRead = leaf.n + 1;
       // The log has the hash even of a document that cannot be read, so the next document must still name that hash.
       this.#chain = { jwks: UNREADABLE_KEYS, sha256: leaf.sha256 };
       await this.keys.look(async () => {
         const bytes = await fetchNamed(this.source, leaf, "keys");
-        if (before === UNSEEN_CHAIN) throw new KeysUnread(`the document before ${leaf.key}`);
-        this.#chain = verifyKeysDocument(leaf, bytes, before);
+        if (previousChain === UNSEEN_CHAIN) throw new KeysUnread(`the document before ${leaf.key}`);
+        this.#chain = verifyKeysDocument(leaf, bytes, previousChain);
       });
     }
     if (leaf.kind === "grade") {
-      this.#signed++;
+      this.#signedCards++;
       await this.#signatures.add(leaf, bytes, this.#chain?.jwks ?? null);
     }
     if (leaf.kind === "evidence") this.evidence.push(leaf);
@@ -83,7 +83,7 @@ export class LogAudit {
 
   /** Skips `count` unreadable leaves; the rules apply again to the leaves after them. */
   skip(count: number): void {
-    this.#next += count;
+    this.#nextIndex += count;
     this.#skipped += count;
     this.#chain ??= UNSEEN_CHAIN;
     this.fold.skip(count);
@@ -94,10 +94,10 @@ export class LogAudit {
   /** Ends the reading: waits until the last signatures are verified. */
   async end(): Promise<void> {
     await this.#signatures.drain();
-    this.cards.ok(this.#signed);
+    this.cards.ok(this.#signedCards);
   }
 
-  #read(index: number, bytes: Buffer): Leaf | null {
+  #parseLeaf(index: number, bytes: Buffer): Leaf | null {
     const key = `leaf ${index}`;
     const text = bytes.toString("utf8");
     const value = parseJson(bytes);
@@ -109,8 +109,8 @@ export class LogAudit {
     if (canonicalText(value) !== text) {
       this.leaves.bad({ key, expected: "RFC 8785 bytes", got: text.slice(0, 80) });
     }
-    if (leaf.at < this.#at) this.leaves.bad({ key, expected: `a time not before ${this.#at}`, got: leaf.at });
-    this.#at = leaf.at;
+    if (leaf.at < this.#previousAt) this.leaves.bad({ key, expected: `a time not before ${this.#previousAt}`, got: leaf.at });
+    this.#previousAt = leaf.at;
     try {
       this.fold.apply(leaf, bytes);
       this.leaves.ok();
@@ -137,7 +137,7 @@ export class LogAudit {
 
 /** Reads the tree size in the source's present checkpoint; the source may have published since the audit began. */
 async function currentSizeOf(source: Source): Promise<number> {
-  const note = await source.get(CHECKPOINT, MAX.note);
+  const note = await source.get(CHECKPOINT, MAX_BYTES.note);
   return Number(
     Buffer.from(note ?? [])
       .toString("utf8")
@@ -160,7 +160,7 @@ export async function auditHints(source: Source, fold: PublishedFold, hasHoles: 
     [HINT_KEYS, fold.keys],
   ] as const) {
     await check.look(async () => {
-      const bytes = await source.get(key, MAX.hint);
+      const bytes = await source.get(key, MAX_BYTES.hint);
       if (!bytes && !want) return;
       if (!bytes) throw new MissingObject(key);
       const text = Buffer.from(bytes).toString("utf8");
@@ -184,9 +184,9 @@ export class CommitmentAudit {
   /** @param isNew no leaf before this one held the commitment */
   add({ index, at, moment, sha256 }: CommitmentLeaf, isNew: boolean): void {
     const key = `leaf ${index}`;
-    const from = publishableAt(moment).toISOString();
+    const publishableFrom = publishableAt(moment).toISOString();
     if (!isNew) this.#check.bad({ key, expected: "a commitment once", got: `${sha256} again` });
-    else if (at < from) this.#check.bad({ key, expected: `a commitment of ${moment} from ${from} on`, got: at });
+    else if (at < publishableFrom) this.#check.bad({ key, expected: `a commitment of ${moment} from ${publishableFrom} on`, got: at });
     else this.#check.ok();
   }
 

@@ -26,11 +26,11 @@ export interface MendedObject {
  * adopted.
  */
 export class ExposedStore {
-  /** @param mended called for every written object that was not there, or had other bytes */
+  /** @param onMended called for every written object that was not there, or had other bytes */
   constructor(
     readonly store: Store,
     private readonly bulk: Bulk,
-    private readonly mended?: (mended: MendedObject) => void,
+    private readonly onMended?: (mended: MendedObject) => void,
   ) {}
 
   /** Reads an object that an earlier run left; null when there is none. Its bytes are not proven. */
@@ -40,9 +40,9 @@ export class ExposedStore {
 
   /** Writes an object whose bytes were proven. One with other bytes under its name was damaged and is replaced. */
   async put(key: string, bytes: Uint8Array): Promise<void> {
-    if (this.mended) {
-      const held = await this.readHeld(key);
-      if (!held || Buffer.compare(held, bytes) !== 0) this.mended({ key, was: held ? "damaged" : "gone" });
+    if (this.onMended) {
+      const stored = await this.readHeld(key);
+      if (!stored || Buffer.compare(stored, bytes) !== 0) this.onMended({ key, was: stored ? "damaged" : "gone" });
     }
     const { contentType, cacheControl } = headersOf(key);
     await this.bulk.put(key, bytes, { contentType, cacheControl });
@@ -70,7 +70,7 @@ export class BundleCopier {
     private readonly source: Source,
     private readonly exposed: ExposedStore,
     private readonly tiles: TileReader,
-    private readonly tally: CopyCounts,
+    private readonly counts: CopyCounts,
   ) {}
 
   /**
@@ -80,23 +80,23 @@ export class BundleCopier {
    */
   async copy(n: number): Promise<ProvenBundle> {
     const key = entriesPath(n, bundleWidth(n, this.tiles.size));
-    const held = await this.exposed.readHeld(key);
-    const own = held && (await this.#proven(n, key, held));
-    if (own) {
+    const stored = await this.exposed.readHeld(key);
+    const storedBundle = stored && (await this.#proveBundle(n, key, stored));
+    if (storedBundle) {
       this.exposed.adopt(key);
-      this.tally.adopted++;
-      return own;
+      this.counts.adopted++;
+      return storedBundle;
     }
     const proven = await fetchProvenBundle(createSourceFetch(this.source), this.tiles, n);
     await this.exposed.put(key, await packBundle(proven.entries));
-    this.tally.fetched++;
+    this.counts.fetched++;
     return proven;
   }
 
   /** Bundle n from an earlier run, proven; null when its bytes do not match the tree. */
-  async #proven(n: number, key: string, held: Uint8Array): Promise<ProvenBundle | null> {
+  async #proveBundle(n: number, key: string, stored: Uint8Array): Promise<ProvenBundle | null> {
     try {
-      return await fetchProvenBundle(async () => held, this.tiles, n);
+      return await fetchProvenBundle(async () => stored, this.tiles, n);
     } catch (error) {
       if (error instanceof Tampered && error.key === key) return null;
       throw error;

@@ -23,18 +23,18 @@ import type { ArchiveLeaf, IndexLeaf, KeysLeaf } from "../record/leaf.ts";
 import type { CopyCounts, ExposedStore } from "./copy.ts";
 
 /** Copies objects that leaves name. Each is checked by hash and size, then by its content, and only then exposed. */
-export class NamedObjects {
+export class NamedObjectCopier {
   constructor(
     private readonly source: Source,
     private readonly exposed: ExposedStore,
-    private readonly tally: CopyCounts,
-    private readonly parts: PartFolder | null = null,
+    private readonly counts: CopyCounts,
+    private readonly partFolder: PartFolder | null = null,
   ) {}
 
   /** Copies the next keys document. @throws Unproven when it does not continue the chain */
-  async keys(leaf: KeysLeaf, before: KeyChain | null): Promise<KeyChain> {
+  async keys(leaf: KeysLeaf, previousChain: KeyChain | null): Promise<KeyChain> {
     const bytes = await this.#readNamed(leaf, "keys");
-    const chain = verifyKeysDocument(leaf, bytes, before);
+    const chain = verifyKeysDocument(leaf, bytes, previousChain);
     await this.exposed.put(leaf.key, bytes);
     return chain;
   }
@@ -68,13 +68,13 @@ export class NamedObjects {
 
   /** Copies a file of lines (evidence or archive) after checking the hashes of its packed and unpacked bytes. */
   async file(file: NamedFile, onLine?: (line: Buffer) => void): Promise<void> {
-    const held = await this.exposed.readHeld(file.key);
-    const adopted = held !== null && sha256hex(held) === file.sha256;
-    const bytes = adopted ? held : await fetchFile(this.source, file, this.parts);
+    const stored = await this.exposed.readHeld(file.key);
+    const isAdopted = stored !== null && sha256hex(stored) === file.sha256;
+    const bytes = isAdopted ? stored : await fetchFile(this.source, file, this.partFolder);
     await readFile(bytes, file, onLine);
-    if (adopted) this.exposed.adopt(file.key);
+    if (isAdopted) this.exposed.adopt(file.key);
     else await this.exposed.put(file.key, bytes);
-    this.tally[adopted ? "adopted" : "fetched"]++;
+    this.counts[isAdopted ? "adopted" : "fetched"]++;
   }
 
   /** Copies a file of the archive, and writes its manifest, which the leaf holds whole. */
@@ -117,14 +117,14 @@ export class NamedObjects {
   /** Copies an object whose name is a hash of its unpacked bytes. @param check throws Unproven for other bytes */
   async #copyPacked(
     key: string,
-    refuse: (held: Uint8Array) => Promise<unknown>,
+    check: (held: Uint8Array) => Promise<unknown>,
     fetch: () => Promise<Uint8Array>,
   ): Promise<void> {
-    const held = await this.exposed.readHeld(key);
-    const adopted = held !== null && (await passes(() => refuse(held)));
-    if (adopted) this.exposed.adopt(key);
+    const stored = await this.exposed.readHeld(key);
+    const isAdopted = stored !== null && (await isProven(() => check(stored)));
+    if (isAdopted) this.exposed.adopt(key);
     else await this.exposed.put(key, await fetch());
-    this.tally[adopted ? "adopted" : "fetched"]++;
+    this.counts[isAdopted ? "adopted" : "fetched"]++;
   }
 
   /**
@@ -132,20 +132,20 @@ export class NamedObjects {
    * @throws MissingObject, Unproven, Oversized
    */
   async #readNamed(leaf: NamedObject, kind: ObjectKind): Promise<Uint8Array> {
-    const held = kindOfKey(leaf.key) === kind ? await this.exposed.readHeld(leaf.key) : null;
-    if (held && sha256hex(held) === leaf.sha256) {
-      this.tally.adopted++;
-      return held;
+    const stored = kindOfKey(leaf.key) === kind ? await this.exposed.readHeld(leaf.key) : null;
+    if (stored && sha256hex(stored) === leaf.sha256) {
+      this.counts.adopted++;
+      return stored;
     }
     const bytes = await fetchNamed(this.source, leaf, kind);
-    this.tally.fetched++;
+    this.counts.fetched++;
     return bytes;
   }
 }
 
-async function passes(refuse: () => Promise<unknown>): Promise<boolean> {
+async function isProven(check: () => Promise<unknown>): Promise<boolean> {
   try {
-    await refuse();
+    await check();
     return true;
   } catch (error) {
     if (error instanceof Unproven) return false;

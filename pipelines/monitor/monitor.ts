@@ -9,7 +9,7 @@ import { checkAge } from "../mirror/state.ts";
 import { headOfNote } from "../published/equivocation.ts";
 import { Rollback, Unproven } from "../published/errors.ts";
 import { readProvenLeaves } from "../published/leaves.ts";
-import { MAX } from "../published/limits.ts";
+import { MAX_BYTES } from "../published/limits.ts";
 import { CHECKPOINT } from "../published/objects.ts";
 import { RecordReader } from "../published/reader.ts";
 import { createSourceFetch, type Source } from "../published/source.ts";
@@ -22,7 +22,7 @@ import { MonitorTrust } from "./trust.ts";
 import type { Webhook } from "./webhook.ts";
 
 /** Pause after the first failure of a peer or of the webhook, ms. */
-const PAUSE_MS = 30_000;
+const FIRST_PAUSE_MS = 30_000;
 
 export interface MonitorParts {
   state: MonitorState;
@@ -44,7 +44,7 @@ export interface MonitorParts {
 }
 
 /** Result of one round. */
-export interface Round {
+export interface RoundResult {
   /** The proven tree head, or null before the first. */
   head: { size: number; root: string } | null;
   /** Number of checkpoints that were not kept before. */
@@ -62,7 +62,7 @@ export interface Round {
 }
 
 /** The checkpoint that a source showed in a round. */
-interface Shown {
+interface ShownCheckpoint {
   source: Source;
   /** null where the policy does not accept it. */
   checkpoint: Checkpoint | null;
@@ -72,8 +72,8 @@ interface Shown {
 }
 
 /** Causes in the order in which a round is judged by them. */
-const GRAVITY = ["fork", "unproven", "tampered", "unwitnessed", "stale", "rollback"];
-const gravity = ({ code }: Failure): number => (GRAVITY.indexOf(code) + GRAVITY.length + 1) % (GRAVITY.length + 1);
+const CODES_BY_GRAVITY = ["fork", "unproven", "tampered", "unwitnessed", "stale", "rollback"];
+const gravityOf = ({ code }: Failure): number => (CODES_BY_GRAVITY.indexOf(code) + CODES_BY_GRAVITY.length + 1) % (CODES_BY_GRAVITY.length + 1);
 
 /**
  * Follows one log at several addresses, together with other monitors, and reports changes (docs/monitor.md). Each round
@@ -101,27 +101,27 @@ export class Monitor {
    * Runs one round. @returns its result, also where sources, peers or the webhook failed
    * @throws faults of our own disk, and Failure `usage`
    */
-  async round(): Promise<Round> {
+  async round(): Promise<RoundResult> {
     const { state, sources } = this.parts;
     const [faults, warnings]: [Failure[], Failure[]] = [[], []];
-    const before = state.page(null, 1)[0]?.n ?? 0;
-    const shown = await this.#askSources(faults, warnings);
-    const alive = sources.filter((source) => shown.some((one) => one.source === source));
+    const lastKeptBefore = state.page(null, 1)[0]?.n ?? 0;
+    const shownCheckpoints = await this.#askSources(faults, warnings);
+    const answeringSources = sources.filter((source) => shownCheckpoints.some((one) => one.source === source));
     await this.#askPeers(warnings);
     const forks = await this.#history.settle(
-      alive,
-      shown.map(({ digest }) => digest),
+      answeringSources,
+      shownCheckpoints.map(({ digest }) => digest),
       this.#mayLead,
     );
-    this.#judge(shown, faults);
-    const found = await this.#readNames(alive, faults);
-    const told = await this.#tell(faults);
+    this.#findFaults(shownCheckpoints, faults);
+    const foundNames = await this.#readNames(answeringSources, faults);
+    const noticesPrinted = await this.#sendNotices(faults);
     const head = state.head();
     return {
       head: head && { size: head.size, root: head.root.toString("hex") },
-      kept: (state.page(null, 1)[0]?.n ?? 0) - before,
-      ...{ told, forks, found },
-      faults: faults.sort((a, b) => gravity(a) - gravity(b)),
+      kept: (state.page(null, 1)[0]?.n ?? 0) - lastKeptBefore,
+      ...{ told: noticesPrinted, forks, found: foundNames },
+      faults: faults.sort((a, b) => gravityOf(a) - gravityOf(b)),
       warnings,
     };
   }
@@ -131,47 +131,47 @@ export class Monitor {
    * none answers.
    * @returns the checkpoint of each source that answered; null where the policy does not accept it
    */
-  async #askSources(faults: Failure[], warnings: Failure[]): Promise<Shown[]> {
+  async #askSources(faults: Failure[], warnings: Failure[]): Promise<ShownCheckpoint[]> {
     const { sources } = this.parts;
-    const down: Failure[] = [];
-    const asked = await Promise.all(
+    const unreachable: Failure[] = [];
+    const answers = await Promise.all(
       sources.map(async (source) => {
         try {
-          const bytes = await source.get(CHECKPOINT, MAX.note);
+          const bytes = await source.get(CHECKPOINT, MAX_BYTES.note);
           if (!bytes) throw new MissingObject(CHECKPOINT);
           return [{ source, bytes }];
         } catch (error) {
-          down.push(failureOf(error, source));
+          unreachable.push(failureOf(error, source));
           return [];
         }
       }),
     );
-    const shown: Shown[] = [];
+    const shownCheckpoints: ShownCheckpoint[] = [];
     // One after the other: the first may pin the keys.
-    for (const { source, bytes } of asked.flat()) {
+    for (const { source, bytes } of answers.flat()) {
       try {
         const checkpoint = await this.#trust.open(source, bytes);
         const isNew = this.#history.see(bytes, this.#trust.ever!, source.name);
-        if (!isNew) this.#refresh(bytes);
-        shown.push({ source, checkpoint, size: checkpoint.size, digest: digestOf(bytes) });
+        if (!isNew) this.#refreshNote(bytes);
+        shownCheckpoints.push({ source, checkpoint, size: checkpoint.size, digest: digestOf(bytes) });
       } catch (error) {
         faults.push(failureOf(error, source));
         // The log signed it, so it may prove a fork although too few witnesses cosigned it.
         if (!(error instanceof Unwitnessed) || !this.#trust.ever) continue;
         this.#history.see(bytes, this.#trust.ever, source.name);
-        shown.push({ source, checkpoint: null, size: headOfNote(bytes).size, digest: digestOf(bytes) });
+        shownCheckpoints.push({ source, checkpoint: null, size: headOfNote(bytes).size, digest: digestOf(bytes) });
       }
     }
-    (shown.length > 0 ? warnings : faults).push(...down);
-    return shown;
+    (shownCheckpoints.length > 0 ? warnings : faults).push(...unreachable);
+    return shownCheckpoints;
   }
 
   /** Replaces a kept note that the policy does not accept by this one with more cosignatures, if that is accepted. */
-  #refresh(bytes: Uint8Array): void {
+  #refreshNote(bytes: Uint8Array): void {
     const { state } = this.parts;
     const digest = digestOf(bytes);
-    const kept = state.noteOf(digest);
-    if (kept && !this.#mayLead(kept) && this.#mayLead(Buffer.from(bytes)))
+    const keptNote = state.noteOf(digest);
+    if (keptNote && !this.#mayLead(keptNote) && this.#mayLead(Buffer.from(bytes)))
       state.replaceNote(digest, Buffer.from(bytes));
   }
 
@@ -199,7 +199,7 @@ export class Monitor {
         peer.succeeded();
       } catch (error) {
         if (!(error instanceof Failure)) throw error;
-        peer.failed(clock.monotonic(), PAUSE_MS);
+        peer.failed(clock.monotonic(), FIRST_PAUSE_MS);
         // A peer that lies or is down does not affect the sources' checkpoints.
         warnings.push(new Failure("failed", `peer ${error.message}`, { cause: error, retriable: true }));
       }
@@ -207,11 +207,11 @@ export class Monitor {
   }
 
   /** Finds faults of the log and of its addresses, after every checkpoint that can be proven was proven. */
-  #judge(shown: readonly Shown[], faults: Failure[]): void {
+  #findFaults(shownCheckpoints: readonly ShownCheckpoint[], faults: Failure[]): void {
     const { state, clock, maxAgeSeconds, sources } = this.parts;
-    const forked = state.count("forked");
-    if (forked > 0) {
-      const says = `the log signed two histories: ${forked} of its checkpoints contradict others`;
+    const forkedCount = state.count("forked");
+    if (forkedCount > 0) {
+      const says = `the log signed two histories: ${forkedCount} of its checkpoints contradict others`;
       faults.push(new Failure("fork", says));
     }
     const { many, first } = state.unexplained();
@@ -221,9 +221,9 @@ export class Monitor {
       faults.push(new Failure("unproven", says));
     }
     const head = state.head();
-    const largest = shown.reduce((size, one) => Math.max(size, one.size), -1);
-    if (head && shown.length === sources.length && largest < head.size) faults.push(new Rollback(head.size, largest));
-    const [newest] = shown
+    const largest = shownCheckpoints.reduce((size, one) => Math.max(size, one.size), -1);
+    if (head && shownCheckpoints.length === sources.length && largest < head.size) faults.push(new Rollback(head.size, largest));
+    const [newest] = shownCheckpoints
       .flatMap(({ checkpoint }) => (checkpoint ? [checkpoint] : []))
       .sort((a, b) => (b.cosignedAt?.getTime() ?? 0) - (a.cosignedAt?.getTime() ?? 0));
     if (!newest) return;
@@ -236,12 +236,12 @@ export class Monitor {
   }
 
   /** Reads, for the watched names, the leaves of the proven head that no earlier round has read. */
-  async #readNames(alive: readonly Source[], faults: Failure[]): Promise<FoundName[]> {
+  async #readNames(answeringSources: readonly Source[], faults: Failure[]): Promise<FoundName[]> {
     const { state, names, webhook } = this.parts;
     const head = state.head();
     if (!head || names.length === 0) return [];
     const errors: Failure[] = [];
-    for (const source of alive) {
+    for (const source of answeringSources) {
       const leaves = async function* (from: number) {
         // From the first leaf on, segments take one request for 65,536 leaves.
         if (from === 0) return yield* readProvenLeaves(source, head);
@@ -262,26 +262,26 @@ export class Monitor {
   }
 
   /** Prints the waiting notices, then posts them to the webhook. @returns how many were printed */
-  async #tell(faults: Failure[]): Promise<number> {
+  async #sendNotices(faults: Failure[]): Promise<number> {
     const { state, webhook, tell } = this.parts;
-    let told = 0;
+    let printedCount = 0;
     for (let after = 0; ; ) {
-      const waiting = state.notices(100, after);
-      if (waiting.length === 0) break;
-      after = waiting.at(-1)!.n;
-      for (const { n, body } of waiting.filter(({ printed }) => !printed)) {
+      const waitingNotices = state.notices(100, after);
+      if (waitingNotices.length === 0) break;
+      after = waitingNotices.at(-1)!.n;
+      for (const { n, body } of waitingNotices.filter(({ printed }) => !printed)) {
         await tell(JSON.parse(body) as Record<string, unknown>);
         state.tell(n, "printed");
-        told++;
+        printedCount++;
       }
     }
     try {
-      await webhook?.post(state, PAUSE_MS);
+      await webhook?.post(state, FIRST_PAUSE_MS);
     } catch (error) {
       if (!(error instanceof Failure)) throw error;
       faults.push(error);
     }
-    return told;
+    return printedCount;
   }
 }
 

@@ -5,7 +5,7 @@ import { signMessage } from "../6-notify/notice.ts";
 import type { MonitorState } from "./state.ts";
 
 /** Notices that are read from the state at once. */
-const AT_ONCE = 100;
+const NOTICES_PER_READ = 100;
 /** Longest pause after failures, ms. */
 const MAX_PAUSE_MS = 3_600_000;
 
@@ -38,14 +38,14 @@ export class Webhook {
     const { clock } = this.parts;
     if (clock.monotonic() < this.#retryAt) return;
     for (;;) {
-      const waiting = state.notices(AT_ONCE).filter(({ posted }) => !posted);
-      if (waiting.length === 0) break;
-      for (const { n, body } of waiting) {
-        const says = await this.#send(`mon_${state.id.toLowerCase()}_${n}`, body);
-        if (says !== null) {
-          const pause = Math.min(MAX_PAUSE_MS, pauseMs * 2 ** this.#failures++);
-          this.#retryAt = clock.monotonic() + pause;
-          throw new Failure("untold", `the webhook did not take a notice, which waits: ${says}`, { retriable: true });
+      const waitingNotices = state.notices(NOTICES_PER_READ).filter(({ posted }) => !posted);
+      if (waitingNotices.length === 0) break;
+      for (const { n, body } of waitingNotices) {
+        const refusal = await this.#send(`mon_${state.id.toLowerCase()}_${n}`, body);
+        if (refusal !== null) {
+          const retryPauseMs = Math.min(MAX_PAUSE_MS, pauseMs * 2 ** this.#failures++);
+          this.#retryAt = clock.monotonic() + retryPauseMs;
+          throw new Failure("untold", `the webhook did not take a notice, which waits: ${refusal}`, { retriable: true });
         }
         this.#failures = 0;
         state.tell(n, "posted");

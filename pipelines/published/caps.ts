@@ -107,11 +107,11 @@ const toCardFacts = (letters: readonly LetterOfTier[]) =>
 
 /** Newest UTC day on which a group of cards was published that counts toward "once a UTC day"; "" for none. */
 export function lastCountedDayOf(cap: PublishedCap): string {
-  const first = cap.cards[0];
-  if (!first) return "";
-  const now = new Date(cap.computedAt);
-  const before = { cards: toCardFacts(cap.before), at: now, countedDay: null };
-  const corrected = wasCorrectedBetween(cap, cap.beforeLeaf, first.leaf);
-  const { reason } = decidePublication(before, toCardFacts(cap.cards), now, corrected);
+  const firstCard = cap.cards[0];
+  if (!firstCard) return "";
+  const runTime = new Date(cap.computedAt);
+  const factsBefore = { cards: toCardFacts(cap.before), at: runTime, countedDay: null };
+  const wasCorrected = wasCorrectedBetween(cap, cap.beforeLeaf, firstCard.leaf);
+  const { reason } = decidePublication(factsBefore, toCardFacts(cap.cards), runTime, wasCorrected);
   return FREE_REASONS.has(reason) && reason !== null ? cap.countedBefore : cap.day;
 }

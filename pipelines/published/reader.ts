@@ -107,9 +107,9 @@ export async function fetchBundle(fetch: FetchObject, n: number, width: number):
   const key = entriesPath(n, width);
   const packed = await fetch(key);
   if (packed) return { key, packed, holds: width };
-  const full = width < TILE_WIDTH ? await fetch(entriesPath(n)) : null;
-  if (!full) throw new MissingObject(key);
-  return { key: entriesPath(n), packed: full, holds: TILE_WIDTH };
+  const fullBundle = width < TILE_WIDTH ? await fetch(entriesPath(n)) : null;
+  if (!fullBundle) throw new MissingObject(key);
+  return { key: entriesPath(n), packed: fullBundle, holds: TILE_WIDTH };
 }
 
 /** Unpacks all entries of a bundle. @throws Tampered, which names the object, when it cannot be unpacked */
@@ -143,9 +143,9 @@ export async function fetchProvenBundle(fetch: FetchObject, tiles: TileReader, n
   const width = bundleWidth(n, tiles.size);
   const entries = (await unpackEntries(await fetchBundle(fetch, n, width))).slice(0, width);
   const hashes = entries.map(leafHash);
-  const want = width === TILE_WIDTH ? await tiles.rootOfTile(0, n) : computeRoot(await tiles.tile(0, n));
-  const got = computeRoot(hashes);
-  if (!sameHash(got, want)) throw new Tampered(entriesPath(n, width), want.toString("hex"), got.toString("hex"));
+  const expectedRoot = width === TILE_WIDTH ? await tiles.rootOfTile(0, n) : computeRoot(await tiles.tile(0, n));
+  const computedRoot = computeRoot(hashes);
+  if (!sameHash(computedRoot, expectedRoot)) throw new Tampered(entriesPath(n, width), expectedRoot.toString("hex"), computedRoot.toString("hex"));
   return { n, entries, hashes };
 }
 
@@ -167,7 +167,7 @@ export interface Snapshot {
  * returned.
  */
 export class PublishedTree {
-  #last: Snapshot | null = null;
+  #lastSnapshot: Snapshot | null = null;
 
   constructor(
     private readonly store: Pick<Store, "get">,
@@ -185,22 +185,22 @@ export class PublishedTree {
    */
   async newest(): Promise<Snapshot | null> {
     const head = await readCheckpoint(this.store, this.currentTrust);
-    const last = this.#last;
+    const lastSnapshot = this.#lastSnapshot;
     if (!head) {
-      if (last) throw new HistoryChanged(`the checkpoint of ${last.head.size} leaves is gone`);
+      if (lastSnapshot) throw new HistoryChanged(`the checkpoint of ${lastSnapshot.head.size} leaves is gone`);
       return null;
     }
-    if (last && head.size < last.head.size)
-      throw new HistoryChanged(`back from ${last.head.size} leaves to ${head.size}`);
-    if (last && head.size === last.head.size) {
-      if (!head.root.equals(last.head.root)) throw new HistoryChanged(`two roots for ${head.size} leaves`);
-      return last;
+    if (lastSnapshot && head.size < lastSnapshot.head.size)
+      throw new HistoryChanged(`back from ${lastSnapshot.head.size} leaves to ${head.size}`);
+    if (lastSnapshot && head.size === lastSnapshot.head.size) {
+      if (!head.root.equals(lastSnapshot.head.root)) throw new HistoryChanged(`two roots for ${head.size} leaves`);
+      return lastSnapshot;
     }
     const reader = await RecordReader.open(this.store, head);
-    if (last && !(await reader.extends(last.head))) {
-      throw new HistoryChanged(`the tree of ${head.size} leaves does not begin with that of ${last.head.size}`);
+    if (lastSnapshot && !(await reader.extends(lastSnapshot.head))) {
+      throw new HistoryChanged(`the tree of ${head.size} leaves does not begin with that of ${lastSnapshot.head.size}`);
     }
-    this.#last = { head, reader };
-    return this.#last;
+    this.#lastSnapshot = { head, reader };
+    return this.#lastSnapshot;
   }
 }

@@ -52,11 +52,11 @@ export class PartFolder {
 
   /** Removes all incomplete objects, which no later run will continue. */
   async collectGarbage(): Promise<void> {
-    const left = await readdir(this.dir).catch((error: unknown) => {
+    const leftoverFiles = await readdir(this.dir).catch((error: unknown) => {
       if (isErrno(error, "ENOENT")) return [];
       throw error;
     });
-    for (const name of left)
+    for (const name of leftoverFiles)
       if (/^[0-9a-f]{32}(?:\.json)?$/.test(name)) await rm(join(this.dir, name), { force: true });
   }
 }
@@ -66,7 +66,7 @@ export class PartFolder {
  * fetched again. An object without an etag is kept in memory only, since its transfer cannot be continued.
  */
 export class PartFile implements Sink {
-  #held: Uint8Array[] = [];
+  #chunks: Uint8Array[] = [];
 
   private constructor(
     private readonly path: string,
@@ -77,10 +77,10 @@ export class PartFile implements Sink {
 
   static async open(path: string, key: string): Promise<PartFile> {
     const savedInfo = parseJson(await readFile(`${path}.json`).catch(() => Buffer.alloc(0)));
-    const { key: of, etag } = (savedInfo ?? {}) as { key?: unknown; etag?: unknown };
-    const found = await stat(path).catch(() => null);
-    const held = found && of === key && typeof etag === "string";
-    return new PartFile(path, key, held ? found.size : 0, held ? etag : null);
+    const { key: savedKey, etag } = (savedInfo ?? {}) as { key?: unknown; etag?: unknown };
+    const fileInfo = await stat(path).catch(() => null);
+    const isResumable = fileInfo && savedKey === key && typeof etag === "string";
+    return new PartFile(path, key, isResumable ? fileInfo.size : 0, isResumable ? etag : null);
   }
 
   async restart(etag: string | null): Promise<void> {
@@ -93,13 +93,13 @@ export class PartFile implements Sink {
   }
 
   async write(chunk: Uint8Array): Promise<void> {
-    if (this.etag === null) this.#held.push(chunk);
+    if (this.etag === null) this.#chunks.push(chunk);
     else await appendFile(this.path, chunk);
     this.at += chunk.length;
   }
 
   async bytes(): Promise<Buffer> {
-    return this.etag === null ? Buffer.concat(this.#held, this.at) : readFile(this.path);
+    return this.etag === null ? Buffer.concat(this.#chunks, this.at) : readFile(this.path);
   }
 
   async remove(): Promise<void> {
@@ -107,6 +107,6 @@ export class PartFile implements Sink {
     await rm(this.path, { force: true });
     this.at = 0;
     this.etag = null;
-    this.#held = [];
+    this.#chunks = [];
   }
 }

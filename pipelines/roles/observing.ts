@@ -58,12 +58,12 @@ export async function waitForCommittedPlan(parts: ObservingParts, day: string, s
 export function startObserving(parts: ObservingParts): Running {
   const { clock, observer } = parts;
   const observe: ObserveDay = (plan, from, end, signal) => {
-    const left = end.getTime() - clock.now().getTime();
+    const leftMs = end.getTime() - clock.now().getTime();
     return observer.observeShare(
       plan,
       from,
       end,
-      clock.sleep(left, signal).catch(() => undefined),
+      clock.sleep(leftMs, signal).catch(() => undefined),
     );
   };
   return startSchedule(parts, {

@@ -9,7 +9,7 @@ import { isErrno } from "../../infra/store/store.ts";
 import type { NoteSigner } from "../../infra/tree/note.ts";
 
 /** The checkpoint of one log that the witness cosigned last. */
-export interface Cosigned {
+export interface CosignedCheckpoint {
   size: number;
   root: Buffer;
   /** Time of the cosignature, whole seconds since 1970. */
@@ -22,7 +22,7 @@ export interface Cosigned {
 export type ChangeStep = "begun" | "signed" | "written" | "committed";
 
 /** Longest wait for another process with the same file, ms. */
-const BUSY_MS = 5_000;
+const BUSY_TIMEOUT_MS = 5_000;
 
 const SCHEMA = `
   CREATE TABLE witness (only_one INTEGER PRIMARY KEY CHECK (only_one = 1), name TEXT NOT NULL, private_key TEXT NOT NULL) STRICT;
@@ -43,10 +43,10 @@ export class WitnessState {
   private constructor(
     db: Database.Database,
     readonly signer: NoteSigner,
-    at: (step: ChangeStep) => void,
+    onStep: (step: ChangeStep) => void,
   ) {
     this.#db = db;
-    this.#onStep = at;
+    this.#onStep = onStep;
   }
 
   /**
@@ -55,16 +55,16 @@ export class WitnessState {
    * @param onStep called at each step of a change, for tests
    * @throws Failure `record` for a file of another witness, or none of ours
    */
-  static open(dir: string, name: string, at: (step: ChangeStep) => void = () => undefined): WitnessState {
+  static open(dir: string, name: string, onStep: (step: ChangeStep) => void = () => undefined): WitnessState {
     createPrivateFolder(dir);
     const path = join(dir, "witness.sqlite");
     // An empty file is an empty database; the files beside it get its mode.
     closeSync(openSync(path, "a", 0o600));
-    const db = new Database(path, { timeout: BUSY_MS });
+    const db = new Database(path, { timeout: BUSY_TIMEOUT_MS });
     try {
       db.pragma("journal_mode = WAL");
       db.pragma("synchronous = FULL");
-      return new WitnessState(db, db.transaction(() => readOrMakeSigner(db, path, name)).immediate(), at);
+      return new WitnessState(db, db.transaction(() => readOrMakeSigner(db, path, name)).immediate(), onStep);
     } catch (error) {
       db.close();
       if (!isErrno(error, "SQLITE_NOTADB", "SQLITE_CORRUPT")) throw error;
@@ -75,9 +75,9 @@ export class WitnessState {
   }
 
   /** Returns the last cosigned checkpoint of the log with this origin, or null. */
-  last(origin: string): Cosigned | null {
+  last(origin: string): CosignedCheckpoint | null {
     const row = this.#db
-      .prepare<[string], Cosigned>("SELECT size, root, signed_s AS signedS, note FROM cosigned WHERE origin = ?")
+      .prepare<[string], CosignedCheckpoint>("SELECT size, root, signed_s AS signedS, note FROM cosigned WHERE origin = ?")
       .get(origin);
     return row ?? null;
   }
@@ -87,8 +87,8 @@ export class WitnessState {
    * excludes all other processes with this file. A signature that `decide` made must not be sent before this returns.
    * @returns what `decide` returned
    */
-  change<T extends { next?: Cosigned }>(origin: string, next: (last: Cosigned | null) => T): T {
-    const decided = this.#db
+  change<T extends { next?: CosignedCheckpoint }>(origin: string, next: (last: CosignedCheckpoint | null) => T): T {
+    const decision = this.#db
       .transaction(() => {
         this.#onStep("begun");
         const answer = next(this.last(origin));
@@ -102,8 +102,8 @@ export class WitnessState {
         return answer;
       })
       .immediate();
-    if (decided.next) this.#onStep("committed");
-    return decided;
+    if (decision.next) this.#onStep("committed");
+    return decision;
   }
 
   close(): void {

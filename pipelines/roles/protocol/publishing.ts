@@ -58,13 +58,13 @@ export class Publishing {
     const { publisher, privateStore, clock, log } = this.parts;
     // A refusal is written before a later run is taken. If this process dies before that, the next publisher writes the
     // refusal.
-    const taken = await publisher.takeNewRuns(({ n, reason }) =>
+    const results = await publisher.takeNewRuns(({ n, reason }) =>
       writeRefusal(privateStore, { v: 1, log: log.id, run: n, reason: reason ?? "", at: rfc3339(clock.now()) }),
     );
     return {
-      runs: taken.length,
-      cards: taken.reduce((sum, { cards }) => sum + cards, 0),
-      run: taken.at(-1)?.n ?? null,
+      runs: results.length,
+      cards: results.reduce((sum, { cards }) => sum + cards, 0),
+      run: results.at(-1)?.n ?? null,
       tree_size: publisher.fold.size,
     };
   }

@@ -1,7 +1,7 @@
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import type { Store } from "../../../infra/store/store.ts";
 import { DueDays } from "../../../pipelines/4-publish/due.ts";
-import { BadPrivate } from "../../../pipelines/4-publish/generation.ts";
+import { BadPrivateObject } from "../../../pipelines/4-publish/generation.ts";
 import type { Publisher } from "../../../pipelines/4-publish/publisher.ts";
 import { readRun, runKey, writeRun } from "../../../pipelines/4-publish/runs.ts";
 import type { CorrectionDraft } from "../../../pipelines/4-publish/take-lines.ts";
@@ -317,7 +317,7 @@ describe("run objects", () => {
       const read = () => readRun({ ...new Faults().wrap(world.privateStore, ""), get: once }, 0);
       const first = await read().catch((error: unknown) => error);
       // A bit of the frame's header may mean nothing: then it reads as what it is.
-      if (!(first instanceof BadPrivate)) expect(first).toEqual(await readRun(world.privateStore, 0));
+      if (!(first instanceof BadPrivateObject)) expect(first).toEqual(await readRun(world.privateStore, 0));
       else expect(await read()).toMatchObject({ lines: [{ cap: capOf("a") }] });
       reads = 0;
     }

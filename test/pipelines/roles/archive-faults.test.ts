@@ -7,7 +7,7 @@ import { FixedClock } from "../../../infra/clock.ts";
 import type { Lake } from "../../../infra/lake/duckdb.ts";
 import { openEmbeddedLog } from "../../../infra/log/embedded.ts";
 import type { Log } from "../../../infra/log/log.ts";
-import { BadPrivate } from "../../../pipelines/4-publish/generation.ts";
+import { BadPrivateObject } from "../../../pipelines/4-publish/generation.ts";
 import type { Publisher } from "../../../pipelines/4-publish/publisher.ts";
 import type { ArchiveStep } from "../../../pipelines/5-archive/filing.ts";
 import { Unproven } from "../../../pipelines/published/errors.ts";
@@ -355,7 +355,7 @@ describe("what stops a day until it is mended", () => {
   test("what an owner said and nobody can read: it is said anew", async () => {
     await taken();
     await replaced("owners/archive/03", () => Buffer.from('{"v":1'));
-    await expect(file()).rejects.toThrow(BadPrivate);
+    await expect(file()).rejects.toThrow(BadPrivateObject);
     await disaster(file());
   });
 });

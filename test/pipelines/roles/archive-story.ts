@@ -7,7 +7,7 @@ import type { Lake } from "../../../infra/lake/duckdb.ts";
 import type { Appended, Log, NewRecord } from "../../../infra/log/log.ts";
 import type { Ownership } from "../../../infra/log/ownership.ts";
 import type { Store } from "../../../infra/store/store.ts";
-import { Followed } from "../../../pipelines/4-publish/followed.ts";
+import { FollowedRecord } from "../../../pipelines/4-publish/followed.ts";
 import { archiveManifestKey, dayOfManifest } from "../../../pipelines/record/archive.ts";
 import { addDays } from "../../../pipelines/record/time.ts";
 import type { Pipeline } from "../../../pipelines/roles/pipeline.ts";
@@ -76,7 +76,7 @@ export function archiveStory(open: (dir: string, clock: FixedClock) => Promise<A
   /** Of the owners that have not ended. */
   const sharedLakes = (): Lake[] => shared.lakes.slice(1);
   const evict = async (): Promise<number> => {
-    const { archive } = await new Followed(alone.publicStore, () => TRUST).current();
+    const { archive } = await new FollowedRecord(alone.publicStore, () => TRUST).current();
     return observer.evictArchived(archive);
   };
 
