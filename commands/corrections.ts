@@ -1,7 +1,12 @@
 import { systemClock } from "../infra/clock.ts";
 import type { Config } from "../infra/config.ts";
 import { Failure } from "../infra/errors.ts";
-import { countNotWithdrawn, createCorrectionDraft, planCorrections, planReinstatement } from "../pipelines/corrections/correct.ts";
+import {
+  countNotWithdrawn,
+  createCorrectionDraft,
+  planCorrections,
+  planReinstatement,
+} from "../pipelines/corrections/correct.ts";
 import {
   checkPayee,
   disputeBody,

@@ -14,7 +14,7 @@ import {
   SAMPLE_COLUMNS,
   sampleRows,
 } from "../pipelines/mirror/export-record.ts";
-import { checkAge, readPins, readMirrorCommit } from "../pipelines/mirror/state.ts";
+import { checkAge, readMirrorCommit, readPins } from "../pipelines/mirror/state.ts";
 import { findRecordFolder } from "../pipelines/published/open-source.ts";
 import { writeParquet } from "../pipelines/published/parquet-table.ts";
 import { openTreeHead, trustOfPins } from "../pipelines/published/trust.ts";

@@ -124,7 +124,7 @@ class Report {
     private readonly names: number,
   ) {}
 
-  round({ head, kept, found, forks, faults, warnings }: RoundResult): void {
+  round({ head, newCheckpoints: kept, foundNames: found, forks, faults, warnings }: RoundResult): void {
     const { options } = this;
     for (const one of found) print(options, { type: "monitor.found", ...one }, [foundLine(one)]);
     const all = [...faults, ...warnings];
@@ -156,11 +156,11 @@ export async function monitorCommand(dir: string, sources: string[], options: Mo
     const { monitor, state } = await openMonitor(dir, sources, options, opened);
     const report = new Report(options, options.cap.length + options.payTo.length + options.domain.length);
     if (options.once) {
-      const round = await monitor.round();
+      const round = await monitor.runRound();
       report.round(round);
       const [fault] = round.faults;
       if (fault) throw fault;
-      if (round.told > 0) throw new Failure("changed", `${round.told} changes`);
+      if (round.noticesPrinted > 0) throw new Failure("changed", `${round.noticesPrinted} changes`);
       return;
     }
     await follow(monitor, state, report, options, opened);
@@ -182,7 +182,7 @@ async function follow(monitor: Monitor, state: MonitorState, report: Report, opt
       print(options, { type: "monitor.serving", serving: url }, [`Monitor at ${url}`]);
     }
     while (!stop.signal.aborted) {
-      report.round(await monitor.round());
+      report.round(await monitor.runRound());
       // Only a stop may end a pause early.
       await systemClock.sleep(every * 1_000, stop.signal).catch((error: unknown) => {
         if (!stop.signal.aborted) throw error;

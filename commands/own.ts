@@ -43,10 +43,10 @@ async function takeTurn({ owner, log, ingest, ownership, metrics, clock, options
 
 const OWNER_JOBS = jobsOf<"owner", OwnedParts>("owner", {
   own: takeTurn,
-  volatile: ({ owner }) => owner.volatile(),
-  history: ({ owner, clock }) => owner.history(clock.now()),
-  evidence: ({ owner, clock }) => owner.evidence(clock.now()),
-  archive: ({ owner, clock }) => owner.archive(clock.now()),
+  volatile: ({ owner }) => owner.writeVolatile(),
+  history: ({ owner, clock }) => owner.writeHistory(clock.now()),
+  evidence: ({ owner, clock }) => owner.makeEvidence(clock.now()),
+  archive: ({ owner, clock }) => owner.makeArchive(clock.now()),
   tidy: ({ owner }) => owner.tidy(),
 });
 
@@ -93,10 +93,10 @@ async function ownPartitions(
 async function ownOnce(all: OwnedParts): Promise<void> {
   const { owner, clock } = all;
   await takeTurn(all);
-  await owner.volatile();
-  await owner.history(clock.now());
-  await owner.evidence(clock.now());
-  await owner.archive(clock.now());
+  await owner.writeVolatile();
+  await owner.writeHistory(clock.now());
+  await owner.makeEvidence(clock.now());
+  await owner.makeArchive(clock.now());
 }
 
 async function ownUntilStopped(all: OwnedParts): Promise<void> {

@@ -3,9 +3,9 @@ import { join } from "node:path";
 import { systemClock } from "../infra/clock.ts";
 import type { Config } from "../infra/config.ts";
 import {
+  type AdditionalFileResult,
   type ImportResult,
   importRegister,
-  type AdditionalFileResult,
   type RefusedRows,
   registerPath,
 } from "../pipelines/register/import.ts";

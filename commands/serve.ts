@@ -38,8 +38,8 @@ async function goLive(config: Config, options: RoleOptions, { parts, roles }: Ro
       const { pipeline } = roles;
       const observed = await observeOnce(config, pipeline);
       const graded = await pipeline.grade(systemClock.now());
-      await pipeline.index();
-      await pipeline.volatile();
+      await pipeline.publishIndex();
+      await pipeline.writeVolatile();
       const done = { ...observed.calls, ...graded, tree_size: roles.publisher.fold.size };
       return report(options, done, "touchstone serve");
     }

@@ -121,8 +121,8 @@ export async function simulatePast(
     clock.use(new SimulatedClock(end));
     graded = pipeline.grade(end).then(async ({ cards }) => {
       // Before the evidence, with whose leaves the index is published: an index alone does not cause a publication.
-      await pipeline.index();
-      await pipeline.evidence(end);
+      await pipeline.publishIndex();
+      await pipeline.publishEvidence(end);
       await privateStore.create(doneKey(day), Buffer.from(end.toISOString()));
       options.onDay?.({ day, n: n + 1, of: days.length, observed: seen.probes, paid: seen.paid, cards });
     });
@@ -130,7 +130,7 @@ export async function simulatePast(
     graded.catch(() => {});
   }
   await graded;
-  await pipeline.archive(new Date(span.until));
+  await pipeline.archiveOldDays(new Date(span.until));
   return span;
 }
 

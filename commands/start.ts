@@ -117,10 +117,10 @@ async function enterPresent(
   clock: SwitchedClock,
   { roles, serving, world }: { roles: MachineRoles; serving: ServingTier; world: World },
 ): Promise<Pick<MarketLetters, "tree_size" | "market">> {
-  await roles.pipeline.index();
+  await roles.pipeline.publishIndex();
   clock.use(present);
-  await roles.pipeline.volatile();
-  await roles.pipeline.history(present.now());
+  await roles.pipeline.writeVolatile();
+  await roles.pipeline.writeHistory(present.now());
   await serving.refresh();
   return { tree_size: roles.publisher.fold.size, market: await lettersOf(serving.app, world.sellers) };
 }
@@ -147,7 +147,9 @@ async function correctOnce(parts: Parts, seller: string, signal: AbortSignal): P
     const says = "The demo shows a correction, as if we had misread the terms of this record.";
     const order = { records: [newest![0]], gradeAt: null, fault: "misread_terms", says };
     const now = systemClock.now();
-    const drafts = planCorrections(record, order, now).map((body) => createCorrectionDraft("correction", record.cap, body, now));
+    const drafts = planCorrections(record, order, now).map((body) =>
+      createCorrectionDraft("correction", record.cap, body, now),
+    );
     await recorder.append(drafts);
   });
   await systemClock.sleep(CORRECTION_MS, signal);

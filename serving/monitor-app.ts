@@ -45,7 +45,7 @@ export function createMonitorApp(state: MonitorState, originOf: () => string | n
     return isOurs ? answer(url) : respondText(404, "this monitor does not follow that log");
   });
   app.get("/", () => {
-    const head = state.head();
+    const head = state.readHead();
     const log = originOf() ?? "no log yet";
     return respondText(200, `monitor of ${log}: ${head ? `${head.size} leaves are proven` : "nothing is proven"}`);
   });

@@ -15,7 +15,7 @@ import { emptyWhy, whyParts } from "./why.ts";
  * request is answered.
  */
 function flagsOf(grade: Grade, sums: Sums, figures: Figures, related: RelatedFlags, now: number): Flag[] {
-  const { caps, shown, tier } = grade;
+  const { caps, shownFigures, tier } = grade;
   const isTierOnlyCap = CAP_NAMES.every((name) => name === "by_tier" || caps[name] === 0);
   const raisedFlags: Partial<Record<Flag, boolean>> = {
     took_the_money: sums.theft !== null,
@@ -27,7 +27,9 @@ function flagsOf(grade: Grade, sums: Sums, figures: Figures, related: RelatedFla
     deeper_tier_worse: caps.by_deeper > 0,
     recent_failures: caps.cusum_cap > 0,
     stale_paid: caps.by_stale > 0,
-    stale: isLongAgo(sums.seenLast, CHANGE_DELAYS_MS.unseen, now) || isLongAgo(sums.paidLast, CHANGE_DELAYS_MS.unratedPaid, now),
+    stale:
+      isLongAgo(sums.seenLast, CHANGE_DELAYS_MS.unseen, now) ||
+      isLongAgo(sums.paidLast, CHANGE_DELAYS_MS.unratedPaid, now),
     dark: caps.by_dark > 0,
     listing_mismatch: caps.by_mismatch > 0,
     pay_to_changed: sums.payToChanged,
@@ -35,8 +37,8 @@ function flagsOf(grade: Grade, sums: Sums, figures: Figures, related: RelatedFla
     dynamic_price: sums.dynamicPrice,
     no_schema_advertised: sums.served > 0 && !sums.parts.schema_conformance,
     no_example: sums.signed > 0 && sums.examples === 0,
-    latency_unbounded: shown.latency_p95 === null,
-    streaky: Object.values(shown).some((figure) => figure !== null && figure.deff >= STREAKY_DEFF),
+    latency_unbounded: shownFigures.latency_p95 === null,
+    streaky: Object.values(shownFigures).some((figure) => figure !== null && figure.deff >= STREAKY_DEFF),
     buyers_report_worse: sums.unconfirmed || Object.values(figures).some((figure) => figure?.isAnyCallBelow),
     blocks_prober: sums.walled,
     ...lastingFlags(sums, related),
@@ -95,20 +97,22 @@ function commonMembers(sums: Sums, now: Date, version: string) {
 }
 
 function createComponents(grade: Grade): NonNullable<UnsignedCard["components"]> {
-  const { shown } = grade;
+  const { shownFigures } = grade;
   return {
-    liveness: toComponent(shown.liveness),
-    correctness: toComponent(shown.correctness, correctnessPart(grade.tier)),
-    honesty: toComponent(shown.honesty),
-    schema_conformance: toComponent(shown.schema_conformance),
-    latency_p95: toComponent(shown.latency_p95),
-    price_stability: toComponent(shown.price_stability),
+    liveness: toComponent(shownFigures.liveness),
+    correctness: toComponent(shownFigures.correctness, correctnessPart(grade.tier)),
+    honesty: toComponent(shownFigures.honesty),
+    schema_conformance: toComponent(shownFigures.schema_conformance),
+    latency_p95: toComponent(shownFigures.latency_p95),
+    price_stability: toComponent(shownFigures.price_stability),
   };
 }
 
 /** Weights of the components that have a figure. They are not renormalised to a sum of 1. */
 const appliedWeights = (grade: Grade): Record<string, number> =>
-  Object.fromEntries(Object.entries(params.weights).filter(([name]) => grade.shown[name as WeightName] !== null));
+  Object.fromEntries(
+    Object.entries(params.weights).filter(([name]) => grade.shownFigures[name as WeightName] !== null),
+  );
 
 /** What is needed to make the cards of one endpoint, besides its sums. */
 interface CardContext {
@@ -124,13 +128,13 @@ function createCard(grade: Grade, sums: Sums, figures: Figures, { related, now, 
     card: {
       ...commonMembers(sums, now, version),
       tier: grade.tier,
-      band: grade.raw,
+      band: grade.rawBand,
       composite: grade.composite,
       components: createComponents(grade),
       weights_applied: appliedWeights(grade),
       flags: flagsOf(grade, sums, figures, related, now.getTime()),
     },
-    raw_band: grade.raw,
+    raw_band: grade.rawBand,
     headline: grade.tier === headlineTier(figures),
     why: whyParts(grade, sums, figures, now, version),
     caps: Object.fromEntries(bindingCaps.map((name) => [name, grade.caps[name]])),

@@ -20,7 +20,7 @@ export interface CardFacts {
 export interface PublishedFacts {
   cards: readonly CardFacts[];
   /** Time of the newest publication. */
-  at: Date;
+  publishedAt: Date;
   /** UTC day of the newest publication that counts towards the limit of one a day; null before the first. */
   countedDay: string | null;
 }
@@ -95,7 +95,7 @@ export function decidePublication(
   if (!published || urgent) return { publish: "now", reason: urgent, counts: false };
   const isChanged = published.cards.map(comparedText).join() !== nextCards.map(comparedText).join();
   const today = dayOf(now);
-  const isWeekOld = today >= addDays(dayOf(published.at), WEEK_DAYS);
+  const isWeekOld = today >= addDays(dayOf(published.publishedAt), WEEK_DAYS);
   if (!isChanged && !isWeekOld) return { publish: "no", reason: null, counts: false };
   const reason = isChanged ? "changed" : "weekly";
   return published.countedDay === today

@@ -1,7 +1,7 @@
 import { round6 } from "./bounds.ts";
 import { BlockSums } from "./fold-blocks.ts";
 import { FACTS, FACTS_SCALE, type PackedRows } from "./packed.ts";
-import { CHANGE_DELAYS_MS, BLOCK_MS, DAY_MS, MAX_PRICES_A_DAY, windowStart } from "./params.ts";
+import { BLOCK_MS, CHANGE_DELAYS_MS, DAY_MS, MAX_PRICES_A_DAY, windowStart } from "./params.ts";
 import { p95, priceStability } from "./scores.ts";
 import type { Sums } from "./sums.ts";
 
@@ -71,9 +71,13 @@ export class Fold {
 
   /** @returns the sums; `tied` is true where the newest answer or price is ambiguous and the rows' ids must decide */
   foldEndpoint(packedRows: PackedRows, ep: number): { folded: FoldedSums; tied: boolean } {
-    const { rows, paid } = packedRows.of(ep);
+    const { rows, paid } = packedRows.rowsOf(ep);
     this.#blocks.clear();
-    const [freeLatencies, paidLatencies, prices] = [[] as [number, number][], [] as [number, number][], new DayPrices()];
+    const [freeLatencies, paidLatencies, prices] = [
+      [] as [number, number][],
+      [] as [number, number][],
+      new DayPrices(),
+    ];
     const facts = new FactFold(this.#theftBefore);
     for (let at = 0, paidAt = 0; at < rows.length; at += 3) {
       const row = rows[at]!;
@@ -94,7 +98,7 @@ export class Fold {
       paidAt += 3;
     }
     const folded = {
-      counted: packedRows.counted[ep]!,
+      counted: packedRows.rowsCounted[ep]!,
       unconfirmed: packedRows.unconfirmed[ep] === 1,
       ...this.#blocks.sumParts(),
       latency: { free: p95(freeLatencies), paid: p95(paidLatencies) },

@@ -7,7 +7,7 @@ import { gradeLine, type LineWithoutDigest } from "./cards.ts";
 import { digestsOf, getDigest, type PrintedRows, printRows, type Window } from "./digests.ts";
 import { Fold, type FoldedSums } from "./fold.ts";
 import { MISSING, PACKED, PACKED_SCALE, PackedRows, type RowCounts } from "./packed.ts";
-import { CHANGE_DELAYS_MS, BLOCK_MS, EVIDENCE_ROWS, params, windowStart } from "./params.ts";
+import { BLOCK_MS, CHANGE_DELAYS_MS, EVIDENCE_ROWS, params, windowStart } from "./params.ts";
 import { type NonDeliveringSeller, RelatedParties } from "./related.ts";
 import type { PartName, Sums } from "./sums.ts";
 
@@ -113,7 +113,7 @@ function* batchEnds(counts: readonly RowCounts[], batchRows: number): Generator<
 
 /** Part of a chunk: the number of its endpoints and of the rows read for them, and the lines that go into the run. */
 interface Batch {
-  caps: number;
+  endpointCount: number;
   rows: number;
   lines: { ep: number; rows: number; line: LineWithoutDigest }[];
 }
@@ -163,15 +163,17 @@ async function* gradeBatches(
   const ends = [...batchEnds(counts, batchRows)];
   let endpointRows = await readEndpoints(db, 0, ends[0]!);
   for (const [i, end] of ends.entries()) {
-    const batch: Batch = { caps: endpointRows.length, rows: 0, lines: [] };
+    const batch: Batch = { endpointCount: endpointRows.length, rows: 0, lines: [] };
     for (let first = 0; first < endpointRows.length; first += SLICE_ENDPOINTS) {
-      const endpoints = endpointRows.slice(first, first + SLICE_ENDPOINTS).map(({ row }) => JSON.parse(row) as EndpointRow);
+      const endpoints = endpointRows
+        .slice(first, first + SLICE_ENDPOINTS)
+        .map(({ row }) => JSON.parse(row) as EndpointRow);
       const allSums = await foldEndpoints(db, endpoints, fold, rows, window);
       const grade = ([at, sums]: [number, Sums]): void => {
         const { ep } = endpoints[at]!;
         const line = gradeLine(sums, related.flagsOf({ cap: sums.cap, pay_to: sums.payTo, domain: sums.domain }), now);
-        batch.rows += rows.read[ep]!;
-        if (!leaveOut(line)) batch.lines.push({ ep, rows: rows.read[ep]!, line });
+        batch.rows += rows.rowsRead[ep]!;
+        if (!leaveOut(line)) batch.lines.push({ ep, rows: rows.rowsRead[ep]!, line });
       };
       await forEachYielding(allSums.entries(), LINES_PER_TURN, grade);
     }
@@ -185,7 +187,7 @@ export interface GradeOptions extends BatchOptions {
    * Endpoints to grade; "all" means every endpoint with a sample or in `site`. Endpoints of our own service are left
    * out.
    */
-  caps: "all" | readonly string[];
+  endpointIds: "all" | readonly string[];
   /** About how many rows are in memory at once (default 16,000,000). */
   chunkRows?: number;
   /**
@@ -250,7 +252,7 @@ export async function* gradeChunks(
   conn: DuckDBConnection | Statements,
   options: GradeOptions,
 ): AsyncGenerator<RunLine[], GradeSummary> {
-  const { now, caps, chunkRows = CHUNK_ROWS } = options;
+  const { now, endpointIds: caps, chunkRows = CHUNK_ROWS } = options;
   const db = "all" in conn ? conn : toStatements(conn);
   const window = toWindow(now);
   const theftBefore = now.getTime() - CHANGE_DELAYS_MS.pendingTheft;
@@ -266,9 +268,9 @@ export async function* gradeChunks(
   for (const { chunk } of chunks) {
     for await (const batch of digestBatches(db, gradeBatches(db, chunk, related, options), window)) {
       const { lines } = batch;
-      read.caps += batch.caps;
+      read.caps += batch.endpointCount;
       read.rows += batch.rows;
-      read.leftOut += batch.caps - lines.length;
+      read.leftOut += batch.endpointCount - lines.length;
       yield lines;
     }
   }

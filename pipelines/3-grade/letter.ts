@@ -59,11 +59,14 @@ function capsByState(sums: Sums, now: number): Pick<Caps, "by_stale" | "by_misma
   const { paidLast, liveLast, priceNow } = sums;
   const highestAllowedPrice = params.price_untested_factor * (sums.priceTested ?? 0);
   return {
-    by_stale: paidLast !== null && paidLast < now - CHANGE_DELAYS_MS.stalePaid ? bandNumber(params.stale.paid_30d) : NO_CAP,
+    by_stale:
+      paidLast !== null && paidLast < now - CHANGE_DELAYS_MS.stalePaid ? bandNumber(params.stale.paid_30d) : NO_CAP,
     by_mismatch: sums.honestNow === false ? bandNumber(params.listing_mismatch_now) : NO_CAP,
     by_dark: liveLast === null || liveLast < now - CHANGE_DELAYS_MS.dark ? bandNumber(params.stale.dark_72h) : NO_CAP,
     by_price:
-      paidLast !== null && priceNow !== null && priceNow > highestAllowedPrice ? bandNumber(params.price_untested_cap) : NO_CAP,
+      paidLast !== null && priceNow !== null && priceNow > highestAllowedPrice
+        ? bandNumber(params.price_untested_cap)
+        : NO_CAP,
   };
 }
 
@@ -75,7 +78,8 @@ function computeCaps(tier: Tier, composite: number, sums: Sums, figures: Figures
   const { bands } = params;
   const { outcome, delivery, paid_honesty: paidHonesty, price_stability: priceStability } = figures;
   const checkedPart = correctnessPart(tier);
-  const deeperFigure = tier === "DELIVERY_VERIFIED" && outcome && outcome.w >= params.deeper_cap.min_weight ? outcome : null;
+  const deeperFigure =
+    tier === "DELIVERY_VERIFIED" && outcome && outcome.w >= params.deeper_cap.min_weight ? outcome : null;
   const paidGates = params.paid_honesty_cap;
   return {
     by_composite: bestLetterReached(bands.composite, composite),
@@ -83,7 +87,9 @@ function computeCaps(tier: Tier, composite: number, sums: Sums, figures: Figures
     by_honesty: bestLetterReached(bands.honesty, figures.honesty?.lower ?? 0),
     by_liveness: bestLetterReached(bands.liveness, figures.liveness?.lower ?? 0),
     by_paid_honesty:
-      paidHonesty && paidHonesty.w >= paidGates.min_weight ? bestLetterReached(paidGates.lower_must_reach, paidHonesty.lower) : NO_CAP,
+      paidHonesty && paidHonesty.w >= paidGates.min_weight
+        ? bestLetterReached(paidGates.lower_must_reach, paidHonesty.lower)
+        : NO_CAP,
     by_tier: tier === "DELIVERY_VERIFIED" ? bandNumber(params.tier_cap.DELIVERY_VERIFIED) : NO_CAP,
     by_delivery: tier === "OUTCOME_VERIFIED" ? bestLetterReached(bands.correctness, delivery?.lower ?? 0) : NO_CAP,
     by_deeper: deeperFigure ? bestLetterReached(bands.correctness, deeperFigure.upper) : NO_CAP,
@@ -138,12 +144,12 @@ export const cusumCap = (xs: readonly number[]): number =>
 export interface Grade {
   tier: Tier;
   composite: number;
-  raw: Band;
+  rawBand: Band;
   progress: number;
   /** Is the upper bound of correctness already so low that the letter is F before there are enough calls? */
   isEarlyF: boolean;
   caps: Caps;
-  shown: Record<keyof typeof params.weights, Figure | null>;
+  shownFigures: Record<keyof typeof params.weights, Figure | null>;
 }
 
 export type WeightName = keyof typeof params.weights;
@@ -231,12 +237,13 @@ export function gradeTier(tier: Tier, sums: Sums, figures: Figures, now: number)
   const caps = computeCaps(tier, composite, sums, figures, now);
   const weight = shownFigures.correctness?.w ?? 0;
   const { min_weight, upper_below } = params.early_F;
-  const isEarlyF = shownFigures.correctness !== null && weight >= min_weight && shownFigures.correctness.upper < upper_below;
+  const isEarlyF =
+    shownFigures.correctness !== null && weight >= min_weight && shownFigures.correctness.upper < upper_below;
   const tookMoney = caps.by_ttm === BANDS.indexOf("F");
   let rawBand: Band;
   if (tier === "LIVENESS_VERIFIED" || sums.settled < params.letter_min_settled_paid) rawBand = "UNRATED";
   else if (isEarlyF || tookMoney) rawBand = "F";
   else if (isUnrated(sums, weight, now)) rawBand = "UNRATED";
   else rawBand = BANDS[Math.max(0, ...Object.values(caps))]!;
-  return { tier, composite, raw: rawBand, progress: countTowardLetter(weight), isEarlyF, caps, shown: shownFigures };
+  return { tier, composite, rawBand, progress: countTowardLetter(weight), isEarlyF, caps, shownFigures };
 }

@@ -110,8 +110,8 @@ export class PackedRows {
    * For each endpoint: the number of rows that no correction withdrew; the number of rows that count; and 1 where a
    * call that a buyer published still waits for its re-tests.
    */
-  readonly read: Uint32Array;
-  readonly counted: Uint32Array;
+  readonly rowsRead: Uint32Array;
+  readonly rowsCounted: Uint32Array;
   readonly unconfirmed: Uint8Array;
   readonly #rows: Float64Array;
   readonly #paid: Float64Array;
@@ -136,8 +136,8 @@ export class PackedRows {
     this.#nextPaidIndex = this.#firstPaidIndex.slice();
     this.#rows = new Float64Array(this.#firstIndex[counts.length]! * NUMBERS_PER_ROW);
     this.#paid = new Float64Array(this.#firstPaidIndex[counts.length]! * NUMBERS_PER_ROW);
-    this.read = new Uint32Array(counts.length);
-    this.counted = new Uint32Array(counts.length);
+    this.rowsRead = new Uint32Array(counts.length);
+    this.rowsCounted = new Uint32Array(counts.length);
     this.unconfirmed = new Uint8Array(counts.length);
   }
 
@@ -152,8 +152,8 @@ export class PackedRows {
       const packed = facts.getItem(row)!;
       const t = Math.floor(packed / PACKED_SCALE);
       const bits = FACTS_BY_PACKED[packed - t * PACKED_SCALE]!;
-      this.read[ep]!++;
-      if (bits & FACTS.counted && bits & FACTS.own) this.counted[ep]!++;
+      this.rowsRead[ep]!++;
+      if (bits & FACTS.counted && bits & FACTS.own) this.rowsCounted[ep]!++;
       if (bits & FACTS.unconfirmed) this.unconfirmed[ep] = 1;
       if (!(bits & FACTS.own)) continue;
       const price = prices.getItem(row)!;
@@ -177,7 +177,8 @@ export class PackedRows {
    */
   #takeSlot(nextIndex: Uint32Array, firstIndex: Uint32Array, ep: number): number {
     const index = nextIndex[ep]!++;
-    if (index >= firstIndex[ep + 1]!) throw new Error("grade: samples changed while they were read; run it in a transaction");
+    if (index >= firstIndex[ep + 1]!)
+      throw new Error("grade: samples changed while they were read; run it in a transaction");
     return index * NUMBERS_PER_ROW;
   }
 
@@ -185,10 +186,13 @@ export class PackedRows {
    * Our own rows of one endpoint that count, three numbers a row; and three numbers for each paid row among them, in
    * their order.
    */
-  of(ep: number): { rows: Float64Array; paid: Float64Array } {
+  rowsOf(ep: number): { rows: Float64Array; paid: Float64Array } {
     return {
       rows: this.#rows.subarray(this.#firstIndex[ep]! * NUMBERS_PER_ROW, this.#nextIndex[ep]! * NUMBERS_PER_ROW),
-      paid: this.#paid.subarray(this.#firstPaidIndex[ep]! * NUMBERS_PER_ROW, this.#nextPaidIndex[ep]! * NUMBERS_PER_ROW),
+      paid: this.#paid.subarray(
+        this.#firstPaidIndex[ep]! * NUMBERS_PER_ROW,
+        this.#nextPaidIndex[ep]! * NUMBERS_PER_ROW,
+      ),
     };
   }
 }

@@ -2,7 +2,14 @@ import type { RunLine } from "../record/card.ts";
 import { listsRepeatedAnswers, VERIFIER_VERSION } from "../record/verifier-version.ts";
 import { round6, worstBlocks } from "./bounds.ts";
 import { gradeLineWithDigest } from "./cards.ts";
-import { CHANGE_DELAYS_MS, BLOCKS_PER_EXCUSED_WALL, DAY_MS, EVIDENCE_ROWS, MAX_PRICES_A_DAY, windowStart } from "./params.ts";
+import {
+  BLOCKS_PER_EXCUSED_WALL,
+  CHANGE_DELAYS_MS,
+  DAY_MS,
+  EVIDENCE_ROWS,
+  MAX_PRICES_A_DAY,
+  windowStart,
+} from "./params.ts";
 import type { RelatedParties } from "./related.ts";
 import { compareIds, inputsDigest, isCounted, readSample, type Sample, type SampleReading } from "./sample.ts";
 import { p95, priceStability } from "./scores.ts";
@@ -132,13 +139,19 @@ function sumThefts(paidRows: readonly SampleReading[], now: number): Pick<Sums, 
   const last = newestTime(finalThefts);
   return {
     theft:
-      last === null ? null : { blocks: new Set(finalThefts.map(({ block }) => block)).size, ...countAndSum(finalThefts), last },
+      last === null
+        ? null
+        : { blocks: new Set(finalThefts.map(({ block }) => block)).size, ...countAndSum(finalThefts), last },
     pendingFirst: pendingThefts.length === 0 ? null : Math.min(...pendingThefts.map(({ row }) => row.t.getTime())),
   };
 }
 
-function sumPrices(ownRows: readonly SampleReading[]): Pick<Sums, "price" | "dynamicPrice" | "priceNow" | "priceTested"> {
-  const quotedRows = ownRows.filter((row): row is SampleReading & { price: number } => row.price !== null).sort(newestFirst);
+function sumPrices(
+  ownRows: readonly SampleReading[],
+): Pick<Sums, "price" | "dynamicPrice" | "priceNow" | "priceTested"> {
+  const quotedRows = ownRows
+    .filter((row): row is SampleReading & { price: number } => row.price !== null)
+    .sort(newestFirst);
   const days = new Map<number, number[]>();
   for (const { row, price } of quotedRows) {
     const day = Math.floor(row.t.getTime() / DAY_MS);
@@ -217,7 +230,9 @@ export function gradeRows(
   version: string = VERIFIER_VERSION,
 ): RunLine {
   const since = windowStart(now);
-  const remainingRows = endpoint.rows.filter(({ t, obs_id }) => t >= since && t < now && !endpoint.withdrawn.has(obs_id));
+  const remainingRows = endpoint.rows.filter(
+    ({ t, obs_id }) => t >= since && t < now && !endpoint.withdrawn.has(obs_id),
+  );
   return gradeLineWithDigest(
     sumRows(endpoint, now, version),
     related.flagsOf(endpoint),

@@ -62,14 +62,17 @@ const MISSING_PART_REASONS: Partial<Record<WeightName, string>> = {
 const GOOD_POINT = 0.97;
 
 /** Names the component that lowers the composite most, and whether the reason is bad calls or too few calls. */
-function describeComposite({ shown, composite }: Grade): string {
-  const compositeLoss = (name: WeightName): number => params.weights[name] * (1 - (shown[name]?.lower ?? 0));
-  const names = Object.keys(shown) as WeightName[];
-  const worstPart = names.reduce((worstSoFar, name) => (compositeLoss(name) > compositeLoss(worstSoFar) ? name : worstSoFar));
-  const figure = shown[worstPart];
+function describeComposite({ shownFigures, composite }: Grade): string {
+  const compositeLoss = (name: WeightName): number => params.weights[name] * (1 - (shownFigures[name]?.lower ?? 0));
+  const names = Object.keys(shownFigures) as WeightName[];
+  const worstPart = names.reduce((worstSoFar, name) =>
+    compositeLoss(name) > compositeLoss(worstSoFar) ? name : worstSoFar,
+  );
+  const figure = shownFigures[worstPart];
   const compositeClause = `${PART_SUBJECTS[worstPart]} pulls the composite down to ${threeDecimals(composite)}`;
   if (!figure) return `${compositeClause}: ${MISSING_PART_REASONS[worstPart] ?? "nothing of it was measured"}`;
-  if (figure.point >= GOOD_POINT) return `${compositeClause}: ${lowerBoundText(figure.lower)} is shown so far, and more calls would show more`;
+  if (figure.point >= GOOD_POINT)
+    return `${compositeClause}: ${lowerBoundText(figure.lower)} is shown so far, and more calls would show more`;
   return `${compositeClause}: ${lowerBoundText(figure.lower)} is shown, and ${percent(Math.round(micros(figure.point) / 1_000))} was seen`;
 }
 
@@ -99,9 +102,9 @@ function describeSilence({ liveLast, counted, seenFirst }: Sums, version: string
 const FEW_CALLS = "its calls went well, and too few were made to show more";
 
 /** Did the calls that a cap depends on go well? Then the cap applies only because their number is small. */
-function didCallsGoWell(name: CapName, { shown }: Grade, figures: Figures): boolean {
+function didCallsGoWell(name: CapName, { shownFigures }: Grade, figures: Figures): boolean {
   const figureByCap: Partial<Record<CapName, Figure | null>> = {
-    by_correctness: shown.correctness,
+    by_correctness: shownFigures.correctness,
     by_delivery: figures.delivery,
     by_honesty: figures.honesty,
     by_paid_honesty: figures.paid_honesty,
@@ -159,8 +162,8 @@ const MAX_CAUSES = 3;
 
 /** The causes why the raw letter is not better, each once. Empty for an A and for UNRATED. */
 function listCauses(grade: Grade, sums: Sums, figures: Figures, version: string): string[] {
-  if (grade.raw === "UNRATED" || grade.raw === "A") return [];
-  const letter = BANDS.indexOf(grade.raw);
+  if (grade.rawBand === "UNRATED" || grade.rawBand === "A") return [];
+  const letter = BANDS.indexOf(grade.rawBand);
   const bindingCaps = CAP_ORDER.filter((name) => grade.caps[name] === letter);
   const isBinding = (name: CapName): boolean => bindingCaps.includes(name);
   const isRepeated: Partial<Record<CapName, boolean>> = {
@@ -175,7 +178,7 @@ function listCauses(grade: Grade, sums: Sums, figures: Figures, version: string)
     didCallsGoWell(name, grade, figures) ? FEW_CALLS : describeCap(name, grade, sums, figures, version);
   const reasons = [...new Set(namedCaps.map(causeOf))];
   if (grade.isEarlyF) {
-    const earlyReason = `at most ${upperBoundText(grade.shown.correctness?.upper)} of its answers are right`;
+    const earlyReason = `at most ${upperBoundText(grade.shownFigures.correctness?.upper)} of its answers are right`;
     reasons.splice(namedCaps[0] === "by_ttm" ? 1 : 0, 0, earlyReason);
   }
   return reasons.slice(0, MAX_CAUSES);
@@ -184,7 +187,7 @@ function listCauses(grade: Grade, sums: Sums, figures: Figures, version: string)
 /** Describes why there is no letter. */
 function describeUnrated(grade: Grade, sums: Sums, now: number, version: string): string {
   const callsNeeded = params.letter_min_effective_paid;
-  const paidCalls = paidProgress(grade.shown.correctness?.w ?? 0, sums.settled);
+  const paidCalls = paidProgress(grade.shownFigures.correctness?.w ?? 0, sums.settled);
   const progressText = `${paidCalls} of ${callsNeeded} paid calls so far; unknown, not bad`;
   if (sums.liveLast === null)
     return `${describeSilence(sums, version)}${sums.signed === 0 ? ", so nobody has paid it" : ""}`;
@@ -193,7 +196,8 @@ function describeUnrated(grade: Grade, sums: Sums, now: number, version: string)
   if (sums.signed > 0 && sums.settled === 0)
     return `none of ${countText(sums.signed, "payment")} offered to it settled; ${progressText}`;
   if (paidCalls < callsNeeded) return progressText;
-  if (isLongAgo(sums.paidLast, CHANGE_DELAYS_MS.unratedPaid, now)) return `no paid call since ${dateOf(sums.paidLast ?? 0)}`;
+  if (isLongAgo(sums.paidLast, CHANGE_DELAYS_MS.unratedPaid, now))
+    return `no paid call since ${dateOf(sums.paidLast ?? 0)}`;
   return `not seen since ${dateOf(sums.seenLast ?? 0)}`;
 }
 
@@ -206,14 +210,17 @@ const CORRECTNESS_WORDS: Record<Tier, string> = {
 /** A lower bound below this would be printed as 0.0 % and is left out. */
 const MIN_PRINTED_BOUND = 0.001;
 
-function describeFigures({ tier, shown, composite, raw }: Grade, { signed, settled, paidFirst }: Sums): string[] {
-  const correctness: Figure | null = settled > 0 ? shown.correctness : null;
+function describeFigures(
+  { tier, shownFigures, composite, rawBand }: Grade,
+  { signed, settled, paidFirst }: Sums,
+): string[] {
+  const correctness: Figure | null = settled > 0 ? shownFigures.correctness : null;
   const calls = `${countText(signed, "paid call")}${sinceText(paidFirst)}`;
   return [
     ...(correctness && correctness.lower >= MIN_PRINTED_BOUND
       ? [`at least ${lowerBoundText(correctness.lower)} ${CORRECTNESS_WORDS[tier]} (${calls}, 95 % confidence)`]
       : []),
-    ...(raw === "UNRATED" ? [] : [`composite ${threeDecimals(composite)}`]),
+    ...(rawBand === "UNRATED" ? [] : [`composite ${threeDecimals(composite)}`]),
   ];
 }
 
@@ -223,7 +230,7 @@ function describeFigures({ tier, shown, composite, raw }: Grade, { signed, settl
  */
 export const whyParts = (grade: Grade, sums: Sums, figures: Figures, now: Date, version: string): WhyParts => ({
   causes: listCauses(grade, sums, figures, version),
-  unrated: grade.raw === "UNRATED" ? describeUnrated(grade, sums, now.getTime(), version) : null,
+  unrated: grade.rawBand === "UNRATED" ? describeUnrated(grade, sums, now.getTime(), version) : null,
   figures: describeFigures(grade, sums),
 });
 

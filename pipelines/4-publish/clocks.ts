@@ -49,13 +49,15 @@ export function publicationTime({ clock }: Clocks, generation: { at: string } | 
   throw new ClockRefused(`our clock says ${now.toISOString()}, the last generation was at ${lastTime.toISOString()}`);
 }
 
-/** Compares a real clock with the chain. @throws ClockRefused when `at` and the newest block are more than 30 s apart */
+/** Compares `publishAt`, a real time, with the chain. @throws ClockRefused when the newest block is more than 30 s off */
 export async function compareWithChain({ clock, chainTime }: Clocks, publishAt: Date): Promise<void> {
   const chain = clock.simulated || !chainTime ? null : await chainTime();
   if (!chain) return;
   const aheadMs = chain.newest.getTime() - publishAt.getTime();
   if (aheadMs > MAX_CLOCK_DIFFERENCE_MS || (chain.fixedBlockTime && -aheadMs > MAX_CLOCK_DIFFERENCE_MS)) {
     const direction = aheadMs > 0 ? "ahead of" : "behind";
-    throw new ClockRefused(`the chain's newest block is ${Math.round(Math.abs(aheadMs) / 1000)} s ${direction} our clock`);
+    throw new ClockRefused(
+      `the chain's newest block is ${Math.round(Math.abs(aheadMs) / 1000)} s ${direction} our clock`,
+    );
   }
 }

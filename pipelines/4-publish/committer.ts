@@ -5,6 +5,7 @@ import { type BadLeaf, type Group, sealGroups } from "./leaves.ts";
 import { growTree } from "./live.ts";
 import {
   type CommitterOptions,
+  encodeTreeHead,
   finishGeneration,
   followCheckpoint,
   type HintedLeaves,
@@ -12,7 +13,6 @@ import {
   MAX_LOST_GENERATIONS,
   recover,
   treeHeadOf,
-  encodeTreeHead,
   writeHints,
 } from "./recover.ts";
 import { publishCheckpoint } from "./tree-head.ts";
@@ -65,7 +65,7 @@ export class Committer {
   }
 
   /** Reads the state that all publishers have published. If the highest generation is unfinished, finishes it first. */
-  before(): Promise<PublishedState> {
+  readState(): Promise<PublishedState> {
     return this.#runExclusive(async () => {
       await this.#forgetIfBehind();
       const { generation } = await this.#loadState();
@@ -104,7 +104,8 @@ export class Committer {
       await compareWithChain(this.options, publishAt);
       const { publicStore, keys, witnesses } = this.options;
       const head = treeHeadOf(this.options, generation.new);
-      if (!(await publishCheckpoint(publicStore, head, keys, publishAt, { refresh: true, witnesses }))) this.#liveLog = null;
+      if (!(await publishCheckpoint(publicStore, head, keys, publishAt, { refresh: true, witnesses })))
+        this.#liveLog = null;
     });
   }
 
@@ -149,7 +150,12 @@ export class Committer {
     publishAt: Date,
   ): Promise<CommitResult | null> {
     const { privateStore, writer, metrics } = this.options;
-    const { entries, kept, refused } = await sealGroups(groups, liveLog.tree.size, this.#fold.nextSeq, publishAt.toISOString());
+    const { entries, kept, refused } = await sealGroups(
+      groups,
+      liveLog.tree.size,
+      this.#fold.nextSeq,
+      publishAt.toISOString(),
+    );
     for (const error of refused) this.options.logger.error({ err: error }, "a leaf was refused");
     metrics.count("touchstone_leaves_refused_total", {}, refused.length);
     if (entries.length === 0) return { leaves: 0, refused };
@@ -194,7 +200,11 @@ export class Committer {
 
   async #loadState(): Promise<LiveLog> {
     if (!this.#liveLog) {
-      this.#liveLog = await recover(this.options, { fold: this.#fold, hinted: this.#hintedLeaves, known: this.#knownGeneration });
+      this.#liveLog = await recover(this.options, {
+        fold: this.#fold,
+        hintedLeaves: this.#hintedLeaves,
+        knownGeneration: this.#knownGeneration,
+      });
       this.#knownGeneration = this.#liveLog.generation?.n ?? -1;
       this.#setGauges(this.#liveLog);
     }

@@ -75,7 +75,9 @@ async function saltsToReveal(
   publisher: Publisher,
   day: string,
 ): Promise<{ day: string; salt: string }[]> {
-  const pastDays = [...publisher.fold.schedules].flatMap(([pastDay, { salt }]) => (pastDay < day && !salt ? [pastDay] : []));
+  const pastDays = [...publisher.fold.schedules].flatMap(([pastDay, { salt }]) =>
+    pastDay < day && !salt ? [pastDay] : [],
+  );
   const salts = await Promise.all(pastDays.sort().map((pastDay) => saltToReveal(privateStore, pastDay)));
   return salts.filter((one) => one !== null);
 }

@@ -47,7 +47,7 @@ export class DueDays {
     fold.onChange((cap) => this.#changedEndpoints.add(cap));
   }
 
-  due(today: string): string[] {
+  findDueEndpoints(today: string): string[] {
     for (const name of this.#changedEndpoints) {
       const cap = this.#fold.caps.get(name)!;
       // Counted from the card's own day, since a caller may ask for an earlier day than before.
@@ -55,7 +55,7 @@ export class DueDays {
     }
     this.#changedEndpoints.clear();
     const dueEndpoints: string[] = [];
-    for (const name of this.#nextDueDays.due(today)) {
+    for (const name of this.#nextDueDays.findDue(today)) {
       const cap = this.#fold.caps.get(name)!;
       if (isDue(cap, today)) dueEndpoints.push(name);
       else this.#nextDueDays.set(name, nextDueDay(cap, today));

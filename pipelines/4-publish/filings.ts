@@ -34,7 +34,7 @@ export interface Filing {
   subject: ArchiveSubject;
   day: string;
   /** How many files of this subject and day were already published when `drafts` were made. */
-  known: number;
+  filesBefore: number;
   drafts: readonly ArchiveDraft[];
 }
 
@@ -43,6 +43,8 @@ export interface Filing {
  * out: both may hold the same rows, and no reader may see a row twice.
  */
 export function planFilings({ fold }: PublishedState, filings: readonly Filing[]): Plan {
-  const currentFilings = filings.filter(({ subject, day, known }) => fold.archive.filesOf(subject, day).length === known);
+  const currentFilings = filings.filter(
+    ({ subject, day, filesBefore: known }) => fold.archive.filesOf(subject, day).length === known,
+  );
   return { groups: currentFilings.map(({ drafts }) => drafts).filter((drafts) => drafts.length > 0) };
 }

@@ -29,7 +29,7 @@ export class FollowedRecord implements PublishedRecord {
 
   /** Reads up to the newest checkpoint. @throws BadNote, MissingObject, Tampered, HistoryChanged */
   async current(): Promise<PublishedFold> {
-    this.#tree.trust(this.trust());
+    this.#tree.setTrust(this.trust());
     const snapshot = await this.#tree.newest();
     if (snapshot) await this.fold.readNewLeaves(snapshot.reader);
     return this.fold;

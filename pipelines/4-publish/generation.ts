@@ -65,7 +65,8 @@ function parseGeneration(key: string, bytes: Uint8Array): Generation {
   const parsed = Generation.safeParse(value);
   if (!parsed.success) throw new BadPrivateObject(key, parsed.error.issues[0]!.message);
   const { sha256, ...generation } = parsed.data;
-  if (sha256 !== undefined && sha256 !== digestOf(generation)) throw new BadPrivateObject(key, "is not what its digest says");
+  if (sha256 !== undefined && sha256 !== digestOf(generation))
+    throw new BadPrivateObject(key, "is not what its digest says");
   return generation;
 }
 

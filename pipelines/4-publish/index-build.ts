@@ -127,7 +127,8 @@ async function writeShard(
   const sha256 = sha256hex(buffer.bytes);
   const key = shardKey(sha256);
   // The key is the hash of the unpacked bytes: compressors differ between versions.
-  const hasSameContent = async (storedBytes: Uint8Array): Promise<boolean> => (await contentHashOf(storedBytes)) === sha256;
+  const hasSameContent = async (storedBytes: Uint8Array): Promise<boolean> =>
+    (await contentHashOf(storedBytes)) === sha256;
   const storedShard = await store.get(key);
   await giveTurn();
   if (!storedShard) await putPublic(store, key, compress(buffer.bytes, { compressionLevel: 3 }), hasSameContent);

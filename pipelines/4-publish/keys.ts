@@ -32,7 +32,10 @@ export interface PublisherSigners {
 }
 
 /** The cards key of ours that the newest document names; after a rotation this is the replaced key. */
-export function previousSignerOf(previousDocument: KeysDocument | null, { cards, retired = [] }: PublisherSigners): Signer {
+export function previousSignerOf(
+  previousDocument: KeysDocument | null,
+  { cards, retired = [] }: PublisherSigners,
+): Signer {
   const cardSigners = [cards, ...retired.flatMap(({ signer }) => (signer.purpose === "cards" ? [signer] : []))];
   return cardSigners.find(({ kid }) => previousDocument?.keys.some((key) => key.kid === kid)) ?? cards;
 }
@@ -48,7 +51,8 @@ function checkNotOlder(previousDocument: KeysDocument, jwks: Jwks): void {
     const keyringKey = jwks.keys.find((key) => key.kid === kid);
     if (!keyringKey) throw outdatedKeyring(kid, "is not in it");
     if (typeof retired_at !== "string") continue;
-    if (!keyringKey.retired_at || keyringKey.retired_at > retired_at) throw outdatedKeyring(kid, `retires at ${retired_at}`);
+    if (!keyringKey.retired_at || keyringKey.retired_at > retired_at)
+      throw outdatedKeyring(kid, `retires at ${retired_at}`);
   }
 }
 
@@ -65,13 +69,21 @@ export async function writeKeys(
   computedAt: Date,
 ): Promise<Draft | null> {
   const previousDocument = await readNewestKeys(store, fold);
-  if (previousDocument && Buffer.compare(canonicalBytes(previousDocument.keys), canonicalBytes(jwks.keys)) === 0) return null;
+  if (previousDocument && Buffer.compare(canonicalBytes(previousDocument.keys), canonicalBytes(jwks.keys)) === 0)
+    return null;
   if (previousDocument) checkNotOlder(previousDocument, jwks);
   if (previousDocument && !previousDocument.keys.some((key) => key.kid === signer.kid)) {
-    throw new Error(`keys document ${previousDocument.n + 1} must be signed by a key of document ${previousDocument.n}, not ${signer.kid}`);
+    throw new Error(
+      `keys document ${previousDocument.n + 1} must be signed by a key of document ${previousDocument.n}, not ${signer.kid}`,
+    );
   }
   const n = previousDocument ? previousDocument.n + 1 : 0;
-  const document = { schema: "svc.keys.v1", n, previous: fold.keys?.sha256 ?? null, computed_at: computedAt.toISOString() };
+  const document = {
+    schema: "svc.keys.v1",
+    n,
+    previous: fold.keys?.sha256 ?? null,
+    computed_at: computedAt.toISOString(),
+  };
   const key = keysKey(n);
   let bytes: Uint8Array = canonicalBytes(signObject(signer, { ...document, keys: jwks.keys }), { published: true });
   // A writer that died before it published its leaf may have left a document n. That one is adopted; ours, if it differs,

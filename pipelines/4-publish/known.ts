@@ -120,7 +120,9 @@ export function relatedPartyDrafts(
   const table = new Map(relatedParties.table.map((seller) => [seller.cap, seller]));
   const nonDelivering = new Set(run.thieves.map(({ cap }) => cap));
   const removedCaps = [...table.keys()].filter((cap) => isReplaced(cap) && !nonDelivering.has(cap));
-  const addedSellers = run.thieves.filter((seller) => isReplaced(seller.cap) && !isSameSeller(seller, table.get(seller.cap)));
+  const addedSellers = run.thieves.filter(
+    (seller) => isReplaced(seller.cap) && !isSameSeller(seller, table.get(seller.cap)),
+  );
   const rows: (string | NonDeliveringSeller)[] = [...removedCaps, ...addedSellers];
   for (const cap of removedCaps) table.delete(cap);
   for (const seller of addedSellers) table.set(seller.cap, seller);
@@ -164,7 +166,8 @@ export async function readUnpublishedCommitments(
   const rows = await lake.all<CommitmentRow>(sql("queries/commitments:open"), { before: utcHourOf(now) });
   const isPublishedRow = ({ sha256 }: CommitmentRow): boolean => fold.commitments.has(sha256);
   const publishedHashes = rows.filter(isPublishedRow).map(({ sha256 }) => sha256);
-  if (publishedHashes.length > 0) await lake.run(sql("queries/commitments:published"), { known: JSON.stringify(publishedHashes) });
+  if (publishedHashes.length > 0)
+    await lake.run(sql("queries/commitments:published"), { known: JSON.stringify(publishedHashes) });
   return rows
     .filter((row) => !isPublishedRow(row))
     .map(({ cap, sha256, t }) => ({ kind: "commitment", capability_id: cap, moment: utcHourOf(t), sha256 }));
@@ -185,6 +188,7 @@ export async function readUnpublishedReceipts(
 ): Promise<ReceiptDraft[]> {
   const rows = await lake.all<Pick<CommitmentRow, "sha256">>(sql("queries/receipts:open"), { most: RECEIPTS_PER_RUN });
   const publishedHashes = rows.map(({ sha256 }) => sha256).filter((sha256) => fold.receipts.has(sha256));
-  if (publishedHashes.length > 0) await lake.run(sql("queries/receipts:published"), { known: JSON.stringify(publishedHashes) });
+  if (publishedHashes.length > 0)
+    await lake.run(sql("queries/receipts:published"), { known: JSON.stringify(publishedHashes) });
   return rows.filter(({ sha256 }) => !fold.receipts.has(sha256)).map(({ sha256 }) => ({ kind: "receipt", sha256 }));
 }

@@ -1,4 +1,4 @@
-import { type DayLetter, type HeldLetter, bandToPublish } from "../3-grade/hold.ts";
+import { bandToPublish, type DayLetter, type HeldLetter } from "../3-grade/hold.ts";
 import type { PublishedCap } from "../published/caps.ts";
 import type { PublishedCorrection, RawLetter } from "../published/endpoint.ts";
 import type { Band } from "../record/vocabulary.ts";

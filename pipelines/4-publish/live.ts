@@ -24,7 +24,7 @@ export function growTree(liveTree: LiveTree, entries: readonly Buffer[]) {
   }
   const lastEntries = bundles.at(-1)?.entries ?? [];
   const tail = lastEntries.length < TILE_WIDTH ? lastEntries : [];
-  return { live: { tree: state, tail } satisfies LiveTree, tiles, bundles, from: liveTree.tree.size };
+  return { live: { tree: state, tail } satisfies LiveTree, tiles, bundles, oldSize: liveTree.tree.size };
 }
 export type Growth = ReturnType<typeof growTree>;
 

@@ -26,7 +26,7 @@ export class MomentIndex {
   }
 
   /** Names whose time is not after `now`. They stay due until {@link set} changes them. */
-  due(now: string): string[] {
+  findDue(now: string): string[] {
     const dueNames: string[] = [];
     for (const [bucket, names] of this.#namesByBucket) {
       if (bucket > bucketOf(now)) continue;

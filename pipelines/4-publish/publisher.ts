@@ -78,9 +78,9 @@ export class Publisher implements PublishedRecord {
     this.#runs = new RunTaker({
       privateStore,
       commit: (plan) => this.#commit(plan),
-      before: () => this.#committer.before(),
+      readState: () => this.#committer.readState(),
       partitions: options.partitions,
-      cards: options.signers.cards,
+      cardSigner: options.signers.cards,
       logger,
       metrics,
     });
@@ -88,7 +88,7 @@ export class Publisher implements PublishedRecord {
 
   /** Recovers: finishes the generation of a writer that died, and reads what is published. Other calls recover too. */
   async start(): Promise<void> {
-    await this.#committer.before();
+    await this.#committer.readState();
   }
 
   /** Reads new leaves of other publishers and writes nothing, so that {@link start} has little left to read. */
@@ -103,7 +103,7 @@ export class Publisher implements PublishedRecord {
 
   /** Returns the fold after a recovery, with what other publishers have published. */
   async current(): Promise<PublishedFold> {
-    return (await this.#committer.before()).fold;
+    return (await this.#committer.readState()).fold;
   }
 
   /**
@@ -139,7 +139,7 @@ export class Publisher implements PublishedRecord {
     const { publicStore, signers, clock } = this.#options;
     // If a publisher died after writing keys document n, the first round publishes n and the second ours as n + 1.
     for (let round = 0; round < 2; round++) {
-      const { fold } = await this.#committer.before();
+      const { fold } = await this.#committer.readState();
       const signer = previousSignerOf(await readNewestKeys(publicStore, fold), signers);
       const draft = await writeKeys(publicStore, fold, jwks, signer, clock.now());
       if (!draft) return;
@@ -164,8 +164,9 @@ export class Publisher implements PublishedRecord {
 
   /** Writes the market index of the present state; its leaf is published with the next leaves. */
   async buildIndex(): Promise<void> {
-    const { fold } = await this.#committer.before();
-    this.#indexDraft = (await writeIndex(this.#options.publicStore, fold, this.#options.signers.cards)) ?? this.#indexDraft;
+    const { fold } = await this.#committer.readState();
+    this.#indexDraft =
+      (await writeIndex(this.#options.publicStore, fold, this.#options.signers.cards)) ?? this.#indexDraft;
   }
 
   /** Signs the checkpoint again, for freshness: at least every 10 minutes (publication.md, Promises). */
@@ -174,13 +175,13 @@ export class Publisher implements PublishedRecord {
   }
 
   /** Writes one file of a partition's volatile table. @returns its key, for the next view */
-  writeLive(partition: number, bytes: Uint8Array): Promise<string> {
+  writeLiveTable(partition: number, bytes: Uint8Array): Promise<string> {
     return writeLiveTable(this.#options.publicStore, this.#options.clock, partition, bytes);
   }
 
   /** Replaces the view that serving follows: the newest index, and these tables with the positions that they were read up to. */
   async writeView(tables: Pick<View, "live" | "positions">): Promise<View> {
-    const { fold } = await this.#committer.before();
+    const { fold } = await this.#committer.readState();
     const at = this.#options.clock.now().toISOString();
     const view: View = { v: 1, at, index: fold.index?.key ?? null, tree_size: fold.size, ...tables };
     await writeView(this.#options.publicStore, view);
@@ -203,16 +204,22 @@ export class Publisher implements PublishedRecord {
    */
   async collectGarbage(keysInUse: Iterable<string> = []): Promise<number> {
     const { publicStore, clock } = this.#options;
-    const { fold } = await this.#committer.before();
+    const { fold } = await this.#committer.readState();
     const deletedTables = await collectIndexTables(publicStore, clock, fold.index?.table);
-    return deletedTables + (await collectPartials(publicStore, clock)) + (await collectLiveFiles(publicStore, clock, keysInUse));
+    return (
+      deletedTables +
+      (await collectPartials(publicStore, clock)) +
+      (await collectLiveFiles(publicStore, clock, keysInUse))
+    );
   }
 
   #commit(plan: Parameters<Committer["commit"]>[0]): Promise<CommitResult> {
     return this.#committer.commit(async (state) => {
       const planned = await plan(state);
       const indexGroup = this.#indexDraft ? newDraftsOf(state.fold, [this.#indexDraft]) : [];
-      return planned.groups.length && indexGroup.length ? { ...planned, groups: [...planned.groups, indexGroup] } : planned;
+      return planned.groups.length && indexGroup.length
+        ? { ...planned, groups: [...planned.groups, indexGroup] }
+        : planned;
     });
   }
 }

@@ -13,7 +13,13 @@ import { packSegment } from "../published/leaves.ts";
 import { HINT_INDEX, HINT_KEYS, segmentKey } from "../published/objects.ts";
 import { RecordReader, readCheckpoint, SIMULATED_TIME } from "../published/reader.ts";
 import { type ChainTime, publicationTime } from "./clocks.ts";
-import { BadPrivateObject, type Generation, highestGeneration, readGeneration, readStagedLeaves } from "./generation.ts";
+import {
+  BadPrivateObject,
+  type Generation,
+  highestGeneration,
+  readGeneration,
+  readStagedLeaves,
+} from "./generation.ts";
 import { EMPTY_TREE, type Growth, growTree, type LiveTree, loadLiveTree } from "./live.ts";
 import { type CheckpointKeys, Fork, ownTrust, publishCheckpoint } from "./tree-head.ts";
 import type { Witnesses } from "./witnesses.ts";
@@ -44,9 +50,9 @@ export type LiveLog = LiveTree & { generation: Generation | null };
 export interface RecoverState {
   /** Brought up to the log by {@link recover}. */
   fold: PublishedFold;
-  hinted: HintedLeaves;
+  hintedLeaves: HintedLeaves;
   /** Number of a generation that exists, -1 for none known. */
-  known: number;
+  knownGeneration: number;
 }
 
 /** Generations lost in a row after which a publication gives up; other publishers are making progress then. */
@@ -89,7 +95,7 @@ export async function finishGeneration(
 export async function recover(options: CommitterOptions, state: RecoverState): Promise<LiveLog> {
   const { privateStore, publicStore, keys } = options;
   for (let attempt = 0; attempt < MAX_LOST_GENERATIONS; attempt++) {
-    const n = await highestGeneration(privateStore, state.known);
+    const n = await highestGeneration(privateStore, state.knownGeneration);
     const published = await readCheckpoint(publicStore, ownTrust(keys));
     if (n < 0 && !published) return { ...EMPTY_TREE, generation: null };
     if (n < 0) {
@@ -104,7 +110,7 @@ export async function recover(options: CommitterOptions, state: RecoverState): P
     if (published?.size !== head.size) await completeGeneration(options, generation);
     else if (!sameHash(published.root, head.root)) throw new Fork(head.size, head.root, published.root);
     await state.fold.readNewLeaves(await RecordReader.open(publicStore, head));
-    await writeHints(publicStore, state.fold, state.hinted);
+    await writeHints(publicStore, state.fold, state.hintedLeaves);
     return { ...(await loadLiveTree(publicStore, head)), generation };
   }
   throw new BadPrivateObject("generation/", "the public checkpoint stays ahead of every generation");
@@ -123,7 +129,10 @@ async function completeGeneration(options: CommitterOptions, generation: Generat
   const growth = growTree(await loadLiveTree(publicStore, treeHeadOf(options, generation.old)), entries);
   const computedHead = encodeTreeHead(growth.live.tree);
   if (computedHead.size !== generation.new.size || computedHead.root !== generation.new.root) {
-    throw new BadPrivateObject(generation.staging, `leads to ${computedHead.root} at ${computedHead.size}, not to ${generation.new.root}`);
+    throw new BadPrivateObject(
+      generation.staging,
+      `leads to ${computedHead.root} at ${computedHead.size}, not to ${generation.new.root}`,
+    );
   }
   await finishGeneration(options, generation, growth);
 }
@@ -132,13 +141,16 @@ async function completeGeneration(options: CommitterOptions, generation: Generat
  * Writes everything that a checkpoint of the new size commits to: tiles, bundles, and each completed segment. All
  * objects are create-only, so repeating this, or continuing after another writer died, changes nothing.
  */
-export async function writeTree(store: Store, { live, tiles, bundles, from }: Growth): Promise<void> {
+export async function writeTree(store: Store, { live, tiles, bundles, oldSize: from }: Growth): Promise<void> {
   const writes: (() => Promise<unknown>)[] = tiles.map(
     (tile) => () => putPublic(store, tilePath(tile.level, tile.n, tile.width), tile.bytes),
   );
   for (const { n, entries } of bundles) writes.push(() => writeBundle(store, n, entries));
   await forEachConcurrent(writes, WRITES_AT_ONCE, (write) => write());
-  const [firstSegment, endSegment] = [from, live.tree.size].map((size) => Math.floor(size / SEGMENT_LEAVES)) as [number, number];
+  const [firstSegment, endSegment] = [from, live.tree.size].map((size) => Math.floor(size / SEGMENT_LEAVES)) as [
+    number,
+    number,
+  ];
   for (let n = firstSegment; n < endSegment; n++) {
     // Two compressors may pack one segment differently.
     await putPacked(store, segmentKey(n), await packSegment(store, n));

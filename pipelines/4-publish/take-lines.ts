@@ -31,13 +31,13 @@ export interface TakeResult {
    * Endpoints among the stale ones for which only the run's time was too early, while the cards had changed: the grader's
    * clock was behind that of the published cards. These cards are lost, so the owner has to grade the endpoints again.
    */
-  early: string[];
+  earlyCaps: string[];
 }
 
 export interface TakeContext {
   /** Number of partitions of the event log. */
   partitions: number;
-  cards: Signer;
+  cardSigner: Signer;
   /** Called for every card that is signed. */
   onSigned: () => void;
 }
@@ -60,7 +60,7 @@ export async function takeLines(
   corrections: readonly CorrectionDraft[],
   context: TakeContext,
 ): Promise<TakeResult> {
-  const result = { groups: [] as Promise<Group>[], cards: 0, stale: 0, early: [] as string[] };
+  const result = { groups: [] as Promise<Group>[], cards: 0, stale: 0, earlyCaps: [] as string[] };
   const newCorrections = newDraftsOf(fold, corrections) as CorrectionDraft[];
   const offsets = offsetsByPartition(header, context.partitions);
   const take = (line: RunLine): void => {
@@ -70,7 +70,8 @@ export async function takeLines(
     const isOlderRun = published !== undefined && isBehind(positions, published);
     if (published && (isOlderRun || header.now <= published.computedAt)) {
       result.stale++;
-      if (!isOlderRun && evaluate(published, header.now, line, ownCorrections).verdict.publish !== "no") result.early.push(line.cap);
+      if (!isOlderRun && evaluate(published, header.now, line, ownCorrections).verdict.publish !== "no")
+        result.earlyCaps.push(line.cap);
       if (ownCorrections.length) result.groups.push(Promise.resolve(ownCorrections));
       return;
     }
@@ -97,14 +98,21 @@ function evaluate(
 ): { cards: NextCard[]; verdict: PublicationDecision } {
   const cards = nextCardsOf(published, { now }, line, corrections);
   const hasCorrection = corrections.some((draft) => draft.kind !== "dispute") || correctedSinceCards(published);
-  return { cards, verdict: decidePublication(publishedFactsOf(published), cards.map(nextFacts), new Date(now), hasCorrection) };
+  return {
+    cards,
+    verdict: decidePublication(publishedFactsOf(published), cards.map(nextFacts), new Date(now), hasCorrection),
+  };
 }
 
 /**
  * Would this line change nothing that is published? A grader leaves such lines out of its run. Must not be called for an
  * endpoint with an unpublished correction.
  */
-export const changesNothing = (published: PublishedCap | undefined, now: string, line: Pick<RunLine, "cards">): boolean =>
+export const changesNothing = (
+  published: PublishedCap | undefined,
+  now: string,
+  line: Pick<RunLine, "cards">,
+): boolean =>
   published !== undefined && now >= published.computedAt && evaluate(published, now, line, []).verdict.publish === "no";
 
 /** Was a correction published after the newest cards? Then new cards have to be published. */
@@ -118,12 +126,16 @@ const publishedFactsOf = (published: PublishedCap | undefined): PublishedFacts |
         cards: published.cards.map(({ text, raw_band, headline }) => {
           return { card: JSON.parse(text) as SignedCard, raw_band, headline };
         }),
-        at: dayStart(published.day),
+        publishedAt: dayStart(published.day),
         countedDay: lastCountedDayOf(published) || null,
       }
     : null;
 
-const nextFacts = ({ run, card }: NextCard): CardFacts => ({ card, raw_band: run.raw_band, headline: run.headline });
+const nextFacts = ({ runCard: run, card }: NextCard): CardFacts => ({
+  card,
+  raw_band: run.raw_band,
+  headline: run.headline,
+});
 
 /** {topic: next offset} of each partition. */
 const offsetsByPartition = ({ positions }: RunHeader, partitions: number): Record<string, number>[] =>
@@ -143,7 +155,7 @@ const isBehind = (positions: Record<string, number>, published: PublishedCap): b
 
 /** A card to be published, after the hold and the clamp to the headline's letter, before it is signed. */
 export interface NextCard {
-  run: RunCard;
+  runCard: RunCard;
   card: UnsignedCard;
   why: string;
 }
@@ -163,7 +175,7 @@ export function nextCardsOf(
     const heldUntil = band !== runCard.raw_band && band === heldLetter.band ? heldLetter.heldUntil : null;
     const flags = heldUntil ? withFlag(runCard.card.flags, "held_14d") : runCard.card.flags;
     const why = whyText({ band, rawBand: runCard.raw_band, parts: runCard.why, heldUntil });
-    return { run: runCard, card: { ...runCard.card, band, flags }, why };
+    return { runCard, card: { ...runCard.card, band, flags }, why };
   });
 }
 
@@ -176,17 +188,19 @@ const withFlag = (flags: readonly Flag[], addedFlag: Flag): Flag[] =>
  * change, since UNRATED is not a letter.
  */
 const clampToHeadline = (rawBand: Band, headline: Band): Band =>
-  rawBand !== "UNRATED" && headline !== "UNRATED" && BANDS.indexOf(headline) > BANDS.indexOf(rawBand) ? headline : rawBand;
+  rawBand !== "UNRATED" && headline !== "UNRATED" && BANDS.indexOf(headline) > BANDS.indexOf(rawBand)
+    ? headline
+    : rawBand;
 
 async function signDraft(
-  { run, card, why }: NextCard,
+  { runCard: run, card, why }: NextCard,
   header: RunHeader,
   line: RunLine,
   positions: Record<string, number>,
   context: TakeContext,
 ): Promise<GradeDraft> {
   context.onSigned();
-  const signed = await signTextSoon(context.cards, card);
+  const signed = await signTextSoon(context.cardSigner, card);
   return {
     kind: "grade",
     day: dayOf(new Date(header.now)),

@@ -28,9 +28,9 @@ export type OnRefused = (result: RunResult) => Promise<unknown>;
 export interface RunTakerOptions {
   privateStore: Store;
   commit: (plan: Planner) => Promise<CommitResult>;
-  before: () => Promise<PublishedState>;
+  readState: () => Promise<PublishedState>;
   partitions: number;
-  cards: Signer;
+  cardSigner: Signer;
   logger: Logger;
   metrics: Metrics;
 }
@@ -54,15 +54,17 @@ export class RunTaker {
   async take(run: Run, onRefused: OnRefused = async () => undefined): Promise<RunResult> {
     const { header } = run;
     const result = refusedResult(header.n, null);
-    result.reason = this.#refusalOf(header, await this.options.before());
+    result.reason = this.#refusalOf(header, await this.options.readState());
     if (result.reason) {
       this.options.logger.warn({ run: header.n, reason: result.reason }, "a run was not taken");
       this.options.metrics.count("touchstone_runs_refused_total");
       return result;
     }
-    const { alone: standaloneDrafts, corrections } = splitDrafts(run.drafts ?? []);
+    const { standaloneDrafts, corrections } = splitDrafts(run.drafts ?? []);
     if (standaloneDrafts.length > 0)
-      await this.options.commit(({ fold }) => ({ groups: newDraftsOf(fold, standaloneDrafts).map((draft) => [draft]) }));
+      await this.options.commit(({ fold }) => ({
+        groups: newDraftsOf(fold, standaloneDrafts).map((draft) => [draft]),
+      }));
     const remaining = new Set(corrections);
     for (let at = 0; at === 0 || at < run.lines.length; at += SLICE_LINES) {
       const lines = run.lines.slice(at, at + SLICE_LINES);
@@ -70,28 +72,36 @@ export class RunTaker {
       const caps = new Set(lines.map((line) => line.cap));
       const ownCorrections = [...remaining].filter((draft) => caps.has(draft.capability_id));
       for (const draft of ownCorrections) remaining.delete(draft);
-      await this.#takeSlice(run, { lines, own: ownCorrections, alone: isLast ? [...remaining] : [], last: isLast }, result, onRefused);
+      await this.#takeSlice(
+        run,
+        { lines, corrections: ownCorrections, standaloneCorrections: isLast ? [...remaining] : [], isLast },
+        result,
+        onRefused,
+      );
     }
-    this.#newestTaken = { ...takenRunOf(header), positions: mergePositions(this.#newestTaken?.positions ?? {}, header.positions) };
+    this.#newestTaken = {
+      ...takenRunOf(header),
+      positions: mergePositions(this.#newestTaken?.positions ?? {}, header.positions),
+    };
     this.#nextRun = Math.max(this.#nextRun, header.n + 1);
     return { ...result, taken: true };
   }
 
   async #takeSlice(
     { header }: Run,
-    { lines, own, alone, last }: Slice,
+    { lines, corrections, standaloneCorrections, isLast }: Slice,
     result: RunResult,
     onRefused: OnRefused,
   ): Promise<void> {
-    const { partitions, cards, metrics } = this.options;
+    const { partitions, cardSigner, metrics } = this.options;
     let takeResult: TakeResult | null = null;
     const committed = await this.options.commit(async (state) => {
       const onSigned = () => metrics.count("touchstone_cards_signed_total");
-      takeResult = await takeLines(state, header, lines, own, { partitions, cards, onSigned });
-      if (takeResult.early.length > 0) await this.#refuseEarly(result, takeResult.early, onRefused);
+      takeResult = await takeLines(state, header, lines, corrections, { partitions, cardSigner, onSigned });
+      if (takeResult.earlyCaps.length > 0) await this.#refuseEarly(result, takeResult.earlyCaps, onRefused);
       // A correction without a line changed no card: the run had read the correction.
-      const groups = [...takeResult.groups, ...newDraftsOf(state.fold, alone).map((draft) => [draft])];
-      if (!last) return { groups };
+      const groups = [...takeResult.groups, ...newDraftsOf(state.fold, standaloneCorrections).map((draft) => [draft])];
+      if (!isLast) return { groups };
       const changes = relatedPartyDrafts(state.fold, header, partitions);
       return { groups: changes.length > 0 ? [...groups, changes] : groups, taken: takenRunOf(header) };
     });
@@ -115,7 +125,7 @@ export class RunTaker {
   /** Takes all new runs. @param onRefused called for each run that is not taken whole, before the next run is read */
   async takeNew(onRefused: OnRefused = async () => undefined): Promise<RunResult[]> {
     const results: RunResult[] = [];
-    const { generation } = await this.options.before();
+    const { generation } = await this.options.readState();
     for (let n = Math.max(this.#nextRun, (generation?.run ?? -1) + 1); ; n++) {
       const run = await this.#readRun(n);
       if (!run) return results;
@@ -175,12 +185,12 @@ const refusedResult = (n: number, reason: string | null): RunResult => ({
   stale: 0,
 });
 
-/** Some lines of a run with their corrections (`own`). The last slice also has corrections of endpoints without a line. */
+/** Some lines of a run with their `corrections`. The last slice also has corrections of endpoints without a line. */
 interface Slice {
   lines: readonly RunLine[];
-  own: readonly CorrectionDraft[];
-  alone: readonly CorrectionDraft[];
-  last: boolean;
+  corrections: readonly CorrectionDraft[];
+  standaloneCorrections: readonly CorrectionDraft[];
+  isLast: boolean;
 }
 
 /** Splits drafts into those published alone, and corrections that are published with the cards that they change. */
@@ -188,7 +198,7 @@ function splitDrafts(drafts: RunDrafts) {
   const isStandalone = ({ kind }: RunDrafts[number]): boolean =>
     kind === "listing" || kind === "delisting" || kind === "commitment" || kind === "receipt";
   return {
-    alone: drafts.filter(isStandalone),
+    standaloneDrafts: drafts.filter(isStandalone),
     corrections: drafts.filter((draft) => !isStandalone(draft)) as CorrectionDraft[],
   };
 }

@@ -47,7 +47,11 @@ export function checkpointKeys(
     if (role !== "log" && role !== "witness") return [];
     return [{ role, signer: toNoteSigner(role === "log" ? origin : witnessName(origin), signer), until }];
   });
-  return { log: toNoteSigner(origin, signers.log), witness: toNoteSigner(witnessName(origin), signers.witness), replaced };
+  return {
+    log: toNoteSigner(origin, signers.log),
+    witness: toNoteSigner(witnessName(origin), signers.witness),
+    replaced,
+  };
 }
 
 const replacedKeysOf = (keys: CheckpointKeys, role: "log" | "witness", signAt?: Date): NoteSigner[] =>
@@ -64,7 +68,7 @@ export const ownTrust = (keys: CheckpointKeys): CheckpointTrust => ({
 interface CheckpointSwap {
   head: TreeHead;
   keys: CheckpointKeys;
-  at: Date;
+  signAt: Date;
   refresh: boolean;
 }
 
@@ -73,7 +77,7 @@ interface CheckpointSwap {
  * that is new enough. @throws Fork
  */
 function headToSign(
-  { head, keys, at: signAt, refresh }: CheckpointSwap,
+  { head, keys, signAt, refresh }: CheckpointSwap,
   bytes: Uint8Array | null,
 ): TreeHead | "larger" | "there" {
   const stored = bytes && openCheckpoint(bytes, ownTrust(keys));
@@ -101,14 +105,17 @@ export async function publishCheckpoint(
   signAt: Date,
   { refresh = false, witnesses }: { refresh?: boolean; witnesses?: Witnesses | undefined } = {},
 ): Promise<boolean> {
-  const swap: CheckpointSwap = { head, keys, at: signAt, refresh };
+  const swap: CheckpointSwap = { head, keys, signAt, refresh };
   const cosignatures = witnesses ? await collectCosignatures(witnesses, store, swap) : null;
   let isSuperseded = false;
   await swapPublic(store, CHECKPOINT, (object) => {
     const decision = headToSign(swap, object?.bytes ?? null);
     isSuperseded = decision === "larger";
     if (typeof decision === "string") return null;
-    const retiringKeys = { logs: replacedKeysOf(keys, "log", signAt), witnesses: replacedKeysOf(keys, "witness", signAt) };
+    const retiringKeys = {
+      logs: replacedKeysOf(keys, "log", signAt),
+      witnesses: replacedKeysOf(keys, "witness", signAt),
+    };
     const otherSignatures = cosignatures?.text === bodyOf(decision) ? cosignatures.lines : [];
     return signCheckpoint(decision, keys.log, keys.witness, signAt, retiringKeys, otherSignatures);
   });
@@ -122,7 +129,7 @@ async function collectCosignatures(witnesses: Witnesses, publicStore: Store, swa
   if (typeof decision === "string") return null;
   const text = bodyOf(decision);
   // A witness may know only the log's older key, so keys that are being retired sign too.
-  const lines = [swap.keys.log, ...replacedKeysOf(swap.keys, "log", swap.at)].map((key) =>
+  const lines = [swap.keys.log, ...replacedKeysOf(swap.keys, "log", swap.signAt)].map((key) =>
     signatureLine(key, ED25519, key.sign(Buffer.from(text))),
   );
   const note = Buffer.from(`${text}\n${lines.join("")}`);

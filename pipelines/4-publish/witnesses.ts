@@ -36,9 +36,13 @@ export interface WitnessesOptions {
 /** Too few witnesses cosigned, and the settings hold the checkpoint back. The next publication asks the witnesses again. */
 class BelowQuorum extends Failure {
   constructor(size: number, cosignatures: number, quorum: number) {
-    super("unwitnessed", `the checkpoint of ${size} leaves has ${cosignatures} of ${quorum} cosignatures and is held back`, {
-      retriable: true,
-    });
+    super(
+      "unwitnessed",
+      `the checkpoint of ${size} leaves has ${cosignatures} of ${quorum} cosignatures and is held back`,
+      {
+        retriable: true,
+      },
+    );
   }
 }
 
@@ -126,7 +130,10 @@ export class Witnesses {
     metrics.gauge("touchstone_witnesses_missing", Math.max(0, quorum - cosignatures.length));
     if (cosignatures.length < quorum) {
       if (belowQuorum === "hold") throw new BelowQuorum(submission.head.size, cosignatures.length, quorum);
-      logger.warn({ cosignatures: cosignatures.length, quorum }, "a checkpoint is published below the quorum of witnesses");
+      logger.warn(
+        { cosignatures: cosignatures.length, quorum },
+        "a checkpoint is published below the quorum of witnesses",
+      );
     }
     return cosignatures;
   }

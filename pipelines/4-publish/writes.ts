@@ -30,7 +30,8 @@ export async function putPublic(
 ): Promise<Uint8Array> {
   if ((await store.create(key, bytes, metadataOf(key))).result === "created") return bytes;
   const stored = await store.get(key);
-  const isEqual = stored && (hasSameContent ? await hasSameContent(stored.bytes) : Buffer.compare(stored.bytes, bytes) === 0);
+  const isEqual =
+    stored && (hasSameContent ? await hasSameContent(stored.bytes) : Buffer.compare(stored.bytes, bytes) === 0);
   if (!isEqual) throw new PublicConflict(key);
   return stored.bytes;
 }

@@ -82,12 +82,19 @@ export async function dueDays({ lake, publisher, partitions }: FileParts, unclos
   const endDay = unclosedFrom > afterNewest ? unclosedFrom : afterNewest;
   const newsDays = await daysWithNews(lake, evidence, endPositions, endDay, partitions);
   const daysLackingTables = daysWithoutTables(evidence);
-  const daysToCloseAgain = [...new Set([...newsDays.filter((day) => day <= evidence.newest), ...daysLackingTables])].sort();
+  const daysToCloseAgain = [
+    ...new Set([...newsDays.filter((day) => day <= evidence.newest), ...daysLackingTables]),
+  ].sort();
   const days: string[] = [];
   const firstNewDay = afterNewest || newsDays[0];
   if (firstNewDay)
     for (let day = firstNewDay; day < endDay && days.length <= MAX_DAYS_AT_ONCE; day = addDays(day, 1)) days.push(day);
-  return { days: [...daysToCloseAgain, ...days.slice(0, MAX_DAYS_AT_ONCE)], more: days.length > MAX_DAYS_AT_ONCE, ends: endPositions, until: endDay };
+  return {
+    days: [...daysToCloseAgain, ...days.slice(0, MAX_DAYS_AT_ONCE)],
+    more: days.length > MAX_DAYS_AT_ONCE,
+    ends: endPositions,
+    until: endDay,
+  };
 }
 
 /**

@@ -84,7 +84,8 @@ export async function followArchive(lake: Lake, fold: ArchiveFold): Promise<numb
     );
     const loadedOffsets = new Map(positions.map(({ part, next }) => [part, Number(next)]));
     const unnotedParts = findUnnotedParts(group, loadedOffsets.keys(), notedFiles);
-    if (unnotedParts.length > 0) rows += await evictRows(lake, group, unnotedParts, { fold, loaded: loadedOffsets, noted: notedFiles });
+    if (unnotedParts.length > 0)
+      rows += await evictRows(lake, group, unnotedParts, { fold, loaded: loadedOffsets, noted: notedFiles });
   }
   return rows;
 }

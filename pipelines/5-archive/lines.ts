@@ -5,9 +5,9 @@ import { plannedSlot } from "../record/ids.ts";
 import { BLOCK_MS, blockStart, DAY_MS, rfc3339 } from "../record/time.ts";
 import { type PaidFact, type PaidState, paidState } from "./paid-state.ts";
 
-/** One record, with the id of the sample or capability that it is about (`of`). */
+/** One record, with the id of the sample or capability that it is about (`subjectId`). */
 export interface Fact extends PaidFact {
-  of: string;
+  subjectId: string;
   cap: string;
   topic: string;
 }
@@ -18,7 +18,7 @@ const toPrice = (money: string | null): number | null => (money === null ? null 
 const plannedAt = ({ block, minute }: { block: number; minute: number }): string =>
   rfc3339(new Date(blockStart(block).getTime() + minute * 60_000));
 
-const identityOf = ({ of, cap, topic }: Fact) => ({ obs_id: of, capability_id: cap, topic });
+const identityOf = ({ subjectId: of, cap, topic }: Fact) => ({ obs_id: of, capability_id: cap, topic });
 
 /** Makes the line of a handshake. A handshake is one record and is never amended. */
 function probeSample(fact: Fact): SampleLine {
@@ -206,7 +206,7 @@ const PUBLISHED_ROW: RowKind<{ fault: string | null }> = {
 };
 
 const createAmendment = (fact: Fact, field: string, value: unknown): AmendmentLine => ({
-  of: fact.of,
+  of: fact.subjectId,
   capability_id: fact.cap,
   topic: fact.topic,
   position: fact.offset,

@@ -83,9 +83,12 @@ function findShownAgain(
 /** Finds the call's Transfer on the chain: preferably a final one, else the one that was seen first. */
 function findSettlement(facts: readonly PaidFact[], hasFinality: boolean) {
   const settlements = factsOfType<BodyOf<"settlement">>(facts, "settlement");
-  const firstSettlement = [...settlements].sort((a, b) => Number(b.body.final) - Number(a.body.final) || compareByTime(a, b))[0];
+  const firstSettlement = [...settlements].sort(
+    (a, b) => Number(b.body.final) - Number(a.body.final) || compareByTime(a, b),
+  )[0];
   if (!firstSettlement) return null;
-  const { tx, block_number, block_time, network, asset, from, to, amount_atomic, nonce, as_quoted } = firstSettlement.body;
+  const { tx, block_number, block_time, network, asset, from, to, amount_atomic, nonce, as_quoted } =
+    firstSettlement.body;
   const isFinal = settlements.some(({ body }) => body.final) || hasFinality;
   return { tx, block_number, block_time, network, asset, from, to, amount_atomic, nonce, as_quoted, final: isFinal };
 }

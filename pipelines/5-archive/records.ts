@@ -122,7 +122,7 @@ async function* recordGroupsIn(
     for (const { bucket, about, log_offset, body, ...rest } of rows) {
       // DuckDB returns thousands of rows at once, and the caller makes lines of each, so the loop yields in between.
       await yieldAfterFact();
-      const fact: Fact = { ...rest, of: about, offset: log_offset, body: JSON.parse(body) };
+      const fact: Fact = { ...rest, subjectId: about, offset: log_offset, body: JSON.parse(body) };
       if (group && group.bucket === bucket && group.about === about && group.cap === fact.cap) {
         group.facts.push(fact);
         continue;

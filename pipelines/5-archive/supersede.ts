@@ -11,7 +11,7 @@ import type { ArchiveLeaf } from "../record/leaf.ts";
 import { createEmptyFile, type FilingParts, storeMadeFile } from "./filing.ts";
 import { followArchive } from "./follow.ts";
 import type { ArchivePlace } from "./place.ts";
-import { readDaySpans, makeGradeFiles, makeProbeFiles } from "./probe-files.ts";
+import { makeGradeFiles, makeProbeFiles, readDaySpans } from "./probe-files.ts";
 import {
   isProbeSubject,
   type MadeFile,
@@ -62,7 +62,7 @@ export async function supersede(parts: SupersedeParts, id: string, reason: strin
   try {
     const draft = await storeMadeFile(parts, madeFile, description);
     const { manifest } = draft;
-    const { leaves, refused } = await parts.publisher.publishFilings([{ subject, day, known: filesBefore, drafts: [draft] }]);
+    const { leaves, refused } = await parts.publisher.publishFilings([{ subject, day, filesBefore, drafts: [draft] }]);
     if (refused[0]) throw refused[0];
     if (leaves === 0) throw new Failure("already", `somebody else filed ${subject} of ${day} meanwhile: look again`);
     await followArchive(parts.lake, (await parts.publisher.current()).archive);
@@ -110,7 +110,8 @@ async function remakeProbes(
   try {
     for (const other of otherFiles) textPaths.push(await readLeafFile(publicStore, lake, other));
     const sources = { printer: lake, privateStore, logId };
-    return (await makeProbeFiles(sources, { subject, day, parts }, { rowsAFile: UNLIMITED_ROWS, others: textPaths })).files;
+    return (await makeProbeFiles(sources, { subject, day, parts }, { rowsAFile: UNLIMITED_ROWS, others: textPaths }))
+      .files;
   } finally {
     for (const text of textPaths) await rm(text, { force: true });
   }

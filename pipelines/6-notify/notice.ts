@@ -93,7 +93,11 @@ export interface NoticeParts {
  * Makes a notice, signed with two keys (egress.md, Notices): the key that signs cards, which identifies the sender, and
  * the key that signs answers. Every attempt has an equal body.
  */
-export function createNotice(parts: NoticeParts, attemptAt: Date, signers: { cards: Signer; answers: Signer }): Message {
+export function createNotice(
+  parts: NoticeParts,
+  attemptAt: Date,
+  signers: { cards: Signer; answers: Signer },
+): Message {
   const { watcher, hmacKey, change, card, asked, published } = parts;
   const body = {
     type: "card.changed",

@@ -28,7 +28,15 @@ const MINUTE_MS = 60 * SECOND_MS;
 const HOUR_MS = 60 * MINUTE_MS;
 
 /** Pauses after the first, second, and each further failed attempt, ms (egress.md, Notices). The last pause repeats. */
-const RETRY_PAUSES_MS = [5 * SECOND_MS, 5 * MINUTE_MS, 30 * MINUTE_MS, 2 * HOUR_MS, 5 * HOUR_MS, 10 * HOUR_MS, 10 * HOUR_MS];
+const RETRY_PAUSES_MS = [
+  5 * SECOND_MS,
+  5 * MINUTE_MS,
+  30 * MINUTE_MS,
+  2 * HOUR_MS,
+  5 * HOUR_MS,
+  10 * HOUR_MS,
+  10 * HOUR_MS,
+];
 /** A receiver whose attempts have all failed for this long gets no further notice, ms. */
 export const DISABLED_AFTER_MS = 5 * 24 * HOUR_MS;
 /** Longest pause that a receiver may ask for, ms. */
@@ -165,10 +173,10 @@ export class Notifier {
       if (queue.watcher.state !== "active" && !queue.isBusy) this.#queues.delete(id);
       else dropDelivered(queue);
     }
-    for (const watcher of this.table.active()) {
+    for (const watcher of this.table.activeWatchers()) {
       if (this.#queues.has(watcher.id)) continue;
       const emptyState = { waiting: [], corrected: new Set<string>(), isBusy: false, pausedUntil: 0, unrecorded: null };
-      this.#queues.set(watcher.id, { watcher, seen: watcher.next, ...emptyState });
+      this.#queues.set(watcher.id, { watcher, scannedTo: watcher.next, ...emptyState });
     }
   }
 
@@ -179,15 +187,15 @@ export class Notifier {
   async #scan(): Promise<void> {
     if (!this.#snapshot) return;
     const { reader, head } = this.#snapshot;
-    const room = { all: MAX_WAITING_ALL - this.#countWaiting() };
+    const room = { notices: MAX_WAITING_ALL - this.#countWaiting() };
     const queuesBehind = [...this.#queues.values()].filter((queue) => isBehind(queue, this.#scannedTo));
     if (queuesBehind.length > 0) {
-      const firstLeaf = Math.min(...queuesBehind.map(({ seen }) => seen));
+      const firstLeaf = Math.min(...queuesBehind.map(({ scannedTo: seen }) => seen));
       await scanLeaves(queuesBehind, reader.leaves(firstLeaf, this.#scannedTo), this.#scannedTo, room);
     }
-    const queues = [...this.#queues.values()].filter(({ seen }) => seen >= this.#scannedTo);
+    const queues = [...this.#queues.values()].filter(({ scannedTo: seen }) => seen >= this.#scannedTo);
     // Leaves before the earliest queue's position need not be read.
-    const firstLeaf = Math.min(head.size, ...queues.map(({ seen }) => seen));
+    const firstLeaf = Math.min(head.size, ...queues.map(({ scannedTo: seen }) => seen));
     await scanLeaves(queues, reader.leaves(firstLeaf, head.size), head.size, room);
     this.#scannedTo = Math.max(this.#scannedTo, head.size);
   }
@@ -315,7 +323,12 @@ export class Notifier {
     await this.#record(queue, "watcher.failed", { ...noticeMembers, status, says, retry_at });
     if (now < failingSinceMs + DISABLED_AFTER_MS) return;
     const at = noticeMembers.at;
-    await this.#record(queue, "watcher.disabled", { id: queue.watcher.id, since: rfc3339(new Date(failingSinceMs)), says, at });
+    await this.#record(queue, "watcher.disabled", {
+      id: queue.watcher.id,
+      since: rfc3339(new Date(failingSinceMs)),
+      says,
+      at,
+    });
   }
 
   /**

@@ -102,7 +102,7 @@ export class WatcherTable implements StoredFold {
   }
 
   /** Active watchers, in the order in which they were created. */
-  *active(): Generator<Watcher> {
+  *activeWatchers(): Generator<Watcher> {
     for (const watcher of this.#watchers.values()) if (watcher.state === "active") yield watcher;
   }
 
@@ -131,7 +131,7 @@ export class WatcherTable implements StoredFold {
     const unusedBefore = rfc3339(new Date(now.getTime() - UNUSED_MS));
     const queue = new FairQueue<Watcher>({ name: "watchers", size: this.size });
     let longestUnused: Watcher | null = null;
-    for (const watcher of this.active()) {
+    for (const watcher of this.activeWatchers()) {
       queue.admit(holderOf(watcher), watcher);
       if (watcher.usedAt < (longestUnused?.usedAt ?? unusedBefore)) longestUnused = watcher;
     }
@@ -261,7 +261,7 @@ export interface NoticeQueue {
   readonly watcher: Watcher;
   readonly waiting: Change[];
   /** Leaves below this position were scanned for this watcher: their notices are delivered or wait in the queue. */
-  seen: number;
+  scannedTo: number;
   /**
    * Watched endpoints for which a correction, or the withdrawal of one, was published after their last scanned card.
    */
@@ -270,11 +270,11 @@ export interface NoticeQueue {
 
 /** Room for further notices in memory, for all queues together. */
 interface MemoryRoom {
-  all: number;
+  notices: number;
 }
 
 /** Is this queue behind the others (some leaves were scanned for them, but not for it), and does it have room? */
-export const isBehind = ({ seen, waiting }: NoticeQueue, scannedTo: number): boolean =>
+export const isBehind = ({ scannedTo: seen, waiting }: NoticeQueue, scannedTo: number): boolean =>
   seen < scannedTo && waiting.length <= MAX_WAITING / 2;
 
 /**
@@ -295,27 +295,27 @@ export async function scanLeaves(
   for await (const { leaf } of leaves) {
     if (leaf.kind === "correction" || leaf.kind === "reinstated") {
       for (const queue of queuesByCap.get(leaf.capability_id) ?? []) {
-        if (leaf.index >= queue.seen && !fullQueues.has(queue)) queue.corrected.add(leaf.capability_id);
+        if (leaf.index >= queue.scannedTo && !fullQueues.has(queue)) queue.corrected.add(leaf.capability_id);
       }
     }
     if (leaf.kind !== "grade" || !leaf.headline) continue;
     for (const queue of queuesByCap.get(leaf.card.capability_id) ?? []) {
-      if (leaf.index < Math.max(queue.seen, queue.watcher.next) || fullQueues.has(queue)) continue;
+      if (leaf.index < Math.max(queue.scannedTo, queue.watcher.next) || fullQueues.has(queue)) continue;
       if (hasRoom(queue, room)) {
-        room.all--;
+        room.notices--;
         enqueue(queue, leaf);
       } else fullQueues.add(queue);
       // The position is set after each leaf, so that after a failure the next scan continues here.
-      queue.seen = fullQueues.has(queue) ? leaf.index : leaf.index + 1;
+      queue.scannedTo = fullQueues.has(queue) ? leaf.index : leaf.index + 1;
     }
   }
   for (const set of queuesByCap.values()) {
-    for (const queue of set) if (!fullQueues.has(queue)) queue.seen = Math.max(queue.seen, end);
+    for (const queue of set) if (!fullQueues.has(queue)) queue.scannedTo = Math.max(queue.scannedTo, end);
   }
 }
 
 const hasRoom = ({ waiting }: NoticeQueue, room: MemoryRoom): boolean =>
-  waiting.length === 0 || (waiting.length < MAX_WAITING && room.all > 0);
+  waiting.length === 0 || (waiting.length < MAX_WAITING && room.notices > 0);
 
 function enqueue(queue: NoticeQueue, { index: leaf, card }: GradeLeaf): void {
   const capability = card.capability_id;

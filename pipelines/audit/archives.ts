@@ -22,9 +22,9 @@ const SUBJECT_BY_TOPIC: Record<string, ArchiveSubject> = {
 
 /** The rows that the archive of one subject and day must have, by the evidence and the log. */
 interface RequiredRows {
-  things: Multiset;
+  items: Multiset;
   /** Index of the last leaf that requires a row. */
-  last: number;
+  lastIndex: number;
 }
 
 const subjectDayKey = (subject: ArchiveSubject, day: string): string => `${subject} ${day}`;
@@ -53,36 +53,36 @@ export class ArchiveAudit {
   }
 
   /** Adds a line of the evidence file that this leaf names. */
-  line({ day, index }: Pick<EvidenceLeaf, "day" | "index">, line: EvidenceLine): void {
+  addLine({ day, index }: Pick<EvidenceLeaf, "day" | "index">, line: EvidenceLine): void {
     const subject = "obs_id" in line && line.kind === 0 ? SUBJECT_BY_TOPIC[line.topic] : undefined;
     if (subject) this.#addRequired(subject, day, index, observedRowText(line as SampleLine, subject === "mcp_probes"));
   }
 
   /** Notes that an evidence file of this day could not be read. Which probes the archive must have is then not known. */
-  unread(day: string): void {
+  noteUnreadFile(day: string): void {
     for (const subject of Object.values(SUBJECT_BY_TOPIC)) this.#unreadSubjectDays.add(subjectDayKey(subject, day));
   }
 
   /** Notes that some leaves could not be read. They may name files and rows, so checks that need every leaf are not run. */
-  skip(): void {
+  noteUnreadLeaves(): void {
     this.#hasHoles = true;
   }
 
   #addRequired(subject: ArchiveSubject, day: string, leafIndex: number, item: Buffer | string): void {
     const name = subjectDayKey(subject, day);
-    const required = this.#required.get(name) ?? { things: new Multiset(), last: -1 };
-    required.things.add(item);
-    required.last = Math.max(required.last, leafIndex);
+    const required = this.#required.get(name) ?? { items: new Multiset(), lastIndex: -1 };
+    required.items.add(item);
+    required.lastIndex = Math.max(required.lastIndex, leafIndex);
     this.#required.set(name, required);
   }
 
   /** Reads and checks every file. @throws SourceDown, and faults of our own */
-  async read(source: Source, fold: PublishedFold, onProgress: (text: string) => void): Promise<void> {
+  async checkFiles(source: Source, fold: PublishedFold, onProgress: (text: string) => void): Promise<void> {
     const earlierLeaves = new Map<string, ArchiveLeaf>();
     const replacedIds = new Set<string>();
     for (const { leaf, jwks } of this.#leaves) {
       onProgress(`archive: ${leaf.manifest.subject} ${dayOfManifest(leaf.manifest)}`);
-      await this.files.look(async () => {
+      await this.files.runStep(async () => {
         if (!this.#hasHoles) checkLeaf(leaf, earlierLeaves, replacedIds);
         await this.#readFile(source, leaf, fold.archive);
         await checkManifest(source, leaf);
@@ -117,7 +117,7 @@ export class ArchiveAudit {
     if (!wasUnread) this.#unreadSubjectDays.delete(name);
     if (fold.superseded.has(id)) return;
     const filedItems = this.#filed.get(name) ?? new Multiset();
-    filedItems.join(items);
+    filedItems.addAll(items);
     this.#filed.set(name, filedItems);
   }
 
@@ -128,11 +128,11 @@ export class ArchiveAudit {
       .sort()
       .at(-1);
     if (newest === undefined) return;
-    for (let day = evidence.first || newest; day <= newest; day = addDays(day, 1)) {
+    for (let day = evidence.firstDay || newest; day <= newest; day = addDays(day, 1)) {
       for (const subject of ARCHIVE_SUBJECTS) {
-        if (archive.currentFilesOf(subject, day).length > 0) this.days.ok();
-        else if (this.#hasHoles) this.days.notRun("leaves are unread that may name it");
-        else this.days.bad({ key: `archive of ${subject} of ${day}`, expected: "a file", got: "none" });
+        if (archive.currentFilesOf(subject, day).length > 0) this.days.countOk();
+        else if (this.#hasHoles) this.days.countNotRun("leaves are unread that may name it");
+        else this.days.addProblem({ key: `archive of ${subject} of ${day}`, expected: "a file", got: "none" });
       }
     }
   }
@@ -144,14 +144,16 @@ export class ArchiveAudit {
         if (!name.startsWith(`${subject} `)) continue;
         const day = name.slice(subject.length + 1);
         if (this.#hasHoles || this.#unreadSubjectDays.has(name)) {
-          this.rows.notRun("what they are held against could not be read whole");
+          this.rows.countNotRun("what they are held against could not be read whole");
           continue;
         }
-        const { things, last } = this.#required.get(name) ?? { things: new Multiset(), last: -1 };
+        const { items, lastIndex } = this.#required.get(name) ?? { items: new Multiset(), lastIndex: -1 };
         const newestFileIndex = Math.max(...fold.currentFilesOf(subject, day).map(({ index }) => index));
-        if (`${things}` === `${filedItems}`) this.rows.ok();
-        else if (last > newestFileIndex) this.rows.open(`what came late for ${subject} of ${day} is not filed yet`);
-        else this.rows.bad({ key: `archive of ${subject} of ${day}`, expected: `${things}`, got: `${filedItems}` });
+        if (`${items}` === `${filedItems}`) this.rows.countOk();
+        else if (lastIndex > newestFileIndex)
+          this.rows.countOpen(`what came late for ${subject} of ${day} is not filed yet`);
+        else
+          this.rows.addProblem({ key: `archive of ${subject} of ${day}`, expected: `${items}`, got: `${filedItems}` });
       }
     }
   }
@@ -183,7 +185,11 @@ function lineOf(
 }
 
 /** @throws Unproven */
-function checkLeaf(leaf: ArchiveLeaf, earlierLeaves: ReadonlyMap<string, ArchiveLeaf>, replacedIds: ReadonlySet<string>): void {
+function checkLeaf(
+  leaf: ArchiveLeaf,
+  earlierLeaves: ReadonlyMap<string, ArchiveLeaf>,
+  replacedIds: ReadonlySet<string>,
+): void {
   const { manifest, supersedes, index } = leaf;
   const day = dayOfManifest(manifest);
   const { key } = archiveFileOf(leaf);
@@ -197,7 +203,8 @@ function checkLeaf(leaf: ArchiveLeaf, earlierLeaves: ReadonlyMap<string, Archive
   if (earlierLeaves.has(manifest.id)) throw new Unproven(`leaf ${index}`, "a file once", `${manifest.id} again`);
   if (supersedes === null) return;
   const replacedManifest = earlierLeaves.get(supersedes)?.manifest;
-  const isSameSubjectDay = replacedManifest && replacedManifest.subject === manifest.subject && replacedManifest.from === manifest.from;
+  const isSameSubjectDay =
+    replacedManifest && replacedManifest.subject === manifest.subject && replacedManifest.from === manifest.from;
   // Only an earlier file can be replaced, and only once; so no two files replace each other.
   if (!isSameSubjectDay || replacedIds.has(supersedes)) {
     throw new Unproven(`leaf ${index}`, `an earlier file of ${manifest.subject} of ${day}, standing`, supersedes);
@@ -254,21 +261,21 @@ const MODULUS = 1n << 256n;
  * equal count and sum have equal items, in any order. Faking that is as hard as finding hashes with a given sum.
  */
 class Multiset {
-  n = 0;
+  count = 0;
   #sum = 0n;
 
   add(item: Uint8Array | string): void {
-    this.n++;
+    this.count++;
     this.#sum = (this.#sum + BigInt(`0x${sha256(item).toString("hex")}`)) % MODULUS;
   }
 
   /** Adds all items of another multiset. */
-  join(other: Multiset): void {
-    this.n += other.n;
+  addAll(other: Multiset): void {
+    this.count += other.count;
     this.#sum = (this.#sum + other.#sum) % MODULUS;
   }
 
   toString(): string {
-    return `${this.n} with hashes that add up to ${this.#sum.toString(16).padStart(64, "0").slice(-16)}`;
+    return `${this.count} with hashes that add up to ${this.#sum.toString(16).padStart(64, "0").slice(-16)}`;
   }
 }

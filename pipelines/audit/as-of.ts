@@ -27,7 +27,7 @@ export class EndpointEvidence {
    * @param positions {topic: next offset} of the card's leaf
    * @param domain registrable domain of its url, null when unknown
    */
-  asOf(cap: string, positions: Readonly<Record<string, number>>, domain: string | null): Endpoint {
+  endpointAsOf(cap: string, positions: Readonly<Record<string, number>>, domain: string | null): Endpoint {
     const rows = [...this.samples.values()].flatMap((line): Row[] => {
       const row = this.#rowAsOf(line, positions[line.topic] ?? 0);
       return row ? [row] : [];
@@ -56,7 +56,8 @@ function newestTerms(rows: readonly Row[]): { pay_to: string | null } {
   let newest: Row | null = null;
   for (const row of rows) {
     if (row.kind !== 1 && row.state !== "asked" && row.state !== "malformed") continue;
-    const isLater = !newest || row.t > newest.t || (row.t.getTime() === newest.t.getTime() && row.obs_id > newest.obs_id);
+    const isLater =
+      !newest || row.t > newest.t || (row.t.getTime() === newest.t.getTime() && row.obs_id > newest.obs_id);
     if (isLater) newest = row;
   }
   return { pay_to: newest?.pay_to ?? null };
@@ -75,7 +76,9 @@ function issuedAt(line: AmendmentLine): number {
 
 /** Corrections that no reinstatement took back. */
 function correctionsInForce(records: readonly AmendmentLine[]): AmendmentLine[] {
-  const reinstatedIds = new Set(records.flatMap((line) => (line.field === "reinstated" ? [bodyOf(line).correction] : [])));
+  const reinstatedIds = new Set(
+    records.flatMap((line) => (line.field === "reinstated" ? [bodyOf(line).correction] : [])),
+  );
   return records.filter((line) => line.field === "correction" && !reinstatedIds.has(bodyOf(line).id));
 }
 

@@ -89,7 +89,11 @@ export async function audit(options: AuditOptions): Promise<AuditReport> {
 }
 
 /** The source of a kept checkpoint. Its tree is not larger than the audited one, so no object is needed from it. */
-const KEPT_CHECKPOINT_SOURCE: Source = { name: "the checkpoint that was kept", get: async () => null, close: async () => undefined };
+const KEPT_CHECKPOINT_SOURCE: Source = {
+  name: "the checkpoint that was kept",
+  get: async () => null,
+  close: async () => undefined,
+};
 
 /** Checks that need a proven tree. */
 const CHECKS_OF_PROVEN_TREE = ["leaves", "indexes, rebuilt from the log", "evidence files", "cards, recomputed"];
@@ -109,17 +113,17 @@ async function auditRecord(options: AuditOptions, addFindings: AddFindings, onPr
     addFindings(packing.finding);
     for (const name of CHECKS_OF_PROVEN_TREE) {
       const check = new Check(name);
-      check.notRun("the tree cannot be proven");
+      check.countNotRun("the tree cannot be proven");
       addFindings(check.finding);
     }
     return;
   }
   await log.end(head, onProgress);
-  const hints = await auditHints(source, log.rules.fold, log.hasHoles);
+  const hints = await auditHints(source, log.logAudit.fold, log.hasHoles);
   addFindings(...log.findings, hints, packing.finding);
   await auditEvidence(source, log, addFindings, onProgress);
   addFindings(await auditCards(source, log, onProgress));
-  if (ask) addFindings(await auditLive(ask, log.rules.fold, log.rules.jwks));
+  if (ask) addFindings(await auditLive(ask, log.logAudit.fold, log.logAudit.jwks));
 }
 
 /** Reads the log through its checks. Of a broken tree it reads what can be proven; null when nothing can. */
@@ -137,14 +141,16 @@ async function readLog(
   };
   const log = new LogReading(source, head.size, packing);
   const tree = await auditTree(source, head, packing, addEntriesTo(log));
-  if (tree.leads) {
+  if (tree.givesRoot) {
     addFindings(...tree.findings);
     return log;
   }
   leavesRead = 0;
   const salvagedLog = new LogReading(source, head.size, packing);
   try {
-    addFindings(...(await salvage(source, head, addEntriesTo(salvagedLog), (first, count) => salvagedLog.skip(first, count))));
+    addFindings(
+      ...(await salvage(source, head, addEntriesTo(salvagedLog), (first, count) => salvagedLog.skip(first, count))),
+    );
     return salvagedLog;
   } catch (error) {
     if (!problemOf(error)) throw error;
@@ -153,13 +159,18 @@ async function readLog(
   }
 }
 
-async function auditEvidence(source: Source, log: LogReading, addFindings: AddFindings, onProgress: Progress): Promise<void> {
+async function auditEvidence(
+  source: Source,
+  log: LogReading,
+  addFindings: AddFindings,
+  onProgress: Progress,
+): Promise<void> {
   const files = new Check("evidence files");
-  const schedules = new ScheduleAudit(log.rules.fold);
+  const schedules = new ScheduleAudit(log.logAudit.fold);
   const calls = new Map<string, NamedCall>();
-  for (const leaf of log.rules.evidence) {
+  for (const leaf of log.logAudit.evidence) {
     onProgress(`evidence: ${leaf.day}`);
-    const isReadable = await files.look(async () => {
+    const isReadable = await files.runStep(async () => {
       const file = evidenceFileOf(leaf);
       if (!file) return;
       const samples: SampleLine[] = [];
@@ -171,17 +182,17 @@ async function auditEvidence(source: Source, log: LogReading, addFindings: AddFi
       });
       for (const sample of samples) {
         schedules.add(sample);
-        log.rules.archive.line(leaf, sample);
+        log.logAudit.archiveAudit.addLine(leaf, sample);
       }
       for (const call of namedCalls) calls.set(call.sha256, call);
     });
     if (isReadable) continue;
-    schedules.unread(leaf.holds === "rows" ? leaf.rows : 0);
-    log.rules.archive.unread(leaf.day);
+    schedules.noteUnreadLines(leaf.holds === "rows" ? leaf.rows : 0);
+    log.logAudit.archiveAudit.noteUnreadFile(leaf.day);
   }
   addFindings(files.finding, ...schedules.findings, await auditCalls(source, [...calls.values()], onProgress));
-  await log.rules.archive.read(source, log.rules.fold, onProgress);
-  addFindings(...log.rules.archive.findings);
+  await log.logAudit.archiveAudit.checkFiles(source, log.logAudit.fold, onProgress);
+  addFindings(...log.logAudit.archiveAudit.findings);
 }
 
 /** Checks the bytes of bought calls that their buyers published against the lines of the evidence. */
@@ -189,7 +200,7 @@ async function auditCalls(source: Source, calls: readonly NamedCall[], onProgres
   const check = new Check("bought calls, published");
   await forEachConcurrent(calls, CALLS_AT_ONCE, async (call) => {
     onProgress(`calls: ${call.sha256}`);
-    await check.look(async () => void (await fetchCall(source, call)));
+    await check.runStep(async () => void (await fetchCall(source, call)));
   });
   return check.finding;
 }
@@ -199,19 +210,19 @@ async function auditCards(source: Source, log: LogReading, onProgress: Progress)
   try {
     const onVerdict = ({ capability_id, leaf, verdict, says, difference }: CardVerdict) => {
       onProgress(`cards: ${capability_id}`);
-      if (verdict === "ok") check.ok();
-      else if (verdict === "not run") check.notRun(says!);
-      else if (verdict === "pending") check.open(says ?? "its evidence is not published yet");
+      if (verdict === "ok") check.countOk();
+      else if (verdict === "not run") check.countNotRun(says!);
+      else if (verdict === "pending") check.countOpen(says ?? "its evidence is not published yet");
       else {
         const { field, expected, got } = difference!;
-        check.bad({ key: `card of leaf ${leaf} (${capability_id}): ${field}`, expected, got });
+        check.addProblem({ key: `card of leaf ${leaf} (${capability_id}): ${field}`, expected, got });
       }
     };
-    await recomputeGathered(source, log.gathered(), onVerdict, true);
+    await recomputeGathered(source, log.gatheredRecord(), onVerdict, true);
   } catch (error) {
     const problem = problemOf(error);
     if (!problem) throw error;
-    check.bad(problem);
+    check.addProblem(problem);
   }
   return check.finding;
 }
@@ -237,12 +248,12 @@ async function auditCopies(audited: Copy, others: readonly Copy[]): Promise<{ fi
   const check = new Check("other copies");
   const forks: ForkSeen[] = [];
   for (const other of others) {
-    await check.look(async () => {
+    await check.runStep(async () => {
       const [small, large] = audited.head.size <= other.head.size ? [audited, other] : [other, audited];
       if (await isBeginningOf(small.head, large)) return;
       const says = `${small.source.name} (${small.head.size} leaves) is not the beginning of ${large.source.name} (${large.head.size})`;
       forks.push({ says, ours: audited.head.bytes.toString("utf8"), theirs: other.head.bytes.toString("utf8") });
-      check.bad({ key: other.source.name, expected: "one history", got: says });
+      check.addProblem({ key: other.source.name, expected: "one history", got: says });
     });
   }
   return { finding: check.finding, forks };
@@ -250,7 +261,7 @@ async function auditCopies(audited: Copy, others: readonly Copy[]): Promise<{ fi
 
 async function isBeginningOf(small: Checkpoint, { source, head }: Copy): Promise<boolean> {
   if (small.size === head.size) return sameHash(small.root, head.root);
-  return (await RecordReader.over(createSourceFetch(source), head)).extends(small);
+  return (await RecordReader.openWithFetch(createSourceFetch(source), head)).extends(small);
 }
 
 /** Requests a path from the live service; null when it answers with an error. */
@@ -271,17 +282,18 @@ async function auditLive(ask: AskLive, fold: PublishedFold, jwks: Jwks | null): 
     const key = `/v1/check?url=${cap.cap}`;
     const answer = (await ask(key)) as Record<string, unknown> | null;
     if (!answer) {
-      check.bad({ key, expected: "an answer", got: "an error" });
+      check.addProblem({ key, expected: "an answer", got: "an error" });
       continue;
     }
     const verdict = jwks && verifyObject(jwks, answer, { purpose: "answers", at: String(answer.answered_at) });
     const expectedCard = headlineOf(cap)?.text ?? null;
     const isNewer = String(answer.computedAt ?? "") > cap.computedAt;
-    if (!verdict?.ok) check.bad({ key, expected: "a signature of the answers key", got: verdict?.reason ?? "no keys" });
-    else if (isNewer) check.open("a card is newer than this checkpoint");
+    if (!verdict?.ok)
+      check.addProblem({ key, expected: "a signature of the answers key", got: verdict?.reason ?? "no keys" });
+    else if (isNewer) check.countOpen("a card is newer than this checkpoint");
     else if (answer.scorecard !== expectedCard) {
-      check.bad({ key, expected: `the card of ${cap.computedAt}`, got: String(answer.scorecard).slice(0, 120) });
-    } else check.ok();
+      check.addProblem({ key, expected: `the card of ${cap.computedAt}`, got: String(answer.scorecard).slice(0, 120) });
+    } else check.countOk();
   }
   return check.finding;
 }

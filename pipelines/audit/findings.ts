@@ -33,23 +33,23 @@ export class Check {
     this.finding = { check, result: "ok", checked: 0, open: 0, not_run: 0, problems: [] };
   }
 
-  ok(n = 1): void {
+  countOk(n = 1): void {
     this.finding.checked += n;
   }
 
-  open(says: string): void {
+  countOpen(says: string): void {
     this.finding.open++;
     this.finding.says = says;
   }
 
-  notRun(says: string, n = 1): void {
+  countNotRun(says: string, n = 1): void {
     if (n === 0) return;
     this.finding.not_run += n;
     this.finding.says = says;
     if (this.finding.result === "ok") this.finding.result = "not run";
   }
 
-  bad(problem: Problem): void {
+  addProblem(problem: Problem): void {
     this.finding.checked++;
     this.finding.result = "broken";
     if (this.finding.problems.length < MAX_PROBLEMS) this.finding.problems.push(problem);
@@ -59,16 +59,16 @@ export class Check {
    * Runs one step. An error about an object of the record becomes a problem; any other error is thrown.
    * @returns did the step succeed?
    */
-  async look(work: () => Promise<void>): Promise<boolean> {
+  async runStep(work: () => Promise<void>): Promise<boolean> {
     try {
       await work();
-      this.ok();
+      this.countOk();
       return true;
     } catch (error) {
       const problem = problemOf(error);
       if (!problem) throw error;
-      if (error instanceof KeysUnread) this.notRun(`${problem.key}: ${problem.got}`);
-      else this.bad(problem);
+      if (error instanceof KeysUnread) this.countNotRun(`${problem.key}: ${problem.got}`);
+      else this.addProblem(problem);
       return false;
     }
   }
@@ -113,7 +113,7 @@ export class PackedBytesCheck {
     if (this.mode === "content") return;
     if (Buffer.compare(storedBytes, repackedBytes) === 0) {
       this.#judgeRow(kind);
-      this.#check.ok();
+      this.#check.countOk();
       return;
     }
     const row = this.#differingKeys.get(kind) ?? [];
@@ -136,12 +136,12 @@ export class PackedBytesCheck {
       else {
         const got =
           "others that unpack to the same: a changed bit, or another build of zlib or zstd (--packing content)";
-        this.#check.bad({ key, expected: "the bytes that our packer makes of its contents", got });
+        this.#check.addProblem({ key, expected: "the bytes that our packer makes of its contents", got });
       }
     }
   }
 
   #countOpen(): void {
-    this.#check.open("packed by another build of zlib or zstd, their contents hold");
+    this.#check.countOpen("packed by another build of zlib or zstd, their contents hold");
   }
 }

@@ -64,10 +64,14 @@ function capsOfUrl(url: string): Set<string> {
  * evidence files. Verifies every signature, and that days are closed in order and each close is complete.
  * @throws BadUrl, Unproven, MissingObject, Tampered, Oversized, SourceDown
  */
-export async function gather(source: Source, head: { size: number; root: Buffer }, wanted: EndpointSelector): Promise<GatheredRecord> {
+export async function gather(
+  source: Source,
+  head: { size: number; root: Buffer },
+  wanted: EndpointSelector,
+): Promise<GatheredRecord> {
   const gatherer = new RecordGatherer(source, wanted, head.size);
   for await (const { leaf } of readProvenLeaves(source, head)) await gatherer.add(leaf);
-  return gatherer.found();
+  return gatherer.finish();
 }
 
 /** Does the work of {@link gather} leaf by leaf, for an audit that reads the log for other checks too. */
@@ -112,9 +116,13 @@ export class RecordGatherer {
     this.#isAfterHole = true;
   }
 
-  found(): GatheredRecord {
+  finish(): GatheredRecord {
     if (this.#openClose)
-      throw new Unproven(`leaf ${this.#openClose.index}`, `${this.#openClose.parts} parts`, String(this.#openClose.part));
+      throw new Unproven(
+        `leaf ${this.#openClose.index}`,
+        `${this.#openClose.parts} parts`,
+        String(this.#openClose.part),
+      );
     return this.#gathered;
   }
 
@@ -184,7 +192,10 @@ export class RecordGatherer {
     const { index, day, freeze, part, parts } = leaf;
     const previousPart = this.#openClose;
     const isNextPart = previousPart
-      ? previousPart.index === index - 1 && previousPart.day === day && previousPart.freeze === freeze && previousPart.parts === parts
+      ? previousPart.index === index - 1 &&
+        previousPart.day === day &&
+        previousPart.freeze === freeze &&
+        previousPart.parts === parts
       : (evidence.days.get(day)?.closes ?? 0) === freeze && (freeze > 0 || evidence.mayClose(day));
     const mayBeAnyPart = this.#isAfterHole && part <= parts;
     this.#isAfterHole = false;

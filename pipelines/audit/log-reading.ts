@@ -31,7 +31,7 @@ import { LogAudit } from "./log.ts";
 
 /** Reads the log once for three purposes: checks its rules, rebuilds its indexes, and collects the cards to recompute. */
 export class LogReading {
-  readonly rules: LogAudit;
+  readonly logAudit: LogAudit;
   readonly #indexes: IndexAudit;
   readonly #gatherer: RecordGatherer;
   /** True after a leaf that could not be used, since what is computed from later leaves would be wrong. */
@@ -46,19 +46,19 @@ export class LogReading {
     private readonly packing: PackedBytesCheck,
     private readonly maxHeldChanges?: number,
   ) {
-    this.rules = new LogAudit(source);
+    this.logAudit = new LogAudit(source);
     this.#indexes = new IndexAudit(source, packing, maxHeldChanges);
     this.#gatherer = new RecordGatherer(source, "all", size, false);
   }
 
   /** Checks the next entry (bytes of a leaf). */
   async add(entry: Buffer): Promise<void> {
-    const leaf = await this.rules.add(entry);
+    const leaf = await this.logAudit.add(entry);
     if (!leaf) this.#hasUnusableLeaf = true;
     if (!leaf || this.#hasUnusableLeaf) return;
     // An index depends on every leaf below it, so after skipped leaves it cannot be rebuilt.
-    if (!this.hasHoles) await this.#indexes.add(leaf, this.rules.jwks, this.rules.fold);
-    else if (leaf.kind === "index") this.#indexes.check.notRun("leaves below them are unread");
+    if (!this.hasHoles) await this.#indexes.add(leaf, this.logAudit.jwks, this.logAudit.fold);
+    else if (leaf.kind === "index") this.#indexes.check.countNotRun("leaves below them are unread");
     if (this.#gatherError) return;
     await this.#gatherer.add(leaf).catch((error: unknown) => {
       this.#gatherError = { error };
@@ -68,15 +68,15 @@ export class LogReading {
   /** Skips `count` leaves from `index` on, which cannot be read. */
   skip(index: number, count: number): void {
     this.hasHoles = true;
-    this.rules.skip(count);
+    this.logAudit.skip(count);
     this.#gatherer.skip(index);
   }
 
   /** Ends the reading, after the root over all entries was found to be the signed one. */
   async end(head: { size: number; root: Buffer }, onProgress: (text: string) => void): Promise<void> {
-    await this.rules.end();
+    await this.logAudit.end();
     await this.#indexes.end();
-    if (this.#indexes.late.length > 0 && this.#isSound) await this.#readLateIndexes(head, onProgress);
+    if (this.#indexes.lateIndexes.length > 0 && this.#isSound) await this.#readLateIndexes(head, onProgress);
   }
 
   /**
@@ -86,35 +86,36 @@ export class LogReading {
   async #readLateIndexes(head: { size: number; root: Buffer }, onProgress: (text: string) => void): Promise<void> {
     const secondAudit = new IndexAudit(this.source, this.packing, this.maxHeldChanges, this.#indexes);
     const fold = new PublishedFold();
-    const lateIndexes = this.#indexes.late.sort((a, b) => a.leaf.tree_size - b.leaf.tree_size);
+    const lateIndexes = this.#indexes.lateIndexes.sort((a, b) => a.leaf.tree_size - b.leaf.tree_size);
     try {
       for await (const { index, leaf, bytes } of readProvenLeaves(this.source, head)) {
-        while (lateIndexes[0] && lateIndexes[0].leaf.tree_size <= index) await secondAudit.named(lateIndexes.shift()!);
+        while (lateIndexes[0] && lateIndexes[0].leaf.tree_size <= index)
+          await secondAudit.checkIndex(lateIndexes.shift()!);
         if (lateIndexes.length === 0) return;
         fold.apply(leaf, bytes);
-        secondAudit.hold(leaf, fold);
+        secondAudit.holdChange(leaf, fold);
         onProgress(`indexes, once more: ${index} of ${head.size} leaves`);
       }
     } catch (error) {
       // The fault is in a tile or segment, which another check has reported.
       if (!problemOf(error)) throw error;
-      this.#indexes.check.notRun("the leaves below them cannot be read once more", lateIndexes.length);
+      this.#indexes.check.countNotRun("the leaves below them cannot be read once more", lateIndexes.length);
     }
   }
 
   get #isSound(): boolean {
-    return !this.#hasUnusableLeaf && !this.hasHoles && this.rules.leaves.finding.result === "ok";
+    return !this.#hasUnusableLeaf && !this.hasHoles && this.logAudit.leaves.finding.result === "ok";
   }
 
   /** The endpoints with their cards and evidence. @throws Unproven for leaves that contradict each other */
-  gathered(): GatheredRecord {
+  gatheredRecord(): GatheredRecord {
     if (this.#gatherError) throw this.#gatherError.error;
-    return this.#gatherer.found();
+    return this.#gatherer.finish();
   }
 
   /** The findings of all checks. Indexes are left out after an unusable leaf; with skipped leaves they count as not run. */
   get findings(): Finding[] {
-    return [...this.rules.findings, ...(this.#isSound || this.hasHoles ? this.#indexes.findings : [])];
+    return [...this.logAudit.findings, ...(this.#isSound || this.hasHoles ? this.#indexes.findings : [])];
   }
 }
 
@@ -178,7 +179,7 @@ class IndexAudit {
   /** Set when the Parquet file of the newest index is missing. Files of older indexes may be missing. */
   #missingTable: MissingObject | null = null;
   /** Indexes that a second reading of the log has to rebuild: their leaf came after this reading had passed their size. */
-  readonly late: NamedIndex[] = [];
+  readonly lateIndexes: NamedIndex[] = [];
   /** The state below the newest index: number of leaves, time of the last leaf, and the entries. */
   #size = 0;
   #newestAt = "";
@@ -202,25 +203,25 @@ class IndexAudit {
 
   /** Adds the next leaf. @param jwks keys valid at its position @param fold state after this leaf */
   async add(leaf: Leaf, jwks: Jwks | null, fold: PublishedFold): Promise<void> {
-    if (leaf.kind === "index") await this.named({ leaf, jwks });
-    this.hold(leaf, fold);
+    if (leaf.kind === "index") await this.checkIndex({ leaf, jwks });
+    this.holdChange(leaf, fold);
   }
 
   /** Adds the change of the next leaf to those held back. */
-  hold(leaf: Leaf, fold: PublishedFold): void {
+  holdChange(leaf: Leaf, fold: PublishedFold): void {
     const cap = endpointOf(leaf);
     this.#heldChanges.push({ at: leaf.at, cap, entry: cap === null ? null : indexEntryOf(fold.caps.get(cap)!) });
     if (this.#heldChanges.length >= this.maxHeldChanges) this.#advance(this.#size + Math.ceil(this.maxHeldChanges / 2));
   }
 
   /** Checks the index that a leaf names. */
-  async named(namedIndex: NamedIndex): Promise<void> {
+  async checkIndex(namedIndex: NamedIndex): Promise<void> {
     const { tree_size: size, index, key } = namedIndex.leaf;
     if (size < this.#size) {
-      this.late.push(namedIndex);
+      this.lateIndexes.push(namedIndex);
       return;
     }
-    await this.check.look(async () => {
+    await this.check.runStep(async () => {
       if (size > index) throw new Unproven(key, `an index of leaves below ${index}`, `tree_size ${size}`);
       this.#advance(size);
       // The rebuilt index is computed from the log alone, not from the published list.
@@ -257,7 +258,14 @@ class IndexAudit {
     const parsedList = IndexList.safeParse(list).data;
     if (!list || !parsedList) throw new Unproven(leaf.key, "a list of shards", "something else");
     const { signature: _, signing_key_id: __, canonicalization: ___, ...unsigned } = list;
-    const expectedList = { schema: "svc.index.v1", tree_size: this.#size, computed_at: this.#newestAt, lines, bits, shards };
+    const expectedList = {
+      schema: "svc.index.v1",
+      tree_size: this.#size,
+      computed_at: this.#newestAt,
+      lines,
+      bits,
+      shards,
+    };
     const [expected, got] = [canonicalText(expectedList), canonicalText(unsigned)];
     if (expected !== got) {
       throw new Unproven(leaf.key, `sha256 ${sha256hex(expected)} by the log`, sha256hex(got));
@@ -277,10 +285,14 @@ class IndexAudit {
       this.#missingTable = bytes;
       return;
     }
-    await this.tables.look(async () => {
+    await this.tables.runStep(async () => {
       if (bytes instanceof Error) throw bytes;
       const rebuiltHash = sha256hex(
-        await createIndexTable(entriesByShard.flat(), { tree_size: this.#size, computed_at: this.#newestAt }, createYielder()),
+        await createIndexTable(
+          entriesByShard.flat(),
+          { tree_size: this.#size, computed_at: this.#newestAt },
+          createYielder(),
+        ),
       );
       if (rebuiltHash !== table.sha256) throw new Unproven(table.key, `sha256 ${rebuiltHash} by the log`, table.sha256);
     });
@@ -289,13 +301,13 @@ class IndexAudit {
   /** Ends the reading after the last leaf. A missing Parquet file of the newest index is then a problem. */
   async end(): Promise<void> {
     const missingTable = this.#missingTable;
-    if (missingTable) await this.tables.look(() => Promise.reject(missingTable));
+    if (missingTable) await this.tables.runStep(() => Promise.reject(missingTable));
   }
 
   async #readShards(shards: readonly ShardLine[]): Promise<void> {
     const shardsByHash = new Map(shards.map((line) => [line.sha256, line]));
     await forEachConcurrent(shardsByHash.values(), SHARDS_AT_ONCE, (line) =>
-      this.shards.look(async () => {
+      this.shards.runStep(async () => {
         const packed = await fetchShard(this.source, line);
         const text = await unpackShard(packed, line);
         const repackedBytes = compress(text, { compressionLevel: 3 });

@@ -29,7 +29,7 @@ export class LogAudit {
   readonly commitments = new CommitmentAudit();
   readonly fold = new PublishedFold();
   readonly evidence: EvidenceLeaf[] = [];
-  readonly archive = new ArchiveAudit();
+  readonly archiveAudit = new ArchiveAudit();
   readonly #signatures: CardSignatures;
   #signedCards = 0;
   #chain: KeyChain | null = null;
@@ -46,8 +46,8 @@ export class LogAudit {
       this.#signedCards--;
       // A skipped leaf may have named the document with this key.
       const isUnread = error instanceof KeysUnread || (this.#skipped > 0 && problem.got === "unknown_key");
-      if (isUnread) this.cards.notRun("the keys document of their position could not be read");
-      else this.cards.bad(problem);
+      if (isUnread) this.cards.countNotRun("the keys document of their position could not be read");
+      else this.cards.addProblem(problem);
     });
   }
 
@@ -65,7 +65,7 @@ export class LogAudit {
       this.#keysRead = leaf.n + 1;
       // The log has the hash even of a document that cannot be read, so the next document must still name that hash.
       this.#chain = { jwks: UNREADABLE_KEYS, sha256: leaf.sha256 };
-      await this.keys.look(async () => {
+      await this.keys.runStep(async () => {
         const bytes = await fetchNamed(this.source, leaf, "keys");
         if (previousChain === UNSEEN_CHAIN) throw new KeysUnread(`the document before ${leaf.key}`);
         this.#chain = verifyKeysDocument(leaf, bytes, previousChain);
@@ -77,7 +77,7 @@ export class LogAudit {
     }
     if (leaf.kind === "evidence") this.evidence.push(leaf);
     if (leaf.kind === "commitment") this.commitments.add(leaf, this.fold.commitments.size > size);
-    this.archive.add(leaf, bytes, this.fold.archive, this.jwks);
+    this.archiveAudit.add(leaf, bytes, this.fold.archive, this.jwks);
     return leaf;
   }
 
@@ -87,14 +87,14 @@ export class LogAudit {
     this.#skipped += count;
     this.#chain ??= UNSEEN_CHAIN;
     this.fold.skip(count);
-    this.leaves.notRun("their entry bundle is broken or gone, and no segment has them", count);
-    this.archive.skip();
+    this.leaves.countNotRun("their entry bundle is broken or gone, and no segment has them", count);
+    this.archiveAudit.noteUnreadLeaves();
   }
 
   /** Ends the reading: waits until the last signatures are verified. */
   async end(): Promise<void> {
     await this.#signatures.drain();
-    this.cards.ok(this.#signedCards);
+    this.cards.countOk(this.#signedCards);
   }
 
   #parseLeaf(index: number, bytes: Buffer): Leaf | null {
@@ -103,19 +103,28 @@ export class LogAudit {
     const value = parseJson(bytes);
     const { data: leaf, error } = Leaf.safeParse(value);
     if (!leaf) {
-      this.leaves.bad({ key, expected: "a leaf of a known kind", got: error?.issues[0]?.message ?? text.slice(0, 80) });
+      this.leaves.addProblem({
+        key,
+        expected: "a leaf of a known kind",
+        got: error?.issues[0]?.message ?? text.slice(0, 80),
+      });
       return null;
     }
     if (canonicalText(value) !== text) {
-      this.leaves.bad({ key, expected: "RFC 8785 bytes", got: text.slice(0, 80) });
+      this.leaves.addProblem({ key, expected: "RFC 8785 bytes", got: text.slice(0, 80) });
     }
-    if (leaf.at < this.#previousAt) this.leaves.bad({ key, expected: `a time not before ${this.#previousAt}`, got: leaf.at });
+    if (leaf.at < this.#previousAt)
+      this.leaves.addProblem({ key, expected: `a time not before ${this.#previousAt}`, got: leaf.at });
     this.#previousAt = leaf.at;
     try {
       this.fold.apply(leaf, bytes);
-      this.leaves.ok();
+      this.leaves.countOk();
     } catch (failure) {
-      this.leaves.bad({ key, expected: "the next place and number of its kind", got: (failure as Error).message });
+      this.leaves.addProblem({
+        key,
+        expected: "the next place and number of its kind",
+        got: (failure as Error).message,
+      });
       return null;
     }
     return leaf;
@@ -152,14 +161,14 @@ async function currentSizeOf(source: Source): Promise<number> {
 export async function auditHints(source: Source, fold: PublishedFold, hasHoles: boolean): Promise<Finding> {
   const check = new Check("hints");
   if (hasHoles) {
-    check.notRun("leaves are unread that may be what they name", 2);
+    check.countNotRun("leaves are unread that may be what they name", 2);
     return check.finding;
   }
   for (const [key, want] of [
     [HINT_INDEX, fold.index],
     [HINT_KEYS, fold.keys],
   ] as const) {
-    await check.look(async () => {
+    await check.runStep(async () => {
       const bytes = await source.get(key, MAX_BYTES.hint);
       if (!bytes && !want) return;
       if (!bytes) throw new MissingObject(key);
@@ -185,9 +194,10 @@ export class CommitmentAudit {
   add({ index, at, moment, sha256 }: CommitmentLeaf, isNew: boolean): void {
     const key = `leaf ${index}`;
     const publishableFrom = publishableAt(moment).toISOString();
-    if (!isNew) this.#check.bad({ key, expected: "a commitment once", got: `${sha256} again` });
-    else if (at < publishableFrom) this.#check.bad({ key, expected: `a commitment of ${moment} from ${publishableFrom} on`, got: at });
-    else this.#check.ok();
+    if (!isNew) this.#check.addProblem({ key, expected: "a commitment once", got: `${sha256} again` });
+    else if (at < publishableFrom)
+      this.#check.addProblem({ key, expected: `a commitment of ${moment} from ${publishableFrom} on`, got: at });
+    else this.#check.countOk();
   }
 
   get finding(): Finding {

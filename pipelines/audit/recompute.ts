@@ -13,7 +13,7 @@ import { registrableDomain } from "../record/url.ts";
 import { FIRST_VERIFIER_VERSION } from "../record/verifier-version.ts";
 import { EndpointEvidence } from "./as-of.ts";
 import { problemOf } from "./findings.ts";
-import { type CardGroup, type GatheredRecord, gather, type EndpointSelector } from "./gather.ts";
+import { type CardGroup, type EndpointSelector, type GatheredRecord, gather } from "./gather.ts";
 
 /**
  * The result for one published card. `ok`: recomputing gave every byte except the signature, and the digest of its
@@ -229,16 +229,19 @@ function evaluate(
     // pending, if the published leaves know the table; later, or if they do not, the card differs.
     const isDue = hole === null && closedEvidence.newest > dayOf(new Date(at));
     if (!isDue && closedEvidence.relatedParties.get(day)?.has(inputs.kin))
-      return sameResultForAll({ verdict: "pending", says: `the table of related parties ${inputs.kin} is not published yet` });
+      return sameResultForAll({
+        verdict: "pending",
+        says: `the table of related parties ${inputs.kin} is not published yet`,
+      });
     return sameResultForAll({
       verdict: "differs",
       difference: { field: "inputs.kin", expected: "a published table", got: inputs.kin },
     });
   }
-  const rows = evidence.asOf(cap, inputs.positions, domainOf(urls.get(cap)));
+  const rows = evidence.endpointAsOf(cap, inputs.positions, domainOf(urls.get(cap)));
   const line = gradeRows(rows, table, now, firstCard.verifier_version ?? FIRST_VERIFIER_VERSION);
   const cards = nextCardsOf(before, { now: firstCard.computed_at }, line, []);
-  const expectedCards = cards.map(({ run, card, why }) => ({
+  const expectedCards = cards.map(({ runCard: run, card, why }) => ({
     day: dayOf(now),
     inputs: { ...inputs, digest: line.inputs_digest },
     raw_band: run.raw_band,
@@ -248,7 +251,10 @@ function evaluate(
   }));
   if (expectedCards.length !== leaves.length) {
     const tiers = (cardList: readonly { card: { tier: string } }[]) => cardList.map(({ card }) => card.tier).join(", ");
-    return sameResultForAll({ verdict: "differs", difference: { field: "tiers", expected: tiers(expectedCards), got: tiers(leaves) } });
+    return sameResultForAll({
+      verdict: "differs",
+      difference: { field: "tiers", expected: tiers(expectedCards), got: tiers(leaves) },
+    });
   }
   return leaves.map((leaf, i): CardResult => {
     const { signing_key_id: _, canonicalization: __, signature: ___, ...card } = leaf.card;
@@ -267,7 +273,9 @@ function evaluate(
     // When the past is simulated, a card may know records of the day after its own: until that day is closed, the card
     // is pending.
     const isNextDayOpen = addDays(dayOf(now), 1) > closedEvidence.newest;
-    return isNextDayOpen ? { verdict: "pending", says: "the next day is not closed yet" } : { verdict: "differs", difference };
+    return isNextDayOpen
+      ? { verdict: "pending", says: "the next day is not closed yet" }
+      : { verdict: "differs", difference };
   });
 }
 

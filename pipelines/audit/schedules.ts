@@ -22,13 +22,13 @@ export class ScheduleAudit {
   constructor(fold: PublishedFold) {
     for (const [day, { salt_hash, salt }] of fold.schedules) {
       if (salt === null) {
-        this.salts.open(`the salt of ${day} is not opened yet`);
+        this.salts.countOpen(`the salt of ${day} is not opened yet`);
         continue;
       }
       const bytes = Buffer.from(salt, "hex");
       const got = sha256hex(bytes);
-      if (got === salt_hash) this.salts.ok();
-      else this.salts.bad({ key: `schedule of ${day}`, expected: salt_hash, got });
+      if (got === salt_hash) this.salts.countOk();
+      else this.salts.addProblem({ key: `schedule of ${day}`, expected: salt_hash, got });
       this.#saltByDay.set(day, bytes);
     }
   }
@@ -41,7 +41,7 @@ export class ScheduleAudit {
     const day = dayOf(blockStart(block));
     const salt = this.#saltByDay.get(day);
     if (!salt) {
-      this.calls.open(`the salt of ${day} is not opened yet`);
+      this.calls.countOpen(`the salt of ${day} is not opened yet`);
       return;
     }
     const planBytes = createHmac("sha256", salt).update(line.capability_id).digest();
@@ -49,16 +49,16 @@ export class ScheduleAudit {
     const expectedMinute = ((planBytes[8]! << 8) | planBytes[9]!) % MINUTES_PER_BLOCK;
     const key = `${line.obs_id} of ${line.capability_id}`;
     if (minute !== expectedMinute) {
-      this.calls.bad({ key, expected: `minute ${expectedMinute} of ${day}`, got: `minute ${minute}` });
+      this.calls.addProblem({ key, expected: `minute ${expectedMinute} of ${day}`, got: `minute ${minute}` });
     } else if (line.kind === 1 && !fitsPlan(line, planBytes, blockOfDay)) {
       const got = `${line.blind ? "a blind" : "a known"} wallet in block ${blockOfDay}${line.retest ? " (re-test)" : ""}`;
-      this.calls.bad({ key, expected: `the wallet and block of ${day}'s plan`, got });
-    } else this.calls.ok();
+      this.calls.addProblem({ key, expected: `the wallet and block of ${day}'s plan`, got });
+    } else this.calls.countOk();
   }
 
   /** Counts the lines of an evidence file that could not be read. */
-  unread(lines: number): void {
-    this.calls.notRun("lines of evidence files that could not be read", lines);
+  noteUnreadLines(lines: number): void {
+    this.calls.countNotRun("lines of evidence files that could not be read", lines);
   }
 
   get findings(): Finding[] {

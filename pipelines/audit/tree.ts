@@ -31,9 +31,12 @@ export async function auditTree(
   head: { size: number; root: Buffer },
   packing: PackedBytesCheck,
   onEntries: OnEntries,
-): Promise<{ findings: Finding[]; leads: boolean }> {
+): Promise<{ findings: Finding[]; givesRoot: boolean }> {
   const [bundles, tiles, segments] = [new Check("entry bundles"), new Check("tiles"), new Check("segments")];
-  const resultOf = (givesRoot: boolean) => ({ findings: [bundles.finding, tiles.finding, segments.finding], leads: givesRoot });
+  const resultOf = (givesRoot: boolean) => ({
+    findings: [bundles.finding, tiles.finding, segments.finding],
+    givesRoot,
+  });
   try {
     const root = await rebuild(source, head.size, { bundles, tiles, segments }, packing, onEntries);
     if (sameHash(root, head.root)) return resultOf(true);
@@ -41,13 +44,13 @@ export async function auditTree(
     const got = root.toString("hex");
     if (tiles.finding.result === "ok") throw new Tampered("checkpoint", head.root.toString("hex"), got);
     // Some entry differs from the signed one. The reader compares entries with proven tiles and throws at that entry.
-    const reader = await RecordReader.over(createSourceFetch(source), head);
+    const reader = await RecordReader.openWithFetch(createSourceFetch(source), head);
     for (let n = 0; n * TILE_WIDTH < head.size; n++) await reader.entries(n);
     throw new Tampered("checkpoint", head.root.toString("hex"), got);
   } catch (error) {
     const problem = problemOf(error);
     if (!problem) throw error;
-    bundles.bad(problem);
+    bundles.addProblem(problem);
   }
   return resultOf(false);
 }
@@ -67,13 +70,13 @@ async function rebuild(
   /** The segment that is being read, packed again as the publisher packs it: one frame of its lines. */
   let segment = new ZstdPacking();
   let tree = TreeState.empty;
-  const runTileCheck = (tile: Tile) => tiles.look(() => checkTile(tile, fetch));
+  const runTileCheck = (tile: Tile) => tiles.runStep(() => checkTile(tile, fetch));
   const numbers = range(0, Math.ceil(size / TILE_WIDTH));
   const fetched = mapConcurrent(BUNDLES_AHEAD, numbers, (n) =>
     fetchAndRepackBundle(fetch, n, Math.min(TILE_WIDTH, size - n * TILE_WIDTH)),
   );
-  for await (const { key, entries, packed, ours } of fetched) {
-    bundles.ok();
+  for await (const { key, entries, packed, repackedBytes: ours } of fetched) {
+    bundles.countOk();
     packing.add("entry bundles", key, packed, ours);
     await onEntries(entries);
     if (tree.size - (tree.size % SEGMENT_LEAVES) + SEGMENT_LEAVES <= size) await segment.add(toFeedLines(entries));
@@ -87,7 +90,7 @@ async function rebuild(
     if (tree.size % SEGMENT_LEAVES === 0) {
       const fullSegment = segment;
       segment = new ZstdPacking();
-      await segments.look(() => compareSegment(source, tree.size / SEGMENT_LEAVES - 1, fullSegment, packing));
+      await segments.runStep(() => compareSegment(source, tree.size / SEGMENT_LEAVES - 1, fullSegment, packing));
     }
   }
   for (const tile of edge.values()) await runTileCheck(tile);
@@ -103,12 +106,17 @@ async function checkTile({ level, n, width, bytes }: Tile, fetch: FetchObject): 
 async function fetchAndRepackBundle(fetch: FetchObject, n: number, width: number) {
   const bundle = await fetchBundle(fetch, n, width);
   const allEntries = await unpackEntries(bundle);
-  return { ...bundle, entries: allEntries.slice(0, width), ours: await packBundle(allEntries) };
+  return { ...bundle, entries: allEntries.slice(0, width), repackedBytes: await packBundle(allEntries) };
 }
 
 const hashOf = (bytes: Buffer): string => `sha256 ${createHash("sha256").update(bytes).digest("hex")}`;
 
-async function compareSegment(source: Source, n: number, builtSegment: ZstdPacking, packing: PackedBytesCheck): Promise<void> {
+async function compareSegment(
+  source: Source,
+  n: number,
+  builtSegment: ZstdPacking,
+  packing: PackedBytesCheck,
+): Promise<void> {
   const key = segmentKey(n);
   const expectedSegment = await builtSegment.end();
   const packed = await source.get(key, MAX_BYTES.named);
@@ -140,11 +148,11 @@ export async function salvage(
   onHole: OnHole,
 ): Promise<Finding[]> {
   const [bundles, tiles, segments] = [new Check("entry bundles"), new Check("tiles"), new Check("segments")];
-  const reader = await RecordReader.over(createSourceFetch(source), head);
+  const reader = await RecordReader.openWithFetch(createSourceFetch(source), head);
   const segment = new SegmentEntries(source, reader, segments);
   for (let n = 0; n * TILE_WIDTH < head.size; n++) {
     let entries: readonly Buffer[] | null = null;
-    await bundles.look(async () => {
+    await bundles.runStep(async () => {
       entries = await reader.entries(n);
     });
     entries ??= await segment.bundle(n);
@@ -154,10 +162,10 @@ export async function salvage(
   for (let level = 0; level < levelsOf(head.size); level++) {
     const { full, width } = edgeOf(head.size, level);
     // The edge was proven when the reader was opened.
-    tiles.ok(width > 0 ? 1 : 0);
-    for (let n = 0; n < full; n++) await tiles.look(async () => void (await reader.tiles.tile(level, n)));
+    tiles.countOk(width > 0 ? 1 : 0);
+    for (let n = 0; n < full; n++) await tiles.runStep(async () => void (await reader.tiles.tile(level, n)));
   }
-  for (let n = 0; (n + 1) * SEGMENT_LEAVES <= head.size; n++) await segment.read(n);
+  for (let n = 0; (n + 1) * SEGMENT_LEAVES <= head.size; n++) await segment.readSegment(n);
   return [bundles.finding, tiles.finding, segments.finding];
 }
 
@@ -176,17 +184,17 @@ class SegmentEntries {
   async bundle(n: number): Promise<Buffer[] | null> {
     const segment = Math.floor(n / BUNDLES_OF_SEGMENT);
     if ((segment + 1) * SEGMENT_LEAVES > this.reader.size) return null;
-    await this.read(segment);
+    await this.readSegment(segment);
     if (this.#lastSegment?.n !== segment) return null;
     const start = (n % BUNDLES_OF_SEGMENT) * TILE_WIDTH;
     return this.#lastSegment.entries.slice(start, start + TILE_WIDTH);
   }
 
-  async read(n: number): Promise<void> {
+  async readSegment(n: number): Promise<void> {
     if (this.#segmentsTried.has(n)) return;
     this.#segmentsTried.add(n);
     this.#lastSegment = null;
-    await this.check.look(async () => {
+    await this.check.runStep(async () => {
       const packed = await this.source.get(segmentKey(n), MAX_BYTES.named);
       if (!packed) throw new MissingObject(segmentKey(n));
       this.#lastSegment = { n, entries: (await proveSegment(packed, this.reader.tiles, n)).entries };

@@ -1,7 +1,7 @@
 import { BLOCKS_BEFORE_DAILY } from "../1-observe/plan/plan.ts";
 import { BLOCKS_PER_DAY } from "../1-observe/plan/steps.ts";
 import { figuresOf } from "../3-grade/components.ts";
-import { type DayLetter, bandToPublish } from "../3-grade/hold.ts";
+import { bandToPublish, type DayLetter } from "../3-grade/hold.ts";
 import { gradeTier, headlineTier } from "../3-grade/letter.ts";
 import { type Endpoint, sumRows } from "../3-grade/pure.ts";
 import type { Sample } from "../3-grade/sample.ts";
@@ -30,9 +30,9 @@ export interface EndpointProspect {
   /** Price of one paid call, micro-units. */
   priceMicro: bigint;
   /** Do we have a question for the endpoint whose answer we know? Used only if it was never paid. */
-  truth: boolean;
+  hasKnownAnswer: boolean;
   /** Does the seller advertise an output schema? Used only if it was never paid. */
-  schema: boolean;
+  hasSchema: boolean;
 }
 
 export interface NextLetter {
@@ -56,7 +56,7 @@ const rank = (band: Band): number => (band === "UNRATED" ? BANDS.length : BANDS.
 function rawBandAt(endpoint: Endpoint, at: Date): Band {
   const sums = sumRows(endpoint, at);
   const figures = figuresOf(sums);
-  return gradeTier(headlineTier(figures), sums, figures, at.getTime()).raw;
+  return gradeTier(headlineTier(figures), sums, figures, at.getTime()).rawBand;
 }
 
 const median = (values: readonly number[]): number | null =>
@@ -65,13 +65,19 @@ const median = (values: readonly number[]): number | null =>
 /**
  * Makes a perfect probe and a perfect paid call of this endpoint, with the latency and the checks of its calls so far.
  */
-function perfectSamples({ endpoint: { rows }, priceMicro, truth, schema }: EndpointProspect): {
+function perfectSamples({
+  endpoint: { rows },
+  priceMicro,
+  hasKnownAnswer: truth,
+  hasSchema: schema,
+}: EndpointProspect): {
   probe: Sample;
   paid: Sample;
 } {
   const paidRows = rows.filter(({ kind, fault }) => kind === 1 && fault === null);
   const deliveredRows = paidRows.filter((row) => row.delivered);
-  const medianLatency = (samples: readonly Sample[]) => median(samples.flatMap(({ latency_ms: ms }) => (ms === null ? [] : [ms])));
+  const medianLatency = (samples: readonly Sample[]) =>
+    median(samples.flatMap(({ latency_ms: ms }) => (ms === null ? [] : [ms])));
   const isHonestyKnown = rows.length === 0 || rows.some(({ honest }) => honest !== null);
   const probe: Sample = {
     ...{
@@ -89,11 +95,16 @@ function perfectSamples({ endpoint: { rows }, priceMicro, truth, schema }: Endpo
     ...{ price: Number(priceMicro) / 1e6, input: null, response_sha256: null, pay_to: null },
   };
   const isChecked = paidRows.length === 0 ? truth : paidRows.some(({ outcome }) => outcome !== null);
-  const isSchemaAdvertised = deliveredRows.length === 0 ? schema : deliveredRows.some(({ schema_ok: ok }) => ok !== null);
+  const isSchemaAdvertised =
+    deliveredRows.length === 0 ? schema : deliveredRows.some(({ schema_ok: ok }) => ok !== null);
   const paidCall: Sample = {
     ...probe,
     ...{ kind: 1, settled: true, delivered: true, delivery: 1, outcome: isChecked ? 1 : null },
-    ...{ schema_ok: isSchemaAdvertised ? true : null, latency_ms: medianLatency(deliveredRows) ?? DEFAULT_LATENCY_MS, input: "example" },
+    ...{
+      schema_ok: isSchemaAdvertised ? true : null,
+      latency_ms: medianLatency(deliveredRows) ?? DEFAULT_LATENCY_MS,
+      input: "example",
+    },
   };
   return { probe, paid: paidCall };
 }
@@ -172,13 +183,15 @@ export function computeNextLetter(prospect: EndpointProspect, now: Date): NextLe
   const simulated = simulateCalls(prospect, now);
   const noNextLetter = { next: null, gate_calls: 0, gate_day: today, day: today, calls: 0, cost_micro: 0n };
   if (published === "A") return noNextLetter;
-  const firstBetter = rank(rawNow) < rank(published) ? { n: -1, raw: rawNow } : findFirstBetter(prospect, simulated, published);
+  const firstBetter =
+    rank(rawNow) < rank(published) ? { n: -1, raw: rawNow } : findFirstBetter(prospect, simulated, published);
   if (!firstBetter) return noNextLetter;
   const gate = firstBetter.n < 0 ? { end: now, calls: 0 } : simulated.blocks[firstBetter.n]!;
   // One millisecond earlier, since the end of a block is the first moment of the next block and may be on the next day.
   const gateDay = firstBetter.n < 0 ? today : dayOf(new Date(gate.end.getTime() - 1));
   const day = publishableDay([...letters, { day: today, band: rawNow }], gateDay, firstBetter.raw, published);
-  const callsUntilDay = simulated.blocks.filter(({ end }) => end.getTime() <= dayStart(day).getTime()).at(-1)?.calls ?? 0;
+  const callsUntilDay =
+    simulated.blocks.filter(({ end }) => end.getTime() <= dayStart(day).getTime()).at(-1)?.calls ?? 0;
   const calls = Math.max(gate.calls, callsUntilDay);
   return {
     next: firstBetter.raw,

@@ -17,7 +17,7 @@ import type { DayPlan, PlanLine } from "../record/plan.ts";
 import { addDays, rfc3339 } from "../record/time.ts";
 import { hostOf } from "../record/url.ts";
 import type { Band } from "../record/vocabulary.ts";
-import { type NextLetter, computeNextLetter } from "./next-letter.ts";
+import { computeNextLetter, type NextLetter } from "./next-letter.ts";
 
 /** The next better letter of an endpoint and the cost to reach it (next-letter.ts). */
 type NextCost = Omit<NextLetter, "next" | "cost_micro"> & { letter: Band; cost: string };
@@ -74,7 +74,8 @@ export interface BudgetParts {
   now: Date;
 }
 
-const priceMicroOf = (line: PlanLine | undefined): bigint | null => (line?.price_micro ? BigInt(line.price_micro) : null);
+const priceMicroOf = (line: PlanLine | undefined): bigint | null =>
+  line?.price_micro ? BigInt(line.price_micro) : null;
 
 function findLetter(published: BudgetParts["published"], id: string): { band: Band; raw: DayLetter[] } {
   const cap = published.caps.get(id);
@@ -92,8 +93,8 @@ async function computeNextCost(parts: BudgetParts, listedCap: ListedCap, price: 
     {
       endpoint: { cap: listedCap.cap, pay_to: null, domain: null, disputed: false, rows, withdrawn: new Set() },
       ...{ published: band, raw, paidBlocks: listedCap.paidBlocks, priceMicro: price },
-      truth: listedCap.claims.class !== "any",
-      schema: listedCap.claims.output_schema !== undefined,
+      hasKnownAnswer: listedCap.claims.class !== "any",
+      hasSchema: listedCap.claims.output_schema !== undefined,
     },
     now,
   );
@@ -137,7 +138,11 @@ function compareLines(a: BudgetLine, b: BudgetLine): number {
  * @param day UTC date
  * @param maxNextLetters number of endpoints whose next letter is computed, covered ones first; each takes 10 ms
  */
-export async function createBudgetReport(parts: BudgetParts, day: string, maxNextLetters: number): Promise<BudgetReport> {
+export async function createBudgetReport(
+  parts: BudgetParts,
+  day: string,
+  maxNextLetters: number,
+): Promise<BudgetReport> {
   const { lake, memory, privateStore, caps, now } = parts;
   const plan = await readPlan(privateStore, day);
   const lines = new Map(plan?.lines.map((line) => [line.cap, line]));
@@ -150,14 +155,20 @@ export async function createBudgetReport(parts: BudgetParts, day: string, maxNex
     const line = lines.get(listedCap.cap);
     const price = priceMicroOf(line);
     endpoints.push({
-      ...{ capability_id: listedCap.cap, method: listedCap.method, url: listedCap.url, host: new URL(listedCap.url).host },
+      ...{
+        capability_id: listedCap.cap,
+        method: listedCap.method,
+        url: listedCap.url,
+        host: new URL(listedCap.url).host,
+      },
       ...planMembers(line),
       ...{
         paid_blocks: listedCap.paidBlocks,
         demand: demand.get(listedCap.cap) ?? 0,
         letter: findLetter(parts.published, listedCap.cap).band,
       },
-      next: price === null || endpoints.length >= maxNextLetters ? null : await computeNextCost(parts, listedCap, price),
+      next:
+        price === null || endpoints.length >= maxNextLetters ? null : await computeNextCost(parts, listedCap, price),
     });
   }
   return {
@@ -212,10 +223,14 @@ export async function deriveDayReport(
   const endpoints = storedReport.endpoints.map((endpoint): BudgetLine => {
     const line = lines.get(endpoint.capability_id);
     const price = priceMicroOf(line);
-    const next = price && endpoint.next ? { ...endpoint.next, cost: formatMoney(price * BigInt(endpoint.next.calls)) } : null;
+    const next =
+      price && endpoint.next ? { ...endpoint.next, cost: formatMoney(price * BigInt(endpoint.next.calls)) } : null;
     return { ...endpoint, ...planMembers(line), next };
   });
-  const { day: _, ...spent } = storedReport.spent.by_day.find((one) => one.day === day) ?? { day, ...formatSpent(createZeroSum()) };
+  const { day: _, ...spent } = storedReport.spent.by_day.find((one) => one.day === day) ?? {
+    day,
+    ...formatSpent(createZeroSum()),
+  };
   return {
     ...storedReport,
     day,
@@ -314,6 +329,8 @@ async function sumSpending(lake: Pick<Lake, "all">, day: string): Promise<Spendi
     by_host: [...hosts].sort(compareByMoney).map(([host, sum]) => ({ host, ...formatSpent(sum) })),
     by_domain: [...domains].sort(compareByMoney).map(([domain, sum]) => ({ domain, ...formatSpent(sum) })),
     by_payee: [...payees].sort(compareByMoney).map(([payee, sum]) => ({ payee, ...formatSpent(sum) })),
-    by_day: [...days].sort(([a], [b]) => (a < b ? 1 : -1)).map(([spendingDay, sum]) => ({ day: spendingDay, ...formatSpent(sum) })),
+    by_day: [...days]
+      .sort(([a], [b]) => (a < b ? 1 : -1))
+      .map(([spendingDay, sum]) => ({ day: spendingDay, ...formatSpent(sum) })),
   };
 }

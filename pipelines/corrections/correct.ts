@@ -84,10 +84,12 @@ function findTargets(record: EndpointRecord, ids: readonly string[], gradeAt: st
 function findTarget({ cap, records, correctionRecords }: EndpointRecord, id: string, gradeAt: string | null): Target {
   const namedRecord = records.get(id);
   if (!namedRecord) throw new NotInRecord(`${id} is not in the record of ${cap}`);
-  if (namedRecord.of !== null) throw new Failure("usage", `${id} is a ${namedRecord.type}: name its paid.intent, ${namedRecord.of}`);
+  if (namedRecord.sampleId !== null)
+    throw new Failure("usage", `${id} is a ${namedRecord.type}: name its paid.intent, ${namedRecord.sampleId}`);
   const { observedAt } = namedRecord;
-  const correction = correctionRecords.withdrawing(id, observedAt);
-  if (correction) throw new Failure("already", `${id} is withdrawn already, by ${correction.id} of ${correction.issuedAt}`);
+  const correction = correctionRecords.findWithdrawing(id, observedAt);
+  if (correction)
+    throw new Failure("already", `${id} is withdrawn already, by ${correction.id} of ${correction.issuedAt}`);
   if (gradeAt !== null && gradeAt <= observedAt) {
     throw new Failure("usage", `--grade-at: a grade of ${gradeAt} did not stand on ${id}, observed at ${observedAt}`);
   }
@@ -103,7 +105,8 @@ function targetAllRecords(record: EndpointRecord, now: string): Target {
 /** Number of samples observed before `before` that no correction withdraws. */
 export const countNotWithdrawn = ({ records, correctionRecords }: EndpointRecord, before: string): number =>
   [...records].filter(
-    ([id, { of, observedAt }]) => of === null && observedAt < before && !correctionRecords.withdrawing(id, observedAt),
+    ([id, { sampleId: of, observedAt }]) =>
+      of === null && observedAt < before && !correctionRecords.findWithdrawing(id, observedAt),
   ).length;
 
 /** Makes the reinstatement that takes a correction back. @throws Failure `already`, NotInRecord */

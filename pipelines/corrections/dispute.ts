@@ -72,7 +72,8 @@ export const statementOf = ({
  * Id of a dispute, made from statement and payee. The signature is left out, since it has two valid forms for one
  * statement.
  */
-export const disputeId = (dispute: SignedDispute): string => `dsp_${idOf([statementOf(dispute), addressKey(dispute.pay_to)])}`;
+export const disputeId = (dispute: SignedDispute): string =>
+  `dsp_${idOf([statementOf(dispute), addressKey(dispute.pay_to)])}`;
 
 /** Validates a value as a dispute to this service, at this time. @throws BadDispute with a pointer for each fault */
 export function readDispute(value: unknown, service: string, now: Date): SignedDispute {

@@ -39,10 +39,11 @@ export class CorrectionRecords {
   }
 
   /** Returns the first correction in force that withdraws this record, or null. */
-  withdrawing(recordId: string, observedAt: string): LoggedCorrection | null {
+  findWithdrawing(recordId: string, observedAt: string): LoggedCorrection | null {
     for (const correction of this.corrections.values()) {
       if (this.reinstated.has(correction.id)) continue;
-      if (correction.recordId === null ? observedAt < correction.issuedAt : correction.recordId === recordId) return correction;
+      if (correction.recordId === null ? observedAt < correction.issuedAt : correction.recordId === recordId)
+        return correction;
     }
     return null;
   }
@@ -56,7 +57,7 @@ export interface LoggedRecord {
   type: string;
   observedAt: string;
   /** Event id of the sample that it belongs to, or null when it is a sample itself. */
-  of: string | null;
+  sampleId: string | null;
 }
 
 /** The parts of one endpoint's record that a correction or a dispute needs. */
@@ -79,7 +80,11 @@ const memberOf = (value: unknown, name: string): unknown =>
 /** All addresses that the 402 of this observation named. */
 function payTosOf({ body }: LogFact): string[] {
   const terms = [body.terms, memberOf(body.first_leg, "terms")].flatMap((one) => memberOf(one, "offers") ?? []);
-  const addressValues = [body.pay_to, memberOf(body.quote, "pay_to"), ...terms.map((offer) => memberOf(offer, "pay_to"))];
+  const addressValues = [
+    body.pay_to,
+    memberOf(body.quote, "pay_to"),
+    ...terms.map((offer) => memberOf(offer, "pay_to")),
+  ];
   return addressValues.flatMap((one) => {
     const address = textOf(one);
     return address === null ? [] : [addressKey(address)];
@@ -101,7 +106,7 @@ async function readIfRecorded(reading: LogHistoryReader, cap: string): Promise<E
   for (const topic of OBSERVATION_TOPICS) {
     for await (const fact of reading.facts(topic, partition, cap)) {
       const sampleId = SAMPLES.has(fact.type) ? null : (textOf(fact.body.intent) ?? textOf(fact.body.of));
-      records.set(fact.eventId, { type: fact.type, observedAt: fact.observedAt, of: sampleId });
+      records.set(fact.eventId, { type: fact.type, observedAt: fact.observedAt, sampleId });
       for (const payTo of payTosOf(fact)) payTos.add(payTo);
     }
   }
@@ -175,7 +180,9 @@ export async function readCorrectionsBelow(
 ): Promise<CorrectionDraft[]> {
   const rows = await lake.all<CorrectionRow>(sql("queries/record:corrections"));
   const nextOffsets = positions.corrections ?? {};
-  return rows.filter(({ part, log_offset }) => Number(log_offset) < (nextOffsets[String(part)] ?? 0)).map(toCorrectionDraft);
+  return rows
+    .filter(({ part, log_offset }) => Number(log_offset) < (nextOffsets[String(part)] ?? 0))
+    .map(toCorrectionDraft);
 }
 
 /**

@@ -22,7 +22,7 @@ export interface TreeCopy {
   source: Source;
   exposed: ExposedStore;
   tiles: TileReader;
-  tally: CopyCounts;
+  counts: CopyCounts;
   parts: PartFolder | null;
   width: number;
   onProgress: (done: number, of: number, what: "leaves" | "bundles") => void;
@@ -34,7 +34,7 @@ export interface TreeCopy {
  * @throws Tampered naming segment, bundle or tile; MissingObject, Oversized, SourceDown, what the walk throws
  */
 export async function copyTree(copy: TreeCopy, walk: LeafWalk, head: { size: number; root: Buffer }): Promise<void> {
-  const { source, exposed, tiles, tally: counts, parts, onProgress } = copy;
+  const { source, exposed, tiles, counts, parts, onProgress } = copy;
   const segments = new SegmentCopier(source, exposed, tiles, counts, parts);
   const firstSegment = Math.floor(walk.size / SEGMENT_LEAVES);
   const missingLeaves = (firstSegment + 1) * SEGMENT_LEAVES - walk.size;
@@ -50,7 +50,7 @@ export async function copyTree(copy: TreeCopy, walk: LeafWalk, head: { size: num
   for await (const { n, segment } of fetched) {
     if (segment) {
       const alreadyRead = walk.size - n * SEGMENT_LEAVES;
-      await walk.leaves(segment.entries.slice(alreadyRead), segment.hashes.slice(alreadyRead));
+      await walk.addLeaves(segment.entries.slice(alreadyRead), segment.hashes.slice(alreadyRead));
       await segments.expose(segment);
     } else {
       segmentsToPack.push(n);
@@ -73,12 +73,16 @@ async function packSegments(exposed: ExposedStore, numbers: readonly number[]): 
 }
 
 /** Fetches the next leaves up to `size` as bundles, which are fetched and proven ahead of the walk. */
-async function copyBundles({ source, exposed, tiles, tally: counts, width, onProgress }: TreeCopy, walk: LeafWalk, size: number) {
+async function copyBundles(
+  { source, exposed, tiles, counts, width, onProgress }: TreeCopy,
+  walk: LeafWalk,
+  size: number,
+) {
   const copier = new BundleCopier(source, exposed, tiles, counts);
   const [first, end] = [Math.floor(walk.size / TILE_WIDTH), Math.ceil(size / TILE_WIDTH)];
   let bundlesDone = 0;
   for await (const bundle of mapConcurrent(width, range(first, end), (n) => copier.copy(n))) {
-    await walk.bundle(bundle);
+    await walk.addBundle(bundle);
     onProgress(++bundlesDone, end - first, "bundles");
   }
 }
@@ -108,14 +112,14 @@ class SegmentCopier {
    */
   async fetch(n: number): Promise<Segment | null> {
     const key = segmentKey(n);
-    const storedBytes = await this.exposed.readHeld(key);
+    const storedBytes = await this.exposed.readStored(key);
     const storedSegment = storedBytes && (await this.#proveSegment(n, storedBytes));
     if (storedSegment && !(storedSegment instanceof Tampered)) {
       this.counts.adopted++;
       return storedSegment;
     }
     const partFile = await this.partFolder?.open(key);
-    for (let isContinued = (partFile?.at ?? 0) > 0; ; isContinued = false) {
+    for (let isContinued = (partFile?.receivedBytes ?? 0) > 0; ; isContinued = false) {
       const packed = await this.#fetchPacked(key, partFile);
       if (!packed) return null;
       const provenSegment = await this.#proveSegment(n, packed);

@@ -34,14 +34,14 @@ export class ExposedStore {
   ) {}
 
   /** Reads an object that an earlier run left; null when there is none. Its bytes are not proven. */
-  async readHeld(key: string): Promise<Uint8Array | null> {
+  async readStored(key: string): Promise<Uint8Array | null> {
     return (await this.store.get(key))?.bytes ?? null;
   }
 
   /** Writes an object whose bytes were proven. One with other bytes under its name was damaged and is replaced. */
   async put(key: string, bytes: Uint8Array): Promise<void> {
     if (this.onMended) {
-      const stored = await this.readHeld(key);
+      const stored = await this.readStored(key);
       if (!stored || Buffer.compare(stored, bytes) !== 0) this.onMended({ key, was: stored ? "damaged" : "gone" });
     }
     const { contentType, cacheControl } = headersOf(key);
@@ -80,7 +80,7 @@ export class BundleCopier {
    */
   async copy(n: number): Promise<ProvenBundle> {
     const key = entriesPath(n, bundleWidth(n, this.tiles.size));
-    const stored = await this.exposed.readHeld(key);
+    const stored = await this.exposed.readStored(key);
     const storedBundle = stored && (await this.#proveBundle(n, key, stored));
     if (storedBundle) {
       this.exposed.adopt(key);

@@ -28,7 +28,7 @@ export interface ProvenIndex extends RecordToRead {
   treeSize: number;
   computedAt: string;
   lines: number;
-  read(): AsyncGenerator<IndexLine>;
+  readLines(): AsyncGenerator<IndexLine>;
 }
 
 /**
@@ -66,17 +66,18 @@ export async function openHintedIndex(record: RecordToRead): Promise<ProvenIndex
 
 async function openIndexOfLeaf(record: RecordToRead, leafIndex: number): Promise<ProvenIndex> {
   const { source, head } = record;
-  const reader = await RecordReader.over(createSourceFetch(source), head);
+  const reader = await RecordReader.openWithFetch(createSourceFetch(source), head);
   const entry = (await reader.entries(Math.floor(leafIndex / TILE_WIDTH)))[leafIndex % TILE_WIDTH];
   const leaf = entry && Leaf.parse(parseJson(entry));
-  if (leaf?.kind !== "index") throw new Unproven(`leaf ${leafIndex}`, "a leaf that names an index", leaf?.kind ?? "none");
+  if (leaf?.kind !== "index")
+    throw new Unproven(`leaf ${leafIndex}`, "a leaf that names an index", leaf?.kind ?? "none");
   const list = IndexList.parse(parseJson(await fetchNamed(source, leaf, "indexList")));
   return {
     ...record,
     treeSize: list.tree_size,
     computedAt: list.computed_at,
     lines: list.shards.reduce((sum, { lines }) => sum + lines, 0),
-    async *read() {
+    async *readLines() {
       for (const shard of list.shards) yield* readShardLines(source, shard);
     },
   };
@@ -122,13 +123,13 @@ const INDEX_COLUMNS: Columns = {
 interface RowContext {
   asOf: Date | null;
   leaves: LeafFacts;
-  seen: ReadonlyMap<string, EndpointSummary>;
+  summaries: ReadonlyMap<string, EndpointSummary>;
 }
 
 /** Makes a row of the file from one line of the index and its endpoint's facts from evidence and leaves. */
-function rowOf({ card, defects, ...line }: IndexLine, { asOf, leaves, seen: summaries }: RowContext): Row {
+function rowOf({ card, defects, ...line }: IndexLine, { asOf, leaves, summaries }: RowContext): Row {
   const summary = summaries.get(line.capability_id);
-  const rawCode = line.leaf === null ? 0 : (leaves.raw[line.leaf] ?? 0);
+  const rawCode = line.leaf === null ? 0 : (leaves.rawLetters[line.leaf] ?? 0);
   return {
     ...{
       capability_id: line.capability_id,
@@ -156,9 +157,9 @@ export async function exportIndex(
 ): Promise<number> {
   const leaves = await readLeaves(index);
   const summaries = await summarizeByEndpoint(index, leaves.evidence);
-  const context = { asOf: toDate(index.computedAt), leaves, seen: summaries };
+  const context = { asOf: toDate(index.computedAt), leaves, summaries };
   const rows = async function* () {
-    for await (const line of index.read()) yield rowOf(line, context);
+    for await (const line of index.readLines()) yield rowOf(line, context);
   };
   const facts = { origin: index.origin, tree_size: String(index.treeSize), computed_at: index.computedAt };
   return writeParquet(path, INDEX_COLUMNS, facts, rows(), onProgress);

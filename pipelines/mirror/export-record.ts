@@ -52,16 +52,16 @@ export const LETTERS: readonly Band[] = [...BANDS, "UNRATED"];
 export interface LeafFacts {
   evidence: EvidenceFile[];
   /** By log position: index of the raw letter in LETTERS plus one; 0 where the leaf has none. */
-  raw: Uint8Array;
+  rawLetters: Uint8Array;
   urls: Map<string, { url: string; method: string }>;
 }
 
 /** Reads all leaves of the record once and collects their facts. @throws Tampered, MissingObject, Unproven, SourceDown */
 export async function readLeaves({ source, head }: RecordToRead): Promise<LeafFacts> {
-  const facts: LeafFacts = { evidence: [], raw: new Uint8Array(head.size), urls: new Map() };
+  const facts: LeafFacts = { evidence: [], rawLetters: new Uint8Array(head.size), urls: new Map() };
   for await (const { leaf, index } of readProvenLeaves(source, head)) {
     if (leaf.kind === "listing") facts.urls.set(leaf.capability_id, { url: leaf.url, method: leaf.method });
-    if (leaf.kind === "grade") facts.raw[index] = LETTERS.indexOf(leaf.raw_band) + 1;
+    if (leaf.kind === "grade") facts.rawLetters[index] = LETTERS.indexOf(leaf.raw_band) + 1;
     if (leaf.kind !== "evidence") continue;
     const file = evidenceFileOf(parseLeaf(EvidenceLeaf, leaf));
     if (file?.holds === "rows") facts.evidence.push(file);
@@ -222,7 +222,8 @@ export async function* sampleRows(record: RecordToRead): AsyncGenerator<Row> {
   const asOf = toDate(record.asOf);
   const amendmentsBySample = new Map<string, AmendmentLine[]>();
   for await (const { lines } of evidenceLines(record.source, facts.evidence)) {
-    for (const line of lines) if (!isSampleLine(line)) amendmentsBySample.set(line.of, [...(amendmentsBySample.get(line.of) ?? []), line]);
+    for (const line of lines)
+      if (!isSampleLine(line)) amendmentsBySample.set(line.of, [...(amendmentsBySample.get(line.of) ?? []), line]);
   }
   for await (const { file, lines } of evidenceLines(record.source, facts.evidence)) {
     for (const line of lines.filter(isSampleLine)) {

@@ -7,14 +7,14 @@ import { CHECKPOINT } from "../published/objects.ts";
 import { createSourceFetch } from "../published/source.ts";
 import { openTreeHead, trustOfPins } from "../published/trust.ts";
 import { findLaterKeys } from "./rotation.ts";
-import { exposeTreeHead, type MirrorOptions, type MirrorSummary, MirrorRun } from "./run.ts";
+import { exposeTreeHead, type MirrorOptions, MirrorRun, type MirrorSummary } from "./run.ts";
 import {
   checkAge,
   checkExtends,
   checkNotOlder,
+  type MirrorCommit,
   MirrorState,
   type SavedTreeHead,
-  type MirrorCommit,
   toSavedTreeHead,
   trustOf,
 } from "./state.ts";
@@ -30,7 +30,7 @@ import {
  */
 export async function mirrorOnce(options: MirrorOptions): Promise<MirrorSummary> {
   const state = new MirrorState(options.stateStore);
-  const earlierCommit = await state.trusted();
+  const earlierCommit = await state.readCommit();
   const summary = await bringUpToDate(options, state);
   // A first copy has just been proven.
   return options.verify && earlierCommit ? verifyCopy(options, state, summary) : summary;
@@ -42,10 +42,10 @@ export async function mirrorOnce(options: MirrorOptions): Promise<MirrorSummary>
  */
 async function verifyCopy(options: MirrorOptions, state: MirrorState, summary: MirrorSummary): Promise<MirrorSummary> {
   const { source, keys = {}, say = () => undefined } = options;
-  const trusted = (await state.trusted())!;
+  const trusted = (await state.readCommit())!;
   const note = Buffer.from(trusted.head.note);
   const head = openTreeHead(note, await trustOf(source, note, state, keys, say), null);
-  const missingList = await state.missing();
+  const missingList = await state.readMissing();
   const tiles = await TileReader.open(head.size, head.root, createSourceFetch(source));
   const run = new MirrorRun(options, state, trusted, missingList.index ?? trusted.index, missingList, true);
   const verified = await run.copyNew(head, tiles);
@@ -55,7 +55,11 @@ async function verifyCopy(options: MirrorOptions, state: MirrorState, summary: M
 
 async function bringUpToDate(options: MirrorOptions, state: MirrorState): Promise<MirrorSummary> {
   const { source, publicStore, clock, say = () => undefined } = options;
-  const [lastCommit, pending, missingList] = [await state.trusted(), await state.pending(), await state.missing()];
+  const [lastCommit, pending, missingList] = [
+    await state.readCommit(),
+    await state.readPending(),
+    await state.readMissing(),
+  ];
   // Without a served checkpoint the public folder may have lost objects, and a copy of another part lacks objects that this
   // run has to copy, so everything is proven again.
   const isComplete = lastCommit?.only === options.only && (await publicStore.head(CHECKPOINT)) !== null;
@@ -90,7 +94,7 @@ async function treeHeadOrRotated(
   try {
     return openTreeHead(bytes, trust, clock);
   } catch (error) {
-    const pins = await state.pins();
+    const pins = await state.readPins();
     if (!(error instanceof Unproven) || !lastCommit?.keys || !pins) throw error;
     const laterPins = await findLaterKeys(source, publicStore, pins, lastCommit.keys, trust.log.name, clock);
     if (!laterPins) throw error;

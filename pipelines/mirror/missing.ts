@@ -67,7 +67,7 @@ export class MissingObjects {
   }
 
   /** The objects that earlier runs could not get. */
-  get before(): WantedObject[] {
+  get earlierObjects(): WantedObject[] {
     return [...this.#missing.values()].map(({ object }) => Wanted.parse(object));
   }
 
@@ -76,7 +76,7 @@ export class MissingObjects {
   }
 
   /** Is no list, shard or Parquet file of an index missing? */
-  get indexWhole(): boolean {
+  get isIndexComplete(): boolean {
     return this.missing.every(({ object: { what } }) => what !== "index" && what !== "shard" && what !== "table");
   }
 
@@ -101,7 +101,8 @@ export class MissingObjects {
     const [indexes, others] = [wanted.filter(isIndex), wanted.filter((one) => !isIndex(one))];
     await forEachConcurrent(indexes, width, (one) =>
       this.#fetchOne(one, async () => {
-        for (const line of await this.namedObjects.index(one.leaf, one.jwks)) shards.push({ what: "shard", line });
+        for (const line of await this.namedObjects.copyIndexList(one.leaf, one.jwks))
+          shards.push({ what: "shard", line });
       }),
     );
     const calls: WantedObject[] = [];
@@ -121,21 +122,21 @@ export class MissingObjects {
   async #fetch(one: WantedObject): Promise<NamedCall[]> {
     switch (one.what) {
       case "index":
-        await this.namedObjects.index(one.leaf, one.jwks);
+        await this.namedObjects.copyIndexList(one.leaf, one.jwks);
         return [];
       case "table":
-        await this.namedObjects.table(one.leaf);
+        await this.namedObjects.copyTable(one.leaf);
         return [];
       case "shard":
-        await this.namedObjects.shard(one.line);
+        await this.namedObjects.copyShard(one.line);
         return [];
       case "evidence":
-        return this.namedObjects.evidence(evidenceFileOf(one.leaf)!);
+        return this.namedObjects.copyEvidence(evidenceFileOf(one.leaf)!);
       case "archive":
-        await this.namedObjects.archive(one.leaf);
+        await this.namedObjects.copyArchive(one.leaf);
         return [];
       case "call":
-        await this.namedObjects.call(one.call);
+        await this.namedObjects.copyCall(one.call);
         return [];
     }
   }

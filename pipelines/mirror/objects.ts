@@ -32,7 +32,7 @@ export class NamedObjectCopier {
   ) {}
 
   /** Copies the next keys document. @throws Unproven when it does not continue the chain */
-  async keys(leaf: KeysLeaf, previousChain: KeyChain | null): Promise<KeyChain> {
+  async copyKeys(leaf: KeysLeaf, previousChain: KeyChain | null): Promise<KeyChain> {
     const bytes = await this.#readNamed(leaf, "keys");
     const chain = verifyKeysDocument(leaf, bytes, previousChain);
     await this.exposed.put(leaf.key, bytes);
@@ -40,7 +40,7 @@ export class NamedObjectCopier {
   }
 
   /** Copies a signed list of shards. @returns the shards that it names */
-  async index(leaf: IndexLeaf, jwks: Jwks | null): Promise<ShardLine[]> {
+  async copyIndexList(leaf: IndexLeaf, jwks: Jwks | null): Promise<ShardLine[]> {
     const bytes = await this.#readNamed(leaf, "indexList");
     const { data: list } = IndexList.safeParse(parseJson(bytes));
     if (!list) throw new Unproven(leaf.key, "a list of shards", "something else");
@@ -53,22 +53,22 @@ export class NamedObjectCopier {
   }
 
   /** Copies the Parquet file of an index. */
-  async table({ index, table }: IndexLeaf): Promise<void> {
+  async copyTable({ index, table }: IndexLeaf): Promise<void> {
     if (table) await this.exposed.put(table.key, await this.#readNamed({ ...table, index }, "indexTable"));
   }
 
   /** Copies a file of the evidence. @returns the bought calls that its lines name; their bytes are objects too */
-  async evidence(file: NamedFile): Promise<NamedCall[]> {
+  async copyEvidence(file: NamedFile): Promise<NamedCall[]> {
     const calls = new Map<string, NamedCall>();
-    await this.file(file, (line) => {
+    await this.copyFile(file, (line) => {
       for (const call of publishedCallsOf(line)) calls.set(call.sha256, call);
     });
     return [...calls.values()];
   }
 
   /** Copies a file of lines (evidence or archive) after checking the hashes of its packed and unpacked bytes. */
-  async file(file: NamedFile, onLine?: (line: Buffer) => void): Promise<void> {
-    const stored = await this.exposed.readHeld(file.key);
+  async copyFile(file: NamedFile, onLine?: (line: Buffer) => void): Promise<void> {
+    const stored = await this.exposed.readStored(file.key);
     const isAdopted = stored !== null && sha256hex(stored) === file.sha256;
     const bytes = isAdopted ? stored : await fetchFile(this.source, file, this.partFolder);
     await readFile(bytes, file, onLine);
@@ -78,8 +78,8 @@ export class NamedObjectCopier {
   }
 
   /** Copies a file of the archive, and writes its manifest, which the leaf holds whole. */
-  async archive(leaf: ArchiveLeaf): Promise<void> {
-    await this.file(archiveFileOf(leaf));
+  async copyArchive(leaf: ArchiveLeaf): Promise<void> {
+    await this.copyFile(archiveFileOf(leaf));
     await this.exposed.put(archiveManifestKey(leaf.manifest.id), canonicalBytes(leaf.manifest));
   }
 
@@ -87,7 +87,7 @@ export class NamedObjectCopier {
    * Copies one shard after checking hash, length and lines of its unpacked bytes. The frame is stored as the source sent
    * it.
    */
-  async shard(line: ShardLine): Promise<void> {
+  async copyShard(line: ShardLine): Promise<void> {
     const key = shardKey(line.sha256);
     await this.#copyPacked(
       key,
@@ -101,7 +101,7 @@ export class NamedObjectCopier {
   }
 
   /** Copies the request or answer of a published call after checking hash and length of its unpacked bytes. */
-  call(call: NamedCall): Promise<void> {
+  copyCall(call: NamedCall): Promise<void> {
     return this.#copyPacked(
       callKey(call.sha256),
       (held) => checkCallBytes(held, call),
@@ -120,7 +120,7 @@ export class NamedObjectCopier {
     check: (held: Uint8Array) => Promise<unknown>,
     fetch: () => Promise<Uint8Array>,
   ): Promise<void> {
-    const stored = await this.exposed.readHeld(key);
+    const stored = await this.exposed.readStored(key);
     const isAdopted = stored !== null && (await isProven(() => check(stored)));
     if (isAdopted) this.exposed.adopt(key);
     else await this.exposed.put(key, await fetch());
@@ -132,7 +132,7 @@ export class NamedObjectCopier {
    * @throws MissingObject, Unproven, Oversized
    */
   async #readNamed(leaf: NamedObject, kind: ObjectKind): Promise<Uint8Array> {
-    const stored = kindOfKey(leaf.key) === kind ? await this.exposed.readHeld(leaf.key) : null;
+    const stored = kindOfKey(leaf.key) === kind ? await this.exposed.readStored(leaf.key) : null;
     if (stored && sha256hex(stored) === leaf.sha256) {
       this.counts.adopted++;
       return stored;

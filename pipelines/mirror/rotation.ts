@@ -24,7 +24,9 @@ function validVkeysOf(jwks: Jwks, origin: string, now: Date): { logs: string[]; 
     });
   return {
     logs: validKeys("log").map((publicKey) => formatVkey({ name: origin, publicKey }, ED25519)),
-    witnesses: validKeys("witness").map((publicKey) => formatVkey({ name: witnessName(origin), publicKey }, COSIGNATURE)),
+    witnesses: validKeys("witness").map((publicKey) =>
+      formatVkey({ name: witnessName(origin), publicKey }, COSIGNATURE),
+    ),
   };
 }
 
@@ -38,7 +40,7 @@ export async function followKeys(
   origin: string,
   clock: Clock,
 ): Promise<void> {
-  const pins = await state.pins();
+  const pins = await state.readPins();
   const document = keys && (await readKeys(store, keys));
   if (!pins || !document) return;
   const vkeys = validVkeysOf(jwksOf(document), origin, clock.now());

@@ -15,13 +15,13 @@ import { MissingObjects, type WantedObject } from "./missing.ts";
 import { NamedObjectCopier } from "./objects.ts";
 import { followKeys } from "./rotation.ts";
 import {
+  type MirrorCommit,
   type MirrorState,
   type Missing,
   type MissingList,
   type NewestLeaves,
   type RecordPart,
   type SavedTreeHead,
-  type MirrorCommit,
   toSavedTreeHead,
 } from "./state.ts";
 import { LeafWalk } from "./walk.ts";
@@ -124,14 +124,14 @@ export class MirrorRun {
     const { publicStore } = this.options;
     let newCommit = trusted;
     if (this.#missingObjects.missing.length > 0) {
-      await this.#withFlush(() => this.#collect(this.#missingObjects.before));
+      await this.#withFlush(() => this.#collect(this.#missingObjects.earlierObjects));
       await this.state.saveMissing(this.#missingObjects.list(this.newestIndex));
-      if (this.#missingObjects.indexWhole) newCommit = { ...newCommit, index: this.newestIndex };
+      if (this.#missingObjects.isIndexComplete) newCommit = { ...newCommit, index: this.newestIndex };
     }
     const isFresher = isNewerCosignature(head, trusted.head);
     if (isFresher) newCommit = { ...newCommit, head: toSavedTreeHead(head) };
     if (newCommit !== trusted) {
-      await this.state.saveTrusted(newCommit);
+      await this.state.saveCommit(newCommit);
       await exposeTreeHead(publicStore, newCommit);
     }
     return this.#summary(isFresher ? "refreshed" : "idle", head, newCommit.head);
@@ -141,12 +141,12 @@ export class MirrorRun {
   async copyNew(head: Checkpoint, tiles: TileReader): Promise<MirrorSummary> {
     const { publicStore, clock } = this.options;
     const newest = await this.#withFlush(() => this.#copy(head, tiles));
-    const index = this.#missingObjects.indexWhole ? newest.index : (this.trusted?.index ?? null);
+    const index = this.#missingObjects.isIndexComplete ? newest.index : (this.trusted?.index ?? null);
     // Saved before the commit, so that nothing missing below the head is forgotten.
     await this.state.saveMissing(this.#missingObjects.list(newest.index));
     const { only } = this.options;
     const proven = { head: toSavedTreeHead(head), keys: newest.keys, index, ...(only && { only }) };
-    await this.state.saveTrusted(proven);
+    await this.state.saveCommit(proven);
     await exposeTreeHead(publicStore, proven);
     await followKeys(this.state, publicStore, newest.keys, head.origin, clock);
     await this.#deleteOldTables(index);
@@ -174,12 +174,12 @@ export class MirrorRun {
     const cards = cardSignatures ? new CardSignatures() : null;
     const startCommit = this.verifiesAll ? null : this.trusted;
     const start = startCommit && { ...startCommit, newestIndex: this.newestIndex };
-    const walk = await LeafWalk.from(exposed, this.#copier, cards, start, only);
+    const walk = await LeafWalk.start(exposed, this.#copier, cards, start, only);
     const reportProgress = (done: number, of: number, what: "leaves" | "bundles") => onProgress({ done, of, what });
-    const copy = { source, exposed, tiles, tally: this.#counts, parts: this.#partFolder, width };
+    const copy = { source, exposed, tiles, counts: this.#counts, parts: this.#partFolder, width };
     await copyTree({ ...copy, onProgress: reportProgress }, walk, head);
     this.#missingObjects.forgetOldTables(walk.newest.index?.table);
-    await this.#collect([...this.#missingObjects.before, ...walk.wanted]);
+    await this.#collect([...this.#missingObjects.earlierObjects, ...walk.wantedObjects]);
     return walk.newest;
   }
 

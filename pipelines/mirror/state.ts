@@ -95,15 +95,16 @@ export class MirrorState {
 
   constructor(private readonly store: Store) {}
 
-  pins = (): Promise<Pins | null> => this.#read(PINS, Pins);
-  trusted = (): Promise<MirrorCommit | null> => this.#read(TRUSTED, MirrorCommit);
+  readPins = (): Promise<Pins | null> => this.#read(PINS, Pins);
+  readCommit = (): Promise<MirrorCommit | null> => this.#read(TRUSTED, MirrorCommit);
   /** The checkpoint of an unfinished run: verified, but its tree is not copied yet. */
-  pending = (): Promise<SavedTreeHead | null> => this.#read(PENDING, SavedTreeHead);
+  readPending = (): Promise<SavedTreeHead | null> => this.#read(PENDING, SavedTreeHead);
 
   savePins = (pins: Pins): Promise<void> => this.#write(PINS, pins);
   /** Commits a run: from now on this is the snapshot, even if the process dies. */
-  saveTrusted = (trusted: MirrorCommit): Promise<void> => this.#write(TRUSTED, trusted);
-  missing = async (): Promise<MissingList> => (await this.#read(MISSING, MissingList)) ?? { items: [], index: null };
+  saveCommit = (trusted: MirrorCommit): Promise<void> => this.#write(TRUSTED, trusted);
+  readMissing = async (): Promise<MissingList> =>
+    (await this.#read(MISSING, MissingList)) ?? { items: [], index: null };
   /** Written before the commit, so that no missing object is forgotten. */
   saveMissing = (list: MissingList): Promise<void> => this.#write(MISSING, list);
   savePending = (head: SavedTreeHead): Promise<void> => this.#write(PENDING, head);
@@ -116,7 +117,10 @@ export class MirrorState {
   /** Saves both notes of a fork, once for each pair. @returns the key of the file */
   async saveEvidence(earlierNote: string, newNote: string, says: string): Promise<string> {
     const key = `fork/${sha256hex(earlierNote + newNote).slice(0, 16)}.txt`;
-    await this.store.create(key, Buffer.from(`${says}\n\n== proven before ==\n${earlierNote}\n== seen now ==\n${newNote}`));
+    await this.store.create(
+      key,
+      Buffer.from(`${says}\n\n== proven before ==\n${earlierNote}\n== seen now ==\n${newNote}`),
+    );
     return key;
   }
 
@@ -173,10 +177,20 @@ export async function checkExtends(
   const proof = await consistencyProof(earlierHead.size, head.size, tiles.node);
   const root = Buffer.from(earlierHead.root, "hex");
   if (verifyConsistency(earlierHead.size, head.size, root, head.root, proof)) return;
-  await throwForked(head, earlierHead, state, `the tree of ${head.size} leaves does not begin with that of ${earlierHead.size}`);
+  await throwForked(
+    head,
+    earlierHead,
+    state,
+    `the tree of ${head.size} leaves does not begin with that of ${earlierHead.size}`,
+  );
 }
 
-async function throwForked(head: Checkpoint, earlierHead: SavedTreeHead, state: MirrorState, says: string): Promise<never> {
+async function throwForked(
+  head: Checkpoint,
+  earlierHead: SavedTreeHead,
+  state: MirrorState,
+  says: string,
+): Promise<never> {
   throw new Forked(says, await state.saveEvidence(earlierHead.note, head.bytes.toString("utf8"), says));
 }
 
@@ -193,7 +207,7 @@ export async function trustOf(
   givenKeys: GivenKeys,
   say: (text: string) => void,
 ): Promise<CheckpointTrust> {
-  const pinned = await state.pins();
+  const pinned = await state.readPins();
   if (givenKeys.witness && !givenKeys.log) throw new Failure("usage", "a witness key needs the log key beside it");
   const { policy } = givenKeys;
   const log = givenKeys.log ?? logOfPolicy(policy, bytes);

@@ -10,7 +10,7 @@ import { ArchiveLeaf, EvidenceLeaf, IndexLeaf, type Leaf } from "../record/leaf.
 import type { ExposedStore } from "./copy.ts";
 import type { WantedObject } from "./missing.ts";
 import type { NamedObjectCopier } from "./objects.ts";
-import type { NewestLeaves, RecordPart, MirrorCommit } from "./state.ts";
+import type { MirrorCommit, NewestLeaves, RecordPart } from "./state.ts";
 
 /**
  * Reads the copied leaves in order: hashes them into tiles, follows the chain of keys documents, has the signature of
@@ -18,7 +18,7 @@ import type { NewestLeaves, RecordPart, MirrorCommit } from "./state.ts";
  * memory are the right edge of the tree and the leaves that name objects.
  */
 export class LeafWalk {
-  readonly wanted: WantedObject[] = [];
+  readonly wantedObjects: WantedObject[] = [];
   /** The newest index, if it has a Parquet file. The files of older indexes are not copied. */
   #newestTable: IndexLeaf | null = null;
   readonly newest: NewestLeaves;
@@ -41,14 +41,15 @@ export class LeafWalk {
    * Starts after the leaves that were proven before, or at the first leaf. It also starts at the first leaf when our own
    * tiles are damaged, which writes them again.
    */
-  static async from(
+  static async start(
     exposed: ExposedStore,
     copier: NamedObjectCopier,
     cardSignatures: CardSignatures | null,
     trusted: (MirrorCommit & { newestIndex: NewestLeaves["index"] }) | null,
     onlyPart?: RecordPart,
   ): Promise<LeafWalk> {
-    const fromFirstLeaf = () => new LeafWalk(exposed, copier, cardSignatures, TreeState.empty, null, { keys: null, index: null }, onlyPart);
+    const fromFirstLeaf = () =>
+      new LeafWalk(exposed, copier, cardSignatures, TreeState.empty, null, { keys: null, index: null }, onlyPart);
     if (!trusted) return fromFirstLeaf();
     try {
       const { head, keys, newestIndex: index } = trusted;
@@ -69,15 +70,15 @@ export class LeafWalk {
   }
 
   /** Reads the next leaves, which were proven. @param hashes the leaves' hashes @throws Unproven, what objects throw */
-  async leaves(entries: readonly Buffer[], hashes: readonly Buffer[]): Promise<void> {
+  async addLeaves(entries: readonly Buffer[], hashes: readonly Buffer[]): Promise<void> {
     for (const [i, entry] of entries.entries()) await this.#readLeaf(this.tree.size + i, entry);
     await this.#append(hashes);
   }
 
   /** Reads a proven bundle, except for leaves that were read before. @throws Unproven, what objects throw */
-  bundle({ n, entries, hashes }: ProvenBundle): Promise<void> {
+  addBundle({ n, entries, hashes }: ProvenBundle): Promise<void> {
     const alreadyRead = this.tree.size - n * TILE_WIDTH;
-    return this.leaves(entries.slice(alreadyRead), hashes.slice(alreadyRead));
+    return this.addLeaves(entries.slice(alreadyRead), hashes.slice(alreadyRead));
   }
 
   /**
@@ -91,7 +92,7 @@ export class LeafWalk {
     }
     await this.cardSignatures?.drain();
     for (const tile of this.#partialTiles.values()) await this.#write(tile);
-    if (this.#newestTable) this.wanted.push({ what: "table", leaf: parseLeaf(IndexLeaf, this.#newestTable) });
+    if (this.#newestTable) this.wantedObjects.push({ what: "table", leaf: parseLeaf(IndexLeaf, this.#newestTable) });
   }
 
   async #append(hashes: readonly Buffer[]): Promise<void> {
@@ -123,7 +124,7 @@ export class LeafWalk {
         await this.cardSignatures?.add(leaf, entry, jwks);
         return;
       case "keys":
-        this.chain = await this.copier.keys(leaf, this.chain);
+        this.chain = await this.copier.copyKeys(leaf, this.chain);
         this.newest.keys = { n: leaf.n, key: leaf.key, sha256: leaf.sha256, leaf: index };
         return;
       case "index":
@@ -136,15 +137,15 @@ export class LeafWalk {
   #addWanted(leaf: Leaf & { kind: RecordPart }, jwks: Jwks | null): void {
     switch (leaf.kind) {
       case "index":
-        this.wanted.push({ what: "index", leaf, jwks });
+        this.wantedObjects.push({ what: "index", leaf, jwks });
         this.newest.index = toNewestIndex(leaf);
         this.#newestTable = leaf.table ? leaf : null;
         return;
       case "evidence":
-        this.wanted.push({ what: "evidence", leaf: parseLeaf(EvidenceLeaf, leaf) });
+        this.wantedObjects.push({ what: "evidence", leaf: parseLeaf(EvidenceLeaf, leaf) });
         return;
       case "archive":
-        this.wanted.push({ what: "archive", leaf: parseLeaf(ArchiveLeaf, leaf) });
+        this.wantedObjects.push({ what: "archive", leaf: parseLeaf(ArchiveLeaf, leaf) });
     }
   }
 }

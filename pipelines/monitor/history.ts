@@ -51,7 +51,12 @@ export class History {
    * @returns whether it is new
    * @throws BadNote unless the log signed it, Failure while too many are kept without a proof
    */
-  see(bytes: Uint8Array, trust: CheckpointTrust, sender: string, maxUnproven: number = MAX_UNPROVEN.all): boolean {
+  keepCheckpoint(
+    bytes: Uint8Array,
+    trust: CheckpointTrust,
+    sender: string,
+    maxUnproven: number = MAX_UNPROVEN.all,
+  ): boolean {
     const { state, clock } = this.parts;
     const { size, root } = openCheckpoint(bytes, trust);
     if (size === 0 && !sameHash(root, EMPTY_ROOT)) throw new BadNote("not the root of an empty tree");
@@ -72,7 +77,7 @@ export class History {
    * @returns the forks that were found
    * @throws faults of our own disk
    */
-  async settle(
+  async proveOrRefute(
     sources: readonly Source[],
     shownDigests: readonly Buffer[],
     mayLead: (note: Buffer) => boolean,
@@ -80,10 +85,13 @@ export class History {
     const { state } = this.parts;
     const forks: Fork[] = [];
     // The largest first: once it leads, the others are compared with its tree.
-    const rows = [...state.unproven(MAX_TRIED_AT_ONCE), ...shownDigests.flatMap((digest) => state.unprovenOf(digest) ?? [])];
+    const rows = [
+      ...state.listUnproven(MAX_TRIED_AT_ONCE),
+      ...shownDigests.flatMap((digest) => state.findUnproven(digest) ?? []),
+    ];
     const undecided = [...new Map(rows.map((one) => [one.n, one])).values()].sort((a, b) => b.size - a.size);
     for (const checkpoint of undecided) {
-      const head = state.head();
+      const head = state.readHead();
       const fork =
         head && checkpoint.size <= head.size
           ? await this.#tryBelow(checkpoint, head, sources)
@@ -92,7 +100,7 @@ export class History {
     }
     // Two roots of one size need no tiles.
     for (const checkpoint of undecided) {
-      const twin = state.twin(checkpoint);
+      const twin = state.findConflicting(checkpoint);
       if (twin) forks.push(await this.#fork(checkpoint, [twin, checkpoint], []));
     }
     return forks;
@@ -164,11 +172,18 @@ export class History {
   }
 
   /** Writes the file of a fork, then records the verdict. After a kill in between, the next round writes an equal file. */
-  async #fork(checkpoint: KeptCheckpoint, [smaller, larger]: readonly [KeptCheckpoint, KeptCheckpoint], nodes: readonly Uint8Array[]): Promise<Fork> {
+  async #fork(
+    checkpoint: KeptCheckpoint,
+    [smaller, larger]: readonly [KeptCheckpoint, KeptCheckpoint],
+    nodes: readonly Uint8Array[],
+  ): Promise<Fork> {
     const { state, files, post, clock } = this.parts;
     const { origin } = headOfNote(checkpoint.note);
     const believedKeys = state.trusted!.ever.map((vkey) => parseVerifierKey(vkey, ED25519));
-    const notes = [withoutFalseLines(smaller.note, believedKeys), withoutFalseLines(larger.note, believedKeys)] as const;
+    const notes = [
+      withoutFalseLines(smaller.note, believedKeys),
+      withoutFalseLines(larger.note, believedKeys),
+    ] as const;
     const keys = believedKeys.filter((key) => notes.some((note) => lineOf(parseNote(note), key, ED25519)));
     const equivocation = makeEquivocation(origin, keys, notes, nodes);
     // Verify the file here in the way in which others will.
@@ -183,8 +198,15 @@ export class History {
         ? `two roots for ${larger.size} leaves`
         : `the tree of ${larger.size} leaves does not begin with the tree of ${smaller.size}`;
     const sources = [smaller.source, larger.source];
-    const notice = { type: "monitor.equivocation", log: origin, says: description, file, sources, at: rfc3339(clock.now()) };
-    state.fork(checkpoint.n, file && JSON.stringify(notice), post);
+    const notice = {
+      type: "monitor.equivocation",
+      log: origin,
+      says: description,
+      file,
+      sources,
+      at: rfc3339(clock.now()),
+    };
+    state.markForked(checkpoint.n, file && JSON.stringify(notice), post);
     return { file, says: `${origin}: ${description}` };
   }
 }

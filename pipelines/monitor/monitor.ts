@@ -48,13 +48,13 @@ export interface RoundResult {
   /** The proven tree head, or null before the first. */
   head: { size: number; root: string } | null;
   /** Number of checkpoints that were not kept before. */
-  kept: number;
+  newCheckpoints: number;
   /** Number of notices that were printed. */
-  told: number;
+  noticesPrinted: number;
   /** Forks that were found in this round. */
   forks: Fork[];
   /** The endpoints that new names concern. */
-  found: FoundName[];
+  foundNames: FoundName[];
   /** Faults of the log, or of all its addresses, the gravest first. */
   faults: Failure[];
   /** Faults of a peer, or of one address while another address answers. */
@@ -73,7 +73,8 @@ interface ShownCheckpoint {
 
 /** Causes in the order in which a round is judged by them. */
 const CODES_BY_GRAVITY = ["fork", "unproven", "tampered", "unwitnessed", "stale", "rollback"];
-const gravityOf = ({ code }: Failure): number => (CODES_BY_GRAVITY.indexOf(code) + CODES_BY_GRAVITY.length + 1) % (CODES_BY_GRAVITY.length + 1);
+const gravityOf = ({ code }: Failure): number =>
+  (CODES_BY_GRAVITY.indexOf(code) + CODES_BY_GRAVITY.length + 1) % (CODES_BY_GRAVITY.length + 1);
 
 /**
  * Follows one log at several addresses, together with other monitors, and reports changes (docs/monitor.md). Each round
@@ -89,26 +90,26 @@ export class Monitor {
     const { state, files, clock, webhook, keys, say } = parts;
     this.#history = new History({ state, files, clock, post: webhook !== null });
     this.#trust = new MonitorTrust(state, keys, clock, say);
-    if (!webhook) state.forgetPosts();
+    if (!webhook) state.dropPostings();
   }
 
   /** Origin of the log; null before the first checkpoint. */
   get origin(): string | null {
-    return this.#trust.ever?.log.name ?? null;
+    return this.#trust.anyKeyTrust?.log.name ?? null;
   }
 
   /**
    * Runs one round. @returns its result, also where sources, peers or the webhook failed
    * @throws faults of our own disk, and Failure `usage`
    */
-  async round(): Promise<RoundResult> {
+  async runRound(): Promise<RoundResult> {
     const { state, sources } = this.parts;
     const [faults, warnings]: [Failure[], Failure[]] = [[], []];
-    const lastKeptBefore = state.page(null, 1)[0]?.n ?? 0;
+    const lastKeptBefore = state.readPage(null, 1)[0]?.n ?? 0;
     const shownCheckpoints = await this.#askSources(faults, warnings);
     const answeringSources = sources.filter((source) => shownCheckpoints.some((one) => one.source === source));
     await this.#askPeers(warnings);
-    const forks = await this.#history.settle(
+    const forks = await this.#history.proveOrRefute(
       answeringSources,
       shownCheckpoints.map(({ digest }) => digest),
       this.#mayLead,
@@ -116,11 +117,11 @@ export class Monitor {
     this.#findFaults(shownCheckpoints, faults);
     const foundNames = await this.#readNames(answeringSources, faults);
     const noticesPrinted = await this.#sendNotices(faults);
-    const head = state.head();
+    const head = state.readHead();
     return {
       head: head && { size: head.size, root: head.root.toString("hex") },
-      kept: (state.page(null, 1)[0]?.n ?? 0) - lastKeptBefore,
-      ...{ told: noticesPrinted, forks, found: foundNames },
+      newCheckpoints: (state.readPage(null, 1)[0]?.n ?? 0) - lastKeptBefore,
+      ...{ noticesPrinted, forks, foundNames },
       faults: faults.sort((a, b) => gravityOf(a) - gravityOf(b)),
       warnings,
     };
@@ -151,14 +152,14 @@ export class Monitor {
     for (const { source, bytes } of answers.flat()) {
       try {
         const checkpoint = await this.#trust.open(source, bytes);
-        const isNew = this.#history.see(bytes, this.#trust.ever!, source.name);
+        const isNew = this.#history.keepCheckpoint(bytes, this.#trust.anyKeyTrust!, source.name);
         if (!isNew) this.#refreshNote(bytes);
         shownCheckpoints.push({ source, checkpoint, size: checkpoint.size, digest: digestOf(bytes) });
       } catch (error) {
         faults.push(failureOf(error, source));
         // The log signed it, so it may prove a fork although too few witnesses cosigned it.
-        if (!(error instanceof Unwitnessed) || !this.#trust.ever) continue;
-        this.#history.see(bytes, this.#trust.ever, source.name);
+        if (!(error instanceof Unwitnessed) || !this.#trust.anyKeyTrust) continue;
+        this.#history.keepCheckpoint(bytes, this.#trust.anyKeyTrust, source.name);
         shownCheckpoints.push({ source, checkpoint: null, size: headOfNote(bytes).size, digest: digestOf(bytes) });
       }
     }
@@ -177,10 +178,10 @@ export class Monitor {
 
   /** Is this note believed enough to be the proven head? */
   #mayLead = (note: Buffer): boolean => {
-    const { policy } = this.#trust.current!;
+    const { policy } = this.#trust.currentTrust!;
     if (!policy) return true;
     try {
-      openCheckpoint(note, { ...this.#trust.ever!, policy });
+      openCheckpoint(note, { ...this.#trust.anyKeyTrust!, policy });
       return true;
     } catch (error) {
       if (error instanceof Unwitnessed || error instanceof BadNote) return false;
@@ -190,16 +191,16 @@ export class Monitor {
 
   async #askPeers(warnings: Failure[]): Promise<void> {
     const { peers, state, clock } = this.parts;
-    const trust = this.#trust.ever;
+    const trust = this.#trust.anyKeyTrust;
     if (!trust) return;
     for (const peer of peers) {
       if (!peer.isDue(clock.monotonic())) continue;
       try {
         await pullPeer(peer, { state, history: this.#history, origin: trust.log.name, trust });
-        peer.succeeded();
+        peer.recordSuccess();
       } catch (error) {
         if (!(error instanceof Failure)) throw error;
-        peer.failed(clock.monotonic(), FIRST_PAUSE_MS);
+        peer.recordFailure(clock.monotonic(), FIRST_PAUSE_MS);
         // A peer that lies or is down does not affect the sources' checkpoints.
         warnings.push(new Failure("failed", `peer ${error.message}`, { cause: error, retriable: true }));
       }
@@ -214,15 +215,16 @@ export class Monitor {
       const says = `the log signed two histories: ${forkedCount} of its checkpoints contradict others`;
       faults.push(new Failure("fork", says));
     }
-    const { many, first } = state.unexplained();
+    const { many, first } = state.countUnexplained();
     if (first) {
       const why = `one of ${first.size} leaves, from ${first.source}: ${first.why ?? "not tried yet"}`;
       const says = `${many} signed checkpoints are not proven; ${why}`;
       faults.push(new Failure("unproven", says));
     }
-    const head = state.head();
+    const head = state.readHead();
     const largest = shownCheckpoints.reduce((size, one) => Math.max(size, one.size), -1);
-    if (head && shownCheckpoints.length === sources.length && largest < head.size) faults.push(new Rollback(head.size, largest));
+    if (head && shownCheckpoints.length === sources.length && largest < head.size)
+      faults.push(new Rollback(head.size, largest));
     const [newest] = shownCheckpoints
       .flatMap(({ checkpoint }) => (checkpoint ? [checkpoint] : []))
       .sort((a, b) => (b.cosignedAt?.getTime() ?? 0) - (a.cosignedAt?.getTime() ?? 0));
@@ -238,14 +240,14 @@ export class Monitor {
   /** Reads, for the watched names, the leaves of the proven head that no earlier round has read. */
   async #readNames(answeringSources: readonly Source[], faults: Failure[]): Promise<FoundName[]> {
     const { state, names, webhook } = this.parts;
-    const head = state.head();
+    const head = state.readHead();
     if (!head || names.length === 0) return [];
     const errors: Failure[] = [];
     for (const source of answeringSources) {
       const leaves = async function* (from: number) {
         // From the first leaf on, segments take one request for 65,536 leaves.
         if (from === 0) return yield* readProvenLeaves(source, head);
-        const reader = await RecordReader.over(createSourceFetch(source), head);
+        const reader = await RecordReader.openWithFetch(createSourceFetch(source), head);
         yield* reader.leaves(from);
       };
       try {
@@ -266,12 +268,12 @@ export class Monitor {
     const { state, webhook, tell } = this.parts;
     let printedCount = 0;
     for (let after = 0; ; ) {
-      const waitingNotices = state.notices(100, after);
+      const waitingNotices = state.listNotices(100, after);
       if (waitingNotices.length === 0) break;
       after = waitingNotices.at(-1)!.n;
       for (const { n, body } of waitingNotices.filter(({ printed }) => !printed)) {
         await tell(JSON.parse(body) as Record<string, unknown>);
-        state.tell(n, "printed");
+        state.markDelivered(n, "printed");
         printedCount++;
       }
     }

@@ -151,8 +151,14 @@ function listingDifference({ endpoint }: WatchedState, to: ListingFacts): Differ
     (member) => JSON.stringify(from[member]) !== JSON.stringify(to[member]),
   );
   if (changedMembers.length === 0) return null;
-  const pickChanged = (facts: ListingFacts) => Object.fromEntries(changedMembers.map((member) => [member, facts[member] ?? null]));
-  return { change: "listing", from: pickChanged(from), to: pickChanged(to), says: `its listing changed: ${changedMembers.join(", ")}` };
+  const pickChanged = (facts: ListingFacts) =>
+    Object.fromEntries(changedMembers.map((member) => [member, facts[member] ?? null]));
+  return {
+    change: "listing",
+    from: pickChanged(from),
+    to: pickChanged(to),
+    says: `its listing changed: ${changedMembers.join(", ")}`,
+  };
 }
 
 const wordsOf = (body: Record<string, unknown>): string => (typeof body.says === "string" ? body.says : "");
@@ -201,11 +207,13 @@ class NameScan {
     private readonly writesNotices: boolean,
     private readonly post: boolean,
   ) {
-    this.#watched = new Map(state.watched().map(({ cap, next, state: kept }) => [cap, { ...JSON.parse(kept), next }]));
+    this.#watched = new Map(
+      state.listWatched().map(({ cap, next, state: kept }) => [cap, { ...JSON.parse(kept), next }]),
+    );
   }
 
   /** Applies the next leaf. A leaf that does not match its schema is skipped, since a log may hold anything. */
-  take(rawLeaf: Leaf): void {
+  applyLeaf(rawLeaf: Leaf): void {
     if (!this.#mayConcern(rawLeaf)) return;
     const { data: leaf } = Leaf.safeParse(rawLeaf);
     if (!leaf) return;
@@ -265,7 +273,8 @@ class NameScan {
       const before = this.#stateBefore(seller.cap, index, namesOfNonDelivering(seller, this.names));
       if (!before) continue;
       const says = "it took money and answered nothing, which counts for its payee and its domain too";
-      if (!before.took) this.#addNotice(before, { index, at }, { change: "took_the_money", from: null, to: seller, says });
+      if (!before.took)
+        this.#addNotice(before, { index, at }, { change: "took_the_money", from: null, to: seller, says });
       this.#set(seller.cap, { ...before, took: true, next: index + 1 });
     }
   }
@@ -296,22 +305,26 @@ class NameScan {
       return { cap, next: row, state: JSON.stringify(kept) };
     });
     const notices = this.#notices.map((notice) => JSON.stringify(notice));
-    this.state.saveRead({ names: this.names, next, rows, notices, post: this.post });
+    this.state.saveReadLeaves({ names: this.names, next, rows, notices, post: this.post });
     this.#changed.clear();
     this.#notices = [];
   }
 
   get isFull(): boolean {
-    return this.#notices.length + this.state.noticesWaiting() >= MAX_WAITING;
+    return this.#notices.length + this.state.countWaitingNotices() >= MAX_WAITING;
   }
 
   /** Returns the endpoints that the names concern now. */
-  standing(): FoundName[] {
+  foundNames(): FoundName[] {
     return [...this.#watched.values()]
       .filter((one) => this.#currentNames(one).length > 0)
       .map((one) => ({
         ...{ capability_id: one.endpoint.cap, url: one.endpoint.listing?.url ?? null, listed: one.endpoint.listed },
-        ...{ card: one.endpoint.letters[0] ?? null, took_the_money: one.took, names: this.#currentNames(one).map(nameText) },
+        ...{
+          card: one.endpoint.letters[0] ?? null,
+          took_the_money: one.took,
+          names: this.#currentNames(one).map(nameText),
+        },
       }));
   }
 }
@@ -356,12 +369,12 @@ export async function readNewLeaves(parts: NamesParts, names: readonly WatchedNa
     let nextLeaf = next ?? 0;
     for await (const { index, leaf } of parts.leaves(nextLeaf)) {
       if (next !== null && scan.isFull) break;
-      scan.take(leaf);
+      scan.applyLeaf(leaf);
       nextLeaf = index + 1;
       if (next !== null && nextLeaf % LEAVES_PER_COMMIT === 0) scan.commit(nextLeaf);
     }
     scan.commit(nextLeaf);
-    if (next === null) found.push(...scan.standing());
+    if (next === null) found.push(...scan.foundNames());
   }
   return found;
 }

@@ -38,7 +38,7 @@ export type CheckpointsPage = z.infer<typeof CheckpointsPage>;
 
 /** Makes a page of the kept checkpoints. @param after number of the last checkpoint that the client has; null: the newest */
 export function createCheckpointsPage(state: MonitorState, log: string, after: number | null): CheckpointsPage {
-  const candidates = state.page(after, PAGE_CHECKPOINTS);
+  const candidates = state.readPage(after, PAGE_CHECKPOINTS);
   let bytes = 0;
   const fitting = candidates.filter(({ note }, i) => {
     bytes += note.length;
@@ -60,7 +60,7 @@ export class Peer {
   #failures = 0;
   #retryAt = 0;
   /** Checkpoints that were dropped because the log did not sign them. */
-  dropped = 0;
+  droppedCheckpoints = 0;
 
   /** @param url address of its listener @throws Failure `usage` */
   constructor(readonly url: string) {
@@ -75,12 +75,12 @@ export class Peer {
     return now >= this.#retryAt;
   }
 
-  succeeded(): void {
+  recordSuccess(): void {
     this.#failures = 0;
   }
 
   /** @param pauseMs pause after the first failure in a row; it doubles, to an hour at most */
-  failed(now: number, pauseMs: number): void {
+  recordFailure(now: number, pauseMs: number): void {
     this.#failures++;
     this.#retryAt = now + Math.min(3_600_000, pauseMs * 2 ** (this.#failures - 1));
   }
@@ -98,7 +98,7 @@ export async function pullPeer(
 ): Promise<number> {
   let newCheckpoints = 0;
   let badCheckpoints = 0;
-  let { id, after } = state.peer(peer.url) ?? { id: "", after: 0 };
+  let { id, after } = state.readPeer(peer.url) ?? { id: "", after: 0 };
   for (let pages = 0; pages < PAGES_AT_ONCE; pages++) {
     const page = await fetchPage(peer.url, after);
     if (page.log !== origin)
@@ -111,11 +111,12 @@ export async function pullPeer(
     }
     for (const { note } of page.checkpoints) {
       try {
-        if (history.see(Buffer.from(note), trust, peer.url, MAX_UNPROVEN.peers)) newCheckpoints++;
+        if (history.keepCheckpoint(Buffer.from(note), trust, peer.url, MAX_UNPROVEN.peers)) newCheckpoints++;
       } catch (error) {
         if (!(error instanceof BadNote)) throw error;
-        peer.dropped++;
-        if (++badCheckpoints > MAX_BAD_CHECKPOINTS) throw new Failure("tampered", `${peer.url} sends checkpoints that ${origin} did not sign`);
+        peer.droppedCheckpoints++;
+        if (++badCheckpoints > MAX_BAD_CHECKPOINTS)
+          throw new Failure("tampered", `${peer.url} sends checkpoints that ${origin} did not sign`);
       }
     }
     const next = page.next ?? Math.max(after, ...page.checkpoints.map(({ n }) => n));
@@ -124,7 +125,8 @@ export async function pullPeer(
     state.savePeer(peer.url, { id, after });
     if (isLast) break;
   }
-  if (badCheckpoints > 0) throw new Failure("tampered", `${peer.url} sent ${badCheckpoints} checkpoints that ${origin} did not sign`);
+  if (badCheckpoints > 0)
+    throw new Failure("tampered", `${peer.url} sent ${badCheckpoints} checkpoints that ${origin} did not sign`);
   return newCheckpoints;
 }
 
@@ -141,7 +143,8 @@ async function fetchPage(url: string, after: number): Promise<CheckpointsPage> {
     let bytes = 0;
     for await (const chunk of answer.body as AsyncIterable<Uint8Array>) {
       bytes += chunk.byteLength;
-      if (bytes > MAX_ANSWER_BYTES) throw new Failure("tampered", `${url} answers with more than ${MAX_ANSWER_BYTES} bytes`);
+      if (bytes > MAX_ANSWER_BYTES)
+        throw new Failure("tampered", `${url} answers with more than ${MAX_ANSWER_BYTES} bytes`);
       chunks.push(chunk);
     }
     text = Buffer.concat(chunks).toString("utf8");

@@ -163,8 +163,12 @@ export class MonitorState {
   }
 
   /** The largest proven checkpoint, or null before the first. */
-  head(): KeptCheckpoint | null {
-    return this.#queryOne<KeptCheckpoint>(`SELECT ${CHECKPOINT_COLUMNS} FROM checkpoints WHERE n = (SELECT head FROM monitor)`) ?? null;
+  readHead(): KeptCheckpoint | null {
+    return (
+      this.#queryOne<KeptCheckpoint>(
+        `SELECT ${CHECKPOINT_COLUMNS} FROM checkpoints WHERE n = (SELECT head FROM monitor)`,
+      ) ?? null
+    );
   }
 
   /**
@@ -209,7 +213,7 @@ export class MonitorState {
   }
 
   /** Checkpoints without a verdict, those that were tried least first. */
-  unproven(limit: number): KeptCheckpoint[] {
+  listUnproven(limit: number): KeptCheckpoint[] {
     return this.#queryAll<KeptCheckpoint>(
       `SELECT ${CHECKPOINT_COLUMNS} FROM checkpoints WHERE verdict = 'unproven' ORDER BY tries, n LIMIT ?`,
       limit,
@@ -217,7 +221,7 @@ export class MonitorState {
   }
 
   /** The checkpoint with this text, while it has no verdict. */
-  unprovenOf(digest: Buffer): KeptCheckpoint | null {
+  findUnproven(digest: Buffer): KeptCheckpoint | null {
     const sql = `SELECT ${CHECKPOINT_COLUMNS} FROM checkpoints WHERE digest = ? AND verdict = 'unproven'`;
     return this.#queryOne<KeptCheckpoint>(sql, digest) ?? null;
   }
@@ -226,7 +230,7 @@ export class MonitorState {
    * Finds a checkpoint of equal size with another root that is proven, or that was kept earlier and has no verdict; null
    * when there is none, or when the given checkpoint has a verdict by now.
    */
-  twin({ n, size, root }: Pick<KeptCheckpoint, "n" | "size" | "root">): KeptCheckpoint | null {
+  findConflicting({ n, size, root }: Pick<KeptCheckpoint, "n" | "size" | "root">): KeptCheckpoint | null {
     const isOpen = this.#queryOne("SELECT 1 FROM checkpoints WHERE n = ? AND verdict = 'unproven'", n);
     if (!isOpen) return null;
     const conflicting = this.#queryOne<KeptCheckpoint>(
@@ -238,18 +242,22 @@ export class MonitorState {
   }
 
   /** Counts the checkpoints without a proof and returns the first, without those that only wait for witnesses. */
-  unexplained(): { many: number; first: KeptCheckpoint | null } {
+  countUnexplained(): { many: number; first: KeptCheckpoint | null } {
     const condition = "verdict = 'unproven' AND why IS NOT ?";
     const { many } = this.#queryOne<{ many: number }>(
       `SELECT COUNT(*) AS many FROM checkpoints WHERE ${condition}`,
       UNWITNESSED_REASON,
     )!;
-    const first = this.#queryOne<KeptCheckpoint>(`SELECT ${CHECKPOINT_COLUMNS} FROM checkpoints WHERE ${condition} ORDER BY n LIMIT 1`, UNWITNESSED_REASON);
+    const first = this.#queryOne<KeptCheckpoint>(
+      `SELECT ${CHECKPOINT_COLUMNS} FROM checkpoints WHERE ${condition} ORDER BY n LIMIT 1`,
+      UNWITNESSED_REASON,
+    );
     return { many, first: first ?? null };
   }
 
   count(verdict: Verdict): number {
-    return this.#queryOne<{ many: number }>("SELECT COUNT(*) AS many FROM checkpoints WHERE verdict = ?", verdict)!.many;
+    return this.#queryOne<{ many: number }>("SELECT COUNT(*) AS many FROM checkpoints WHERE verdict = ?", verdict)!
+      .many;
   }
 
   /** Records that a checkpoint is in the proven tree. @param becomesHead true: it is the new head */
@@ -270,7 +278,7 @@ export class MonitorState {
   }
 
   /** Records that a checkpoint contradicts another, once the file of both is written. @param notice JSON, or null for none */
-  fork(n: number, notice: string | null, post: boolean): void {
+  markForked(n: number, notice: string | null, post: boolean): void {
     this.onStep("evidence");
     this.#db
       .transaction(() => {
@@ -282,14 +290,18 @@ export class MonitorState {
   }
 
   /** Checkpoints that were kept after number `after`, oldest first; without it the newest, newest first. */
-  page(after: number | null, limit: number): KeptCheckpoint[] {
+  readPage(after: number | null, limit: number): KeptCheckpoint[] {
     return after === null
       ? this.#queryAll<KeptCheckpoint>(`SELECT ${CHECKPOINT_COLUMNS} FROM checkpoints ORDER BY n DESC LIMIT ?`, limit)
-      : this.#queryAll<KeptCheckpoint>(`SELECT ${CHECKPOINT_COLUMNS} FROM checkpoints WHERE n > ? ORDER BY n LIMIT ?`, after, limit);
+      : this.#queryAll<KeptCheckpoint>(
+          `SELECT ${CHECKPOINT_COLUMNS} FROM checkpoints WHERE n > ? ORDER BY n LIMIT ?`,
+          after,
+          limit,
+        );
   }
 
   /** Returns how far a peer was read; null for a peer that was never read. */
-  peer(url: string): { id: string; after: number } | null {
+  readPeer(url: string): { id: string; after: number } | null {
     return this.#queryOne<{ id: string; after: number }>("SELECT id, after FROM peers WHERE url = ?", url) ?? null;
   }
 
@@ -304,12 +316,12 @@ export class MonitorState {
     );
   }
 
-  watched(): WatchedRow[] {
+  listWatched(): WatchedRow[] {
     return this.#queryAll<WatchedRow>("SELECT cap, next, state FROM watched");
   }
 
   /** Commits leaves that were read, with the notices that follow from them: both or neither. */
-  saveRead({ names, next, rows, notices, post }: ReadLeaves): void {
+  saveReadLeaves({ names, next, rows, notices, post }: ReadLeaves): void {
     this.onStep("reading");
     this.#db
       .transaction(() => {
@@ -328,19 +340,19 @@ export class MonitorState {
   }
 
   /** Notices after number `after` that are not delivered everywhere yet, oldest first. */
-  notices(limit: number, after = 0): Notice[] {
+  listNotices(limit: number, after = 0): Notice[] {
     return this.#queryAll<Omit<Notice, "printed" | "posted"> & { printed: number; posted: number }>(
       "SELECT n, body, printed, posted FROM notices WHERE n > ? ORDER BY n LIMIT ?",
       ...[after, limit],
     ).map((one) => ({ ...one, printed: one.printed === 1, posted: one.posted === 1 }));
   }
 
-  noticesWaiting(): number {
+  countWaitingNotices(): number {
     return this.#queryOne<{ many: number }>("SELECT COUNT(*) AS many FROM notices")!.many;
   }
 
   /** Records that a notice was printed or posted. A notice that was delivered both ways is deleted. */
-  tell(n: number, channel: "printed" | "posted"): void {
+  markDelivered(n: number, channel: "printed" | "posted"): void {
     this.onStep(channel);
     this.#db
       .transaction(() => {
@@ -352,7 +364,7 @@ export class MonitorState {
   }
 
   /** Marks all notices as posted, for a monitor without a webhook. */
-  forgetPosts(): void {
+  dropPostings(): void {
     this.#db
       .transaction(() => {
         this.#db.prepare("UPDATE notices SET posted = 1").run();

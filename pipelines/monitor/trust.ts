@@ -33,9 +33,10 @@ async function findKeysDocument(source: Source, head: TreeHead): Promise<Trusted
     const hint = await source.get(HINT_KEYS, MAX_BYTES.hint);
     const { data: hintedKeys } = HintedKeys.safeParse(hint && parseJson(hint));
     if (!hintedKeys || hintedKeys.leaf >= head.size || kindOfKey(hintedKeys.key) !== "keys") return null;
-    const reader = await RecordReader.over(createSourceFetch(source), head);
+    const reader = await RecordReader.openWithFetch(createSourceFetch(source), head);
     for await (const { leaf } of reader.leaves(hintedKeys.leaf, hintedKeys.leaf + 1)) {
-      const bytes = leaf.kind === "keys" && leaf.key === hintedKeys.key ? await source.get(hintedKeys.key, MAX_BYTES.keys) : null;
+      const bytes =
+        leaf.kind === "keys" && leaf.key === hintedKeys.key ? await source.get(hintedKeys.key, MAX_BYTES.keys) : null;
       const { data } = KeysDocument.safeParse(bytes && parseJson(bytes));
       if (!bytes || !data || leaf.kind !== "keys" || sha256hex(bytes) !== leaf.sha256) return null;
       return { n: data.n, key: leaf.key, sha256: leaf.sha256, text: Buffer.from(bytes).toString("utf8") };
@@ -69,18 +70,19 @@ export class MonitorTrust {
     if (givenKeys.log) {
       const { name } = parseVerifierKey(givenKeys.log, ED25519);
       const pinnedOrigin = trusted && trustOfPins(trusted.pins).log.name;
-      if (pinnedOrigin && pinnedOrigin !== name) throw new Failure("usage", `this folder follows ${pinnedOrigin}, not ${name}`);
+      if (pinnedOrigin && pinnedOrigin !== name)
+        throw new Failure("usage", `this folder follows ${pinnedOrigin}, not ${name}`);
     }
   }
 
   /** Trust for what sources show now; null before the first start found any key. */
-  get current(): CheckpointTrust | null {
+  get currentTrust(): CheckpointTrust | null {
     const { trusted } = this.state;
     return trusted && { ...trustOfPins(trusted.pins), policy: this.givenKeys.policy };
   }
 
   /** Trust for kept checkpoints and those of peers: the log's signature alone, also of retired keys. */
-  get ever(): CheckpointTrust | null {
+  get anyKeyTrust(): CheckpointTrust | null {
     const { trusted } = this.state;
     if (!trusted) return null;
     const [log, ...logs] = trusted.ever.map((vkey) => parseVerifierKey(vkey, ED25519));
@@ -93,7 +95,7 @@ export class MonitorTrust {
    */
   async open(source: Source, bytes: Uint8Array): Promise<Checkpoint> {
     await this.#pin(source, bytes);
-    const trust = this.current!;
+    const trust = this.currentTrust!;
     try {
       return openTreeHead(bytes, trust, this.clock);
     } catch (error) {
@@ -103,7 +105,14 @@ export class MonitorTrust {
       const bytesOfKeys = Buffer.from(text);
       const info = { key, etag: sha256, size: bytesOfKeys.length, modifiedAt: this.clock.now() };
       const pinnedStore = { get: async () => ({ ...info, bytes: bytesOfKeys }) };
-      const laterPins = await findLaterKeys(source, pinnedStore, trusted.pins, { key, sha256 }, trust.log.name, this.clock);
+      const laterPins = await findLaterKeys(
+        source,
+        pinnedStore,
+        trusted.pins,
+        { key, sha256 },
+        trust.log.name,
+        this.clock,
+      );
       if (!laterPins) throw error;
       const checkpoint = openTreeHead(bytes, { ...trustOfPins(laterPins), policy: this.givenKeys.policy }, this.clock);
       this.state.saveTrusted({ ...trusted, pins: laterPins, ever: addPins(laterPins, trusted) });

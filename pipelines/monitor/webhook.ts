@@ -38,17 +38,19 @@ export class Webhook {
     const { clock } = this.parts;
     if (clock.monotonic() < this.#retryAt) return;
     for (;;) {
-      const waitingNotices = state.notices(NOTICES_PER_READ).filter(({ posted }) => !posted);
+      const waitingNotices = state.listNotices(NOTICES_PER_READ).filter(({ posted }) => !posted);
       if (waitingNotices.length === 0) break;
       for (const { n, body } of waitingNotices) {
         const refusal = await this.#send(`mon_${state.id.toLowerCase()}_${n}`, body);
         if (refusal !== null) {
           const retryPauseMs = Math.min(MAX_PAUSE_MS, pauseMs * 2 ** this.#failures++);
           this.#retryAt = clock.monotonic() + retryPauseMs;
-          throw new Failure("untold", `the webhook did not take a notice, which waits: ${refusal}`, { retriable: true });
+          throw new Failure("untold", `the webhook did not take a notice, which waits: ${refusal}`, {
+            retriable: true,
+          });
         }
         this.#failures = 0;
-        state.tell(n, "posted");
+        state.markDelivered(n, "posted");
       }
     }
   }

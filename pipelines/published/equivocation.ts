@@ -62,7 +62,8 @@ export function proveEquivocation(file: Equivocation, keys?: readonly NoteKey[])
   const { origin } = file;
   const trustedKeys = keys ?? file.log_keys.map((vkey) => parseVerifierKey(vkey, ED25519));
   const [log, ...logs] = trustedKeys.filter(({ name }) => name === origin);
-  if (!log) throw new Unproven("log_keys", `a key of ${origin}`, trustedKeys.map(({ name }) => name).join(", ") || "none");
+  if (!log)
+    throw new Unproven("log_keys", `a key of ${origin}`, trustedKeys.map(({ name }) => name).join(", ") || "none");
   const openNote = (member: "smaller" | "larger"): TreeHead => {
     try {
       return openCheckpoint(Buffer.from(file[member]), { log, logs });

@@ -76,7 +76,11 @@ export function archiveFileOf({ index, manifest, sha256, unpacked_bytes }: Archi
 
 function checkFileSizes(index: number, packedBytes: number, unpackedBytes: number): void {
   if (packedBytes <= MAX_BYTES.named && unpackedBytes <= MAX_BYTES.unpacked) return;
-  throw new Unproven(`leaf ${index}`, `at most ${MAX_BYTES.named} and ${MAX_BYTES.unpacked} bytes`, `${packedBytes}, ${unpackedBytes}`);
+  throw new Unproven(
+    `leaf ${index}`,
+    `at most ${MAX_BYTES.named} and ${MAX_BYTES.unpacked} bytes`,
+    `${packedBytes}, ${unpackedBytes}`,
+  );
 }
 
 /** Files above this size are fetched into a folder, if one is given, so that a cut transfer can be continued. */
@@ -95,9 +99,13 @@ export async function fetchFile(
 ): Promise<Uint8Array> {
   const { key } = file;
   const partFile = parts && file.bytes > LARGE_BYTES ? await parts.open(key) : null;
-  for (let isContinued = (partFile?.at ?? 0) > 0; ; isContinued = false) {
+  for (let isContinued = (partFile?.receivedBytes ?? 0) > 0; ; isContinued = false) {
     const fetchIntoPart = (part: PartFile) => fetchInto(source, key, file.bytes, part);
-    const bytes = !partFile ? await source.get(key, file.bytes) : (await fetchIntoPart(partFile)) ? await partFile.bytes() : null;
+    const bytes = !partFile
+      ? await source.get(key, file.bytes)
+      : (await fetchIntoPart(partFile))
+        ? await partFile.bytes()
+        : null;
     if (!bytes) throw new MissingObject(key);
     const got = sha256hex(bytes);
     if (got === file.sha256 && bytes.length === file.bytes) {

@@ -187,7 +187,7 @@ interface ClosedDay {
 export class EvidenceFold {
   readonly days = new Map<string, ClosedDay>();
   /** The day that was closed first, "" before that. Later days are closed in order and without a gap. */
-  first = "";
+  firstDay = "";
   /** Newest day that was closed, "" before the first. */
   newest = "";
   /**
@@ -202,7 +202,7 @@ export class EvidenceFold {
    * evidence.
    */
   mayClose(day: string, newest = this.newest): boolean {
-    return newest === "" || day === addDays(newest, 1) || day < this.first;
+    return newest === "" || day === addDays(newest, 1) || day < this.firstDay;
   }
 
   /** Applies a leaf of any kind. */
@@ -223,7 +223,7 @@ export class EvidenceFold {
     day.closes = leaf.freeze + 1;
     if (leaf.holds === "rows" && leaf.bucket !== null) day.buckets.set(leaf.bucket, leaf.positions);
     this.days.set(leaf.day, day);
-    this.first ||= leaf.day;
+    this.firstDay ||= leaf.day;
     if (leaf.day > this.newest) this.newest = leaf.day;
     if (leaf.holds === "kin") this.#removeFiledTables(leaf.day, leaf.below ?? 0);
   }
@@ -307,7 +307,9 @@ export class ArchiveFold {
   leafOfKey(key: string): ArchiveLeaf | undefined {
     const [, subject = "", file = ""] = key.split("/");
     const [subjectOfKey, day] = [subject as ArchiveSubject, file.slice(0, 10)];
-    return this.filesOf(subjectOfKey, day).find(({ manifest }) => key === archiveFileKey(subjectOfKey, day, manifest.content_hash));
+    return this.filesOf(subjectOfKey, day).find(
+      ({ manifest }) => key === archiveFileKey(subjectOfKey, day, manifest.content_hash),
+    );
   }
 
   /** Files of a day that were not replaced. Together they hold every row of the day once. */

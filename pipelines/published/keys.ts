@@ -79,14 +79,16 @@ export function verifyCardSignature(leaf: Pick<GradeLeaf, "index" | "at" | "card
   const keys = Array.isArray(jwks?.keys) ? jwks.keys : [];
   const candidates = keys.filter((key) => key?.purpose === "cards" && typeof key.kid === "string");
   const kids = card?.signing_key_id === undefined ? candidates.map(({ kid }) => kid) : [card.signing_key_id];
-  const verdicts = kids.map((kid) => jwks && verifyObject(jwks, card, { purpose: "cards", at: time, defaults: { kid } }));
+  const verdicts = kids.map(
+    (kid) => jwks && verifyObject(jwks, card, { purpose: "cards", at: time, defaults: { kid } }),
+  );
   if (verdicts.some((verdict) => verdict?.ok)) return;
   const refusal = verdicts.find((verdict) => verdict && !verdict.ok);
   const got = refusal && !refusal.ok ? refusal.reason : jwks ? "unknown_key" : "no keys before it";
   throw new Unproven(`card of leaf ${index}`, `a signature valid at ${time}`, got);
 }
 
-/** Verifies that a cards key that was valid at the time `at` signed the object. @throws Unproven */
+/** Verifies that a cards key that was valid at this time signed the object. @throws Unproven */
 export function verifySignature(subject: string, jwks: Jwks | null, object: unknown, time: string): void {
   if (jwks === UNREADABLE_KEYS) throw new KeysUnread(subject);
   const verdict = jwks && verifyObject(jwks, object, { purpose: "cards", at: time });
@@ -184,12 +186,16 @@ function usableKeyOf(jwks: Jwks, kid: string): CardKey | null {
   if (keysByKid.has(kid)) return keysByKid.get(kid)!;
   const matchingKeys = Array.isArray(jwks.keys) ? jwks.keys.filter((key) => key?.kid === kid) : [];
   const [key] = matchingKeys;
-  const hasUsableForm = matchingKeys.length === 1 && key?.purpose === "cards" && key.kty === "OKP" && key.crv === "Ed25519";
+  const hasUsableForm =
+    matchingKeys.length === 1 && key?.purpose === "cards" && key.kty === "OKP" && key.crv === "Ed25519";
   const publicKey = hasUsableForm ? fromBase64url(String(key.x)) : null;
   const isSound = publicKey?.length === 32 && isUsableKey(publicKey) && thumbprint(publicKey) === kid;
   const validFrom = Date.parse(String(key?.valid_from));
   const validUntil = key?.retired_at === undefined ? Number.POSITIVE_INFINITY : Date.parse(key.retired_at);
-  const cardKey = isSound && !Number.isNaN(validFrom) && !Number.isNaN(validUntil) ? { publicKey, from: validFrom, until: validUntil } : null;
+  const cardKey =
+    isSound && !Number.isNaN(validFrom) && !Number.isNaN(validUntil)
+      ? { publicKey, from: validFrom, until: validUntil }
+      : null;
   keysByKid.set(kid, cardKey);
   return cardKey;
 }

@@ -20,7 +20,7 @@ export async function* readProvenLeaves(
   source: Source,
   head: { size: number; root: Buffer },
 ): AsyncGenerator<ReadLeaf> {
-  const reader = await RecordReader.over(createSourceFetch(source), head);
+  const reader = await RecordReader.openWithFetch(createSourceFetch(source), head);
   let nextLeaf = 0;
   for (; nextLeaf + SEGMENT_LEAVES <= head.size; nextLeaf += SEGMENT_LEAVES) {
     const entries = await fetchSegmentEntries(source, reader.tiles, nextLeaf / SEGMENT_LEAVES);

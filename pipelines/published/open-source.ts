@@ -85,7 +85,11 @@ export class HttpSource implements Source {
       throw new Failure("usage", `not an address of a public store: ${name}`);
     }
     this.#base = url.href.replace(/\/*$/, "/");
-    this.#agent = new Agent({ headersTimeout: MAX_SILENCE_MS, bodyTimeout: MAX_SILENCE_MS, connect: { timeout: MAX_SILENCE_MS } });
+    this.#agent = new Agent({
+      headersTimeout: MAX_SILENCE_MS,
+      bodyTimeout: MAX_SILENCE_MS,
+      connect: { timeout: MAX_SILENCE_MS },
+    });
   }
 
   async get(key: string, maxBytes: number): Promise<Uint8Array | null> {
@@ -97,14 +101,15 @@ export class HttpSource implements Source {
     const { clock, tries = 5, pauseMs = 250 } = this.options;
     const startedAtMs = clock.monotonic();
     for (let attempt = 1; ; attempt++) {
-      const bytesBefore = sink.at;
+      const bytesBefore = sink.receivedBytes;
       try {
         return await this.#fetchOnce(key, maxBytes, sink);
       } catch (error) {
         if (!(error instanceof RetryableError)) throw error;
-        if (sink.at - bytesBefore >= PROGRESS_BYTES) attempt = 0;
+        if (sink.receivedBytes - bytesBefore >= PROGRESS_BYTES) attempt = 0;
         if (attempt >= tries) throw new SourceDown(this.name, key, `${error.message} (${attempt} tries)`);
-        if (clock.monotonic() - startedAtMs > MAX_OBJECT_MS) throw new SourceDown(this.name, key, `${error.message} (too slow)`);
+        if (clock.monotonic() - startedAtMs > MAX_OBJECT_MS)
+          throw new SourceDown(this.name, key, `${error.message} (too slow)`);
         const waitMs = pauseMs * 2 ** Math.max(0, attempt - 1) * (1 - Math.random() / 2);
         await clock.sleep(Math.min(MAX_PAUSE_MS, Math.max(waitMs, error.afterMs)));
       }
@@ -113,7 +118,7 @@ export class HttpSource implements Source {
 
   async #fetchOnce(key: string, maxBytes: number, sink: Sink): Promise<boolean> {
     const signal = AbortSignal.timeout(this.options.answerMs ?? 300_000);
-    const { at, etag } = sink;
+    const { receivedBytes: at, etag } = sink;
     const headers = {
       "accept-encoding": isBundle(key) ? "gzip" : "identity",
       ...(at > 0 && etag ? { range: `bytes=${at}-`, "if-range": etag } : {}),
@@ -160,8 +165,9 @@ export class HttpSource implements Source {
     if (isBusy(status)) throw busyError(status, headers);
     if (status >= 300 && status < 400) throw createSourceDown(`${statusText}: a redirect is not followed`);
     if (status === 206 || status === 416) {
-      const isExpectedPart = new RegExp(`^bytes ${sink.at}-`).test(String(headers["content-range"]));
-      if (status === 206 && sink.at > 0 && isExpectedPart && headers.etag === sink.etag) return checkEncoding(key, headers, createSourceDown);
+      const isExpectedPart = new RegExp(`^bytes ${sink.receivedBytes}-`).test(String(headers["content-range"]));
+      if (status === 206 && sink.receivedBytes > 0 && isExpectedPart && headers.etag === sink.etag)
+        return checkEncoding(key, headers, createSourceDown);
       await sink.restart(null);
       throw new RetryableError(`${statusText} with another part than was asked for`);
     }
@@ -216,13 +222,14 @@ const isLocalDiskFault = (error: unknown): boolean =>
 
 async function writeBounded(answer: Dispatcher.ResponseData, key: string, maxBytes: number, sink: Sink): Promise<void> {
   const contentLength = answer.headers["content-length"];
-  if (contentLength !== undefined && sink.at + Number(contentLength) > maxBytes) throw new Oversized(key, maxBytes);
-  const startAt = sink.at;
+  if (contentLength !== undefined && sink.receivedBytes + Number(contentLength) > maxBytes)
+    throw new Oversized(key, maxBytes);
+  const startAt = sink.receivedBytes;
   for await (const chunk of answer.body as AsyncIterable<Uint8Array>) {
-    if (sink.at + chunk.length > maxBytes) throw new Oversized(key, maxBytes);
+    if (sink.receivedBytes + chunk.length > maxBytes) throw new Oversized(key, maxBytes);
     await sink.write(chunk);
   }
-  const receivedBytes = sink.at - startAt;
+  const receivedBytes = sink.receivedBytes - startAt;
   if (contentLength !== undefined && receivedBytes !== Number(contentLength))
     throw new RetryableError(`${receivedBytes} of ${contentLength} bytes came`);
 }
@@ -252,9 +259,13 @@ export class StoreSource implements Source {
       if (!info) return false;
       if (info.size > maxBytes) throw new Oversized(key, maxBytes);
       const etag = `"${info.etag}"`;
-      if (sink.etag !== etag || sink.at > info.size) await sink.restart(etag);
-      while (sink.at < info.size) {
-        const bytes = await this.#store.getRange(key, sink.at, Math.min(info.size, sink.at + RANGE_BYTES));
+      if (sink.etag !== etag || sink.receivedBytes > info.size) await sink.restart(etag);
+      while (sink.receivedBytes < info.size) {
+        const bytes = await this.#store.getRange(
+          key,
+          sink.receivedBytes,
+          Math.min(info.size, sink.receivedBytes + RANGE_BYTES),
+        );
         if (!bytes?.length) throw new SourceDown(this.name, key, "it went away while it was read");
         await sink.write(bytes);
       }

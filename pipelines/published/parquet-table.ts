@@ -90,7 +90,9 @@ export async function toParquetBytes(
       done();
     },
   });
-  const snappyColumns = Object.entries(columns).map(([name, column]) => [name, { ...column, compression: "SNAPPY" }] as const);
+  const snappyColumns = Object.entries(columns).map(
+    ([name, column]) => [name, { ...column, compression: "SNAPPY" }] as const,
+  );
   const schema = new ParquetSchema(Object.fromEntries(snappyColumns));
   const writer = await ParquetWriter.openStream(schema, stream, { rowGroupSize: SMALL_GROUP_ROWS });
   for (const [name, value] of Object.entries(facts)) writer.setMetadata(name, value);

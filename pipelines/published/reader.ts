@@ -55,11 +55,11 @@ export class RecordReader {
 
   /** @throws MissingObject, Tampered when the tiles do not lead to the checkpoint's root. */
   static open(store: Pick<Store, "get">, head: { size: number; root: Buffer }): Promise<RecordReader> {
-    return RecordReader.over(createObjectFetch(store), head);
+    return RecordReader.openWithFetch(createObjectFetch(store), head);
   }
 
   /** Opens a reader on a function that fetches the log's objects and limits their size. */
-  static async over(fetch: FetchObject, head: { size: number; root: Buffer }): Promise<RecordReader> {
+  static async openWithFetch(fetch: FetchObject, head: { size: number; root: Buffer }): Promise<RecordReader> {
     return new RecordReader(head.size, head.root, fetch, await TileReader.open(head.size, head.root, fetch));
   }
 
@@ -96,7 +96,7 @@ export interface PackedBundle {
   key: string;
   packed: Uint8Array;
   /** Number of entries in the object; it may be greater than the requested number. */
-  holds: number;
+  entryCount: number;
 }
 
 /**
@@ -106,14 +106,14 @@ export interface PackedBundle {
 export async function fetchBundle(fetch: FetchObject, n: number, width: number): Promise<PackedBundle> {
   const key = entriesPath(n, width);
   const packed = await fetch(key);
-  if (packed) return { key, packed, holds: width };
+  if (packed) return { key, packed, entryCount: width };
   const fullBundle = width < TILE_WIDTH ? await fetch(entriesPath(n)) : null;
   if (!fullBundle) throw new MissingObject(key);
-  return { key: entriesPath(n), packed: fullBundle, holds: TILE_WIDTH };
+  return { key: entriesPath(n), packed: fullBundle, entryCount: TILE_WIDTH };
 }
 
 /** Unpacks all entries of a bundle. @throws Tampered, which names the object, when it cannot be unpacked */
-export async function unpackEntries({ key, packed, holds }: PackedBundle): Promise<Buffer[]> {
+export async function unpackEntries({ key, packed, entryCount: holds }: PackedBundle): Promise<Buffer[]> {
   try {
     return await unpackBundle(packed, holds);
   } catch (error) {
@@ -145,7 +145,8 @@ export async function fetchProvenBundle(fetch: FetchObject, tiles: TileReader, n
   const hashes = entries.map(leafHash);
   const expectedRoot = width === TILE_WIDTH ? await tiles.rootOfTile(0, n) : computeRoot(await tiles.tile(0, n));
   const computedRoot = computeRoot(hashes);
-  if (!sameHash(computedRoot, expectedRoot)) throw new Tampered(entriesPath(n, width), expectedRoot.toString("hex"), computedRoot.toString("hex"));
+  if (!sameHash(computedRoot, expectedRoot))
+    throw new Tampered(entriesPath(n, width), expectedRoot.toString("hex"), computedRoot.toString("hex"));
   return { n, entries, hashes };
 }
 
@@ -175,7 +176,7 @@ export class PublishedTree {
   ) {}
 
   /** Sets the keys for the next read, after a rotation. The next checkpoint must still extend what was read. */
-  trust(trust: CheckpointTrust): void {
+  setTrust(trust: CheckpointTrust): void {
     this.currentTrust = trust;
   }
 

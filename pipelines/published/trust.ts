@@ -109,10 +109,16 @@ export function trustOfPins({
   const [firstLog, ...otherLogs] = logs.map((vkey) => parseVerifierKey(vkey, ED25519));
   const [firstWitness, ...otherWitnesses] = witnesses.map((vkey) => parseVerifierKey(vkey, COSIGNATURE));
   // A mirror without a pinned witness requires no witness, even if the log's keys documents name some.
-  return { log: firstLog!, logs: otherLogs, ...(witness && firstWitness ? { witness: firstWitness, witnesses: otherWitnesses } : {}) };
+  return {
+    log: firstLog!,
+    logs: otherLogs,
+    ...(witness && firstWitness ? { witness: firstWitness, witnesses: otherWitnesses } : {}),
+  };
 }
 
-const HintedKeysDocument = z.looseObject({ keys: z.array(z.looseObject({ x: z.string(), purpose: z.string() })).max(1024) });
+const HintedKeysDocument = z.looseObject({
+  keys: z.array(z.looseObject({ x: z.string(), purpose: z.string() })).max(1024),
+});
 
 /**
  * Finds the keys in the source's newest keys document that signed this checkpoint. @throws MissingObject, Unproven,

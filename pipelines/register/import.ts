@@ -70,13 +70,18 @@ export interface ImportOptions {
 const thousands = (n: number): string => n.toLocaleString("en");
 
 const readRefused = async (tx: Statements, query: string): Promise<RefusedRows[]> =>
-  (await tx.all<Omit<RefusedRows, "rows"> & { rows: bigint }>(query)).map((row) => ({ ...row, rows: Number(row.rows) }));
+  (await tx.all<Omit<RefusedRows, "rows"> & { rows: bigint }>(query)).map((row) => ({
+    ...row,
+    rows: Number(row.rows),
+  }));
 
 const countRows = async (tx: Statements, table: string): Promise<number> =>
   Number((await tx.all<{ n: bigint }>(`SELECT count(*) AS n FROM ${table}`))[0]!.n);
 
 const countRefused = (refused: readonly RefusedRows[], onlyReason?: RefusedRows["reason"]): number =>
-  refused.filter(({ reason }) => onlyReason === undefined || reason === onlyReason).reduce((sum, { rows }) => sum + rows, 0);
+  refused
+    .filter(({ reason }) => onlyReason === undefined || reason === onlyReason)
+    .reduce((sum, { rows }) => sum + rows, 0);
 
 /** Runs queries on the connection that writes: temporary tables are visible there only. */
 const runOnWriter = <T>(lake: Lake, work: (tx: Statements) => Promise<T>): Promise<T> => lake.transaction(work);
@@ -109,21 +114,21 @@ async function readRows(lake: Lake, file: string, source: string): Promise<{ rea
 /** Reads one of the files of level 2 into its temporary table, beside rows that were read. @throws Failure `unreadable` */
 async function readLevel2(
   lake: Lake,
-  { many, table, form }: Level2File,
+  { many: rowsName, table, form }: Level2File,
   source: string | undefined,
   progress: (says: string) => void,
 ): Promise<AdditionalFileResult | null> {
   if (source === undefined) return null;
-  const file = await toReadableFile(source, many, lake.workDir, progress);
+  const file = await toReadableFile(source, rowsName, lake.workDir, progress);
   checkColumns(source, form, await columnsOf(lake, file));
-  progress(`reading ${many}`);
-  await lake.run(sql(`register/parents:read_${many}`), { file });
-  await lake.run(sql(`register/parents:refuse_${many}`));
+  progress(`reading ${rowsName}`);
+  await lake.run(sql(`register/parents:read_${rowsName}`), { file });
+  await lake.run(sql(`register/parents:refuse_${rowsName}`));
   const counts = await runOnWriter(lake, async (tx) => {
-    const refused = await readRefused(tx, sql(`register/parents:counted_${many}`));
+    const refused = await readRefused(tx, sql(`register/parents:counted_${rowsName}`));
     return { rows: (await countRows(tx, `${table}_read`)) + countRefused(refused, "no_row"), refused };
   });
-  await lake.run(sql(`register/parents:keep_${many}`));
+  await lake.run(sql(`register/parents:keep_${rowsName}`));
   rmSync(file);
   return { rows_read: counts.rows, kept: counts.rows - countRefused(counts.refused), refused: counts.refused };
 }
@@ -199,8 +204,11 @@ async function syncFile(path: string): Promise<void> {
   }
 }
 
-/** Makes the register in the file `aside` and closes it; a run that failed deletes the file. */
-async function makeRegisterFile(temporaryFile: string, options: ImportOptions): Promise<Awaited<ReturnType<typeof makeTables>>> {
+/** Makes the register in the temporary file and closes it; a run that failed deletes the file. */
+async function makeRegisterFile(
+  temporaryFile: string,
+  options: ImportOptions,
+): Promise<Awaited<ReturnType<typeof makeTables>>> {
   // Above this limit the engine spills to disk.
   const lake = await openLake(temporaryFile, { memoryLimit: "1GB", threads: 2, init: [] });
   let isComplete = false;
@@ -242,7 +250,7 @@ export async function importRegister(options: ImportOptions): Promise<ImportResu
 
 /** One of GLEIF's files as CSV. */
 interface Form {
-  says: string;
+  description: string;
   /** Columns that are read; a file may have others. */
   columns: readonly string[];
 }
@@ -251,7 +259,7 @@ interface Form {
  * The columns that are read, with the names of LEI-CDF 3.1 as CSV. A company may have further columns with other names.
  */
 const GOLDEN_COPY: Form = {
-  says: "golden copy of level 1",
+  description: "golden copy of level 1",
   columns: [
     "LEI",
     "Entity.LegalName",
@@ -286,7 +294,7 @@ const RELATIONSHIPS: Level2File = {
   many: "relations",
   table: "relation",
   form: {
-    says: "file of relationship records (level 2, rr)",
+    description: "file of relationship records (level 2, rr)",
     columns: [
       "Relationship.StartNode.NodeID",
       "Relationship.EndNode.NodeID",
@@ -305,7 +313,7 @@ const EXCEPTIONS: Level2File = {
   many: "exceptions",
   table: "exception",
   form: {
-    says: "file of reporting exceptions (level 2, repex)",
+    description: "file of reporting exceptions (level 2, repex)",
     columns: ["LEI", "Exception.Category", "Exception.Reason.1"],
   },
 };
@@ -408,14 +416,16 @@ async function toReadableFile(
 
 /** @throws Failure `unreadable` for a file of another form, which it names */
 function checkColumns(path: string, expectedForm: Form, columns: readonly string[]): void {
-  const mismatchText = `${path} is not GLEIF's ${expectedForm.says} as CSV`;
+  const mismatchText = `${path} is not GLEIF's ${expectedForm.description} as CSV`;
   if (columns.length === 0) throw new Failure("unreadable", `${mismatchText}: no table can be read of it`);
   const missingColumns = expectedForm.columns.filter((column) => !columns.includes(column));
   if (missingColumns.length === 0) return;
-  const recognisedForm = FORMS.find((form) => form !== expectedForm && form.columns.slice(0, 2).every((one) => columns.includes(one)));
+  const recognisedForm = FORMS.find(
+    (form) => form !== expectedForm && form.columns.slice(0, 2).every((one) => columns.includes(one)),
+  );
   const missingText = `${missingColumns.slice(0, 3).join(", ")}${missingColumns.length > 3 ? ` and ${missingColumns.length - 3} more` : ""}`;
   throw new Failure(
     "unreadable",
-    `${mismatchText} but ${recognisedForm ? `its ${recognisedForm.says}` : "something else"}: it has no column ${missingText}`,
+    `${mismatchText} but ${recognisedForm ? `its ${recognisedForm.description}` : "something else"}: it has no column ${missingText}`,
   );
 }

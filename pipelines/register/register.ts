@@ -56,7 +56,7 @@ class OpenedFile {
 
   private constructor(
     /** Identifies the file among those that had this path. */
-    readonly mark: string,
+    readonly fileId: string,
     readonly made: RegisterFacts,
     private readonly instance: DuckDBInstance,
     private readonly connections: DuckDBConnection[],
@@ -144,7 +144,7 @@ export class Register {
   }
 
   /** Can questions be answered: is a file open, or is there one that was not found to be unusable? */
-  get isThere(): boolean {
+  get isAvailable(): boolean {
     return this.#opened !== null || (!this.#isUnusable && existsSync(this.#settings.path));
   }
 
@@ -161,7 +161,7 @@ export class Register {
     try {
       const { ino, size, mtimeNs } = await stat(path, { bigint: true });
       const fileId = `${ino} ${size} ${mtimeNs}`;
-      if (fileId === this.#opened?.mark) return;
+      if (fileId === this.#opened?.fileId) return;
       const opened = await OpenedFile.open(path, fileId, memoryLimit);
       this.#opened?.drop();
       this.#opened = opened;
@@ -172,7 +172,8 @@ export class Register {
       // complete.
       this.#isUnusable = (error as NodeJS.ErrnoException).code !== "ENOENT";
       if (error instanceof NoRegister) this.#unavailableReason = error.message;
-      else if ((error as NodeJS.ErrnoException).code !== "ENOENT") this.#unavailableReason = "the register cannot be opened";
+      else if ((error as NodeJS.ErrnoException).code !== "ENOENT")
+        this.#unavailableReason = "the register cannot be opened";
     }
   }
 }

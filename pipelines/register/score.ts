@@ -14,7 +14,8 @@ export function countEdits(a: string, b: string): number {
     for (let j = 1; j <= lettersOfB.length; j++) {
       const cost = lettersOfA[i - 1] === lettersOfB[j - 1] ? 0 : 1;
       row[j] = Math.min(lastRow[j]! + 1, row[j - 1]! + 1, lastRow[j - 1]! + cost);
-      const isSwapped = i > 1 && j > 1 && lettersOfA[i - 1] === lettersOfB[j - 2] && lettersOfA[i - 2] === lettersOfB[j - 1];
+      const isSwapped =
+        i > 1 && j > 1 && lettersOfA[i - 1] === lettersOfB[j - 2] && lettersOfA[i - 2] === lettersOfB[j - 1];
       if (isSwapped) row[j] = Math.min(row[j]!, rowBeforeLast[j - 2]! + 1);
     }
     rowBeforeLast = lastRow;

@@ -1,6 +1,6 @@
 import type { Statements } from "../../infra/lake/duckdb.ts";
 import { sql } from "../../infra/lake/sql.ts";
-import { MIN_SIMILARITY, similarityOf, scoreOf } from "./score.ts";
+import { MIN_SIMILARITY, scoreOf, similarityOf } from "./score.ts";
 
 /**
  * A question. At least one of lei, register number, domain and name is given; companies that match any of them are
@@ -152,7 +152,11 @@ async function readNames(register: Statements, rows: readonly { name: number }[]
 }
 
 /** Names with all words of the question; none if the register does not have one of the words. */
-async function findNamesWithAllWords(register: Statements, words: readonly string[], country: string | null): Promise<NameRow[]> {
+async function findNamesWithAllWords(
+  register: Statements,
+  words: readonly string[],
+  country: string | null,
+): Promise<NameRow[]> {
   const wordRows: WordRow[] = [];
   for (const word of words) {
     const [row] = await register.all<WordRow>(sql("register/search:word"), { word });
@@ -187,7 +191,11 @@ async function findSimilarWords(register: Statements, word: string): Promise<(Wo
 }
 
 /** Names with words that are spelt like those of the question. */
-async function findSimilarNames(register: Statements, words: readonly string[], country: string | null): Promise<NameRow[]> {
+async function findSimilarNames(
+  register: Statements,
+  words: readonly string[],
+  country: string | null,
+): Promise<NameRow[]> {
   const groups: { names: number; near: { place: number; id: number; weight: number }[] }[] = [];
   for (const [place, word] of words.entries()) {
     const similarWords = await findSimilarWords(register, word);
@@ -219,7 +227,11 @@ async function addByName(
   found: FoundCompanies,
 ): Promise<void> {
   const country = question.country ?? null;
-  const equalNames = await register.all<NameRow>(sql("register/search:by_key"), { key, country, most: MAX_SCORED_NAMES });
+  const equalNames = await register.all<NameRow>(sql("register/search:by_key"), {
+    key,
+    country,
+    most: MAX_SCORED_NAMES,
+  });
   for (const { number } of equalNames) found.add(number, "same_name", 1);
   if (found.byNumber.size > maxMatches) return;
   const words = wordsOf(key);
@@ -274,7 +286,9 @@ interface RankingRow {
 async function readCompanies(register: Statements, numbers: readonly number[]): Promise<Company[]> {
   if (numbers.length === 0) return [];
   const rows = await register.all<Omit<Company, "domains">>(withLiteralList(sql("register/search:companies"), numbers));
-  const hosts = await register.all<{ number: number; host: string }>(withLiteralList(sql("register/search:hosts"), numbers));
+  const hosts = await register.all<{ number: number; host: string }>(
+    withLiteralList(sql("register/search:hosts"), numbers),
+  );
   const byNumber = new Map(rows.map((row) => [row.number, row]));
   return numbers.map((number) => ({
     ...byNumber.get(number)!,
@@ -311,10 +325,16 @@ function reasonsToReport(reasons: ReadonlySet<Reason>): Reason[] {
  * @param maxMatches most companies that are returned
  */
 export async function search(register: Statements, question: Question, maxMatches: number): Promise<Matches> {
-  const [parsedQuestion] = await register.all<{ folded: string; key: string; number: string | null; host: string | null }>(
-    sql("register/search:asked"),
-    { name: question.name ?? "", number: question.register_number ?? "", domain: question.domain ?? "" },
-  );
+  const [parsedQuestion] = await register.all<{
+    folded: string;
+    key: string;
+    number: string | null;
+    host: string | null;
+  }>(sql("register/search:asked"), {
+    name: question.name ?? "",
+    number: question.register_number ?? "",
+    domain: question.domain ?? "",
+  });
   const found = new FoundCompanies();
   await addByIds(register, question, parsedQuestion!, found);
   if (parsedQuestion!.key !== "") await addByName(register, parsedQuestion!.key, question, maxMatches, found);

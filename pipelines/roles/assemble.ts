@@ -97,7 +97,7 @@ export async function assemble(
   await ingest.pass();
   const classes = openClasses(parts, clock, { ...walletParts, network: networks[0]! });
   const observer = createObserver({
-    ...{ log, egress, rail, wallets: walletParts.wallets, clock, memory, logger, metrics, classes: classes.of },
+    ...{ log, egress, rail, wallets: walletParts.wallets, clock, memory, logger, metrics, classes: classes.classParts },
     config: await observerConfig(parts, lake, walletParts),
     ...(onAck ? { onAck } : {}),
     ...(hostShare ? { shared: hostShare } : {}),

@@ -24,7 +24,7 @@ export function openClasses(
   parts: Pick<Parts, "config" | "egress" | "pages">,
   clock: Clock,
   { network, pagesAt }: { network: Network; pagesAt?: string },
-): { of: NonNullable<ObserverParts["classes"]>; close(): void } {
+): { classParts: NonNullable<ObserverParts["classes"]>; close(): void } {
   const { config, egress, pages } = parts;
   const baseUrl = (pagesAt ?? config.base_url).replace(/\/+$/, "");
   const reference = config.price_reference;
@@ -39,7 +39,7 @@ export function openClasses(
     company: createCompanySource(register),
   };
   const maps = config.classes_file === null ? NO_CLASS_MAPS : readClassMaps(config.classes_file);
-  return { of: { maps, sources }, close: () => register.close() };
+  return { classParts: { maps, sources }, close: () => register.close() };
 }
 
 /**
@@ -52,7 +52,7 @@ export function openTruths(
   { config, egress }: Pick<Parts, "config" | "egress">,
   clock: Clock,
   { network, pages, pagesAt }: { network: Network; pages: Uint8Array | null; pagesAt?: string },
-): { of: TruthParts; close(): void } {
+): { truthParts: TruthParts; close(): void } {
   const base = `${(pagesAt ?? config.base_url).replace(/\/+$/, "")}/p/`;
   const reference = config.price_reference;
   const register = new Register({ path: registerPath(config.data_dir), clock: systemClock, memoryLimit: "128MB" });
@@ -67,7 +67,7 @@ export function openTruths(
       firstRow<{ name: string }>(register, sql("register/search:named"), { lei }).then((row) => row?.name ?? null),
   };
   const maps = config.classes_file === null ? NO_CLASS_MAPS : readClassMaps(config.classes_file);
-  return { of: { maps, sources }, close: () => register.close() };
+  return { truthParts: { maps, sources }, close: () => register.close() };
 }
 
 /**
@@ -125,7 +125,9 @@ function createPriceSource(
   { url, answer }: PriceReference,
 ): NonNullable<Sources["price"]> {
   return async (base, quote) => {
-    const requestUrl = url.replaceAll("{base}", encodeURIComponent(base)).replaceAll("{quote}", encodeURIComponent(quote));
+    const requestUrl = url
+      .replaceAll("{base}", encodeURIComponent(base))
+      .replaceAll("{quote}", encodeURIComponent(quote));
     const headers = { accept: "application/json" };
     const result = await egress.fetch({ url: requestUrl, method: "GET", headers, profile: "evidence" });
     if (result.outcome !== "answered") throw new Error(`the reference of prices: ${result.says}`);

@@ -20,8 +20,8 @@ export interface ArchiveReport extends FiledReport {
 export async function closeDays(owner: Owner, publishing: Publishing, now: Date): Promise<EvidenceReport> {
   const report: EvidenceReport = { days: [], files: 0, rows: 0 };
   for (let n = 0; n < MAX_ROUNDS; n++) {
-    await owner.evidence(now);
-    const closeReport = await publishing.evidence();
+    await owner.makeEvidence(now);
+    const closeReport = await publishing.publishEvidence();
     addReport(report, closeReport);
     if (closeReport.days.length < MAX_DAYS_AT_ONCE) break;
   }
@@ -40,8 +40,8 @@ export async function archiveDays(
   for (let n = 0; n < MAX_ROUNDS; n++) {
     // The evidence is published first, since a row may leave the lake only once the evidence has it.
     await closeDays(owner, publishing, now);
-    report.removed += (await owner.archive(now, options)).removed;
-    const { days, files, rows } = await publishing.archive(filing);
+    report.removed += (await owner.makeArchive(now, options)).removed;
+    const { days, files, rows } = await publishing.publishArchive(filing);
     if (files === 0) break;
     report.days = [...new Set([...report.days, ...days])].sort();
     report.files += files;

@@ -21,7 +21,7 @@ export const OBSERVER_JOBS = jobsOf<"observer", ObservingParts>("observer", {
   ...OBSERVER_WORK,
   follow: ({ pipeline }) => pipeline.ingest(),
   plan: ({ pipeline, clock }) => drawPlan(pipeline, addDays(dayOf(clock.now()), 1)),
-  budget: async ({ pipeline, followed }) => pipeline.budget(await followed.current()),
+  budget: async ({ pipeline, followed }) => pipeline.storeBudget(await followed.current()),
   archive: async ({ pipeline, followed }) => pipeline.evictArchived((await followed.current()).archive),
 });
 

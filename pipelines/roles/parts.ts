@@ -152,7 +152,9 @@ async function openRecord(
 ) {
   const folders = foldersOf(config.data_dir);
   const privateStore = keep(await openStore(config, "private", folders.private));
-  const publicStore = keep(publishes ? await openStore(config, "public", folders.public) : await openPublicReader(config));
+  const publicStore = keep(
+    publishes ? await openStore(config, "public", folders.public) : await openPublicReader(config),
+  );
   const identity = await checkRecord({ privateStore, publicStore, ring, origin: originOf(config.base_url) });
   const log = keep(await openLog(config, LOG_TOPICS, folders.log, logger, knownLogOf(identity)));
   await refuseLostStores(identity, log);
@@ -258,7 +260,9 @@ export function openServingParts(config: Config) {
   const keys = readAnswerSigner(config);
   const logger = createLogger(config.log_level);
   return openAll(async (keep, close) => {
-    const publicStore = keep(sells ? await openStore(config, "public", folders.public) : await openPublicReader(config));
+    const publicStore = keep(
+      sells ? await openStore(config, "public", folders.public) : await openPublicReader(config),
+    );
     const knownLog: KnownLog = await knownLogOfPublished(publicStore, keys.ring, originOf(config.base_url));
     return {
       config,

@@ -12,7 +12,7 @@ import { NotRecorded, type Observer, type SpanReport } from "../1-observe/observ
 import { drawPlanYielding, reservedMicro } from "../1-observe/plan/plan.ts";
 import type { Caps } from "../1-observe/plan/spend.ts";
 import type { Ingest } from "../2-ingest/ingest.ts";
-import { planKey, publishPlan, readPlan, saltHash, readOrCreateSalt } from "../4-publish/day-plan.ts";
+import { planKey, publishPlan, readOrCreateSalt, readPlan, saltHash } from "../4-publish/day-plan.ts";
 import type { Publisher } from "../4-publish/publisher.ts";
 import type { EvidenceReport } from "../5-archive/evidence.ts";
 import { followArchive } from "../5-archive/follow.ts";
@@ -245,8 +245,8 @@ export class Pipeline {
   }
 
   /** Writes the volatile tables and the view that serving follows. */
-  async volatile(): Promise<void> {
-    await this.#owner.volatile();
+  async writeVolatile(): Promise<void> {
+    await this.#owner.writeVolatile();
     await this.#publishing.nameTables();
   }
 
@@ -262,14 +262,14 @@ export class Pipeline {
    * Writes the charts' files of the buckets that changed, and the view that names them.
    * @returns number of files
    */
-  async history(now: Date): Promise<number> {
-    const filesWritten = await this.#owner.history(now);
+  async writeHistory(now: Date): Promise<number> {
+    const filesWritten = await this.#owner.writeHistory(now);
     if (filesWritten > 0) await this.#publishing.nameTables();
     return filesWritten;
   }
 
   /** Publishes the evidence of every closed day that has none yet, and of late records (docs/evidence.md). */
-  evidence(now: Date): Promise<EvidenceReport> {
+  publishEvidence(now: Date): Promise<EvidenceReport> {
     return closeDays(this.#owner, this.#publishing, now);
   }
 
@@ -277,7 +277,7 @@ export class Pipeline {
    * Archives days that are more than 110 days old: writes and publishes their files and removes their rows from the
    * lake (docs/archive.md).
    */
-  archive(now: Date): Promise<ArchiveReport> {
+  archiveOldDays(now: Date): Promise<ArchiveReport> {
     const { archive, clock, lake } = this.parts;
     const filing = { ...archive, now: () => clock.now(), scratch: createPrinter(lake) };
     return archiveDays({ owner: this.#owner, publishing: this.#publishing, filing }, now);
@@ -297,14 +297,14 @@ export class Pipeline {
    * Stores the budget of today for `touchstone budget`, which cannot read the lake while this process has it open.
    * @param published the published leaves, if another process publishes (default: those of our publisher)
    */
-  async budget(published?: BudgetParts["published"]): Promise<void> {
+  async storeBudget(published?: BudgetParts["published"]): Promise<void> {
     const { lake, memory, privateStore, caps, publisher, clock } = this.parts;
     const parts = { lake, memory, privateStore, caps, published: published ?? publisher.fold, now: clock.now() };
     await storeReport(privateStore, await createBudgetReport(parts, dayOf(parts.now), MAX_BUDGET_ENDPOINTS));
   }
 
   /** Builds and publishes the market index. */
-  index(): Promise<void> {
+  publishIndex(): Promise<void> {
     return this.#publishing.buildIndex();
   }
 }

@@ -265,7 +265,9 @@ export async function examineRecord(
   const origin = originOf(config.base_url);
   const stores = await Promise.all(
     (["private", "public"] as const).map(async (name) =>
-      config.stores[name] === null && !existsSync(folders[name]) ? EMPTY_STORE : openStore(config, name, folders[name], false),
+      config.stores[name] === null && !existsSync(folders[name])
+        ? EMPTY_STORE
+        : openStore(config, name, folders[name], false),
     ),
   );
   try {

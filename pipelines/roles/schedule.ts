@@ -37,14 +37,14 @@ export const MACHINE_JOBS = jobsOf<"machine", ScheduleParts>("machine", {
   ...OBSERVER_WORK,
   grade: ({ pipeline, clock, pulse }) => pipeline.grade(clock.now(), pulse),
   notify: ({ notifier }) => notifier.runOnce(),
-  volatile: ({ pipeline }) => pipeline.volatile(),
+  volatile: ({ pipeline }) => pipeline.writeVolatile(),
   checkpoint: ({ publisher }) => publisher.refreshCheckpoint(),
   plan: ({ pipeline, clock }) => pipeline.getPublishedPlan(addDays(dayOf(clock.now()), 1)),
-  budget: ({ pipeline }) => pipeline.budget(),
-  index: ({ pipeline }) => pipeline.index(),
-  evidence: ({ pipeline, clock }) => pipeline.evidence(clock.now()),
-  archive: ({ pipeline, clock }) => pipeline.archive(clock.now()),
-  history: ({ pipeline, clock }) => pipeline.history(clock.now()),
+  budget: ({ pipeline }) => pipeline.storeBudget(),
+  index: ({ pipeline }) => pipeline.publishIndex(),
+  evidence: ({ pipeline, clock }) => pipeline.publishEvidence(clock.now()),
+  archive: ({ pipeline, clock }) => pipeline.archiveOldDays(clock.now()),
+  history: ({ pipeline, clock }) => pipeline.writeHistory(clock.now()),
   garbage: ({ pipeline }) => pipeline.collectGarbage(),
   tidy: ({ pipeline }) => pipeline.tidy(),
 });
@@ -132,7 +132,11 @@ async function waitForListings(
     if (await pipeline.hasListings()) return;
     logger.warn("nothing is listed yet: the first plan waits for the catalogues");
     await Promise.race([firstIntake, clock.sleep(FIRST_LISTINGS_TIMEOUT_MS, waitSignal)]);
-    for (let leftMs = FIRST_LISTINGS_TIMEOUT_MS; leftMs > 0 && !(await pipeline.hasListings()); leftMs -= LISTINGS_CHECK_MS)
+    for (
+      let leftMs = FIRST_LISTINGS_TIMEOUT_MS;
+      leftMs > 0 && !(await pipeline.hasListings());
+      leftMs -= LISTINGS_CHECK_MS
+    )
       await clock.sleep(LISTINGS_CHECK_MS, waitSignal);
   } catch (error) {
     if (!signal.aborted) logger.error({ err: error }, "it could not be told whether anything is listed");

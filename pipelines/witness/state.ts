@@ -75,9 +75,11 @@ export class WitnessState {
   }
 
   /** Returns the last cosigned checkpoint of the log with this origin, or null. */
-  last(origin: string): CosignedCheckpoint | null {
+  lastCosigned(origin: string): CosignedCheckpoint | null {
     const row = this.#db
-      .prepare<[string], CosignedCheckpoint>("SELECT size, root, signed_s AS signedS, note FROM cosigned WHERE origin = ?")
+      .prepare<[string], CosignedCheckpoint>(
+        "SELECT size, root, signed_s AS signedS, note FROM cosigned WHERE origin = ?",
+      )
       .get(origin);
     return row ?? null;
   }
@@ -91,7 +93,7 @@ export class WitnessState {
     const decision = this.#db
       .transaction(() => {
         this.#onStep("begun");
-        const answer = next(this.last(origin));
+        const answer = next(this.lastCosigned(origin));
         if (!answer.next) return answer;
         this.#onStep("signed");
         const { size, root, signedS, note } = answer.next;

@@ -60,16 +60,16 @@ export class Witness {
   }
 
   /** The newest checkpoint of the log whose origin has this sha256 (hex), cosigned; 404 where there is none. */
-  newest(originHash: string): WitnessAnswer {
+  answerNewest(originHash: string): WitnessAnswer {
     const origin = this.#originByHash.get(originHash);
-    const lastCosigned = origin === undefined ? null : this.state.last(origin);
+    const lastCosigned = origin === undefined ? null : this.state.lastCosigned(origin);
     return lastCosigned
       ? { status: 200, body: lastCosigned.note, type: TEXT_TYPE }
       : refusalOf(404, "no checkpoint of this log was cosigned");
   }
 
   /** Answers `add-checkpoint`. A cosignature is durable before it is returned. */
-  add(body: Uint8Array): WitnessAnswer {
+  answerAddCheckpoint(body: Uint8Array): WitnessAnswer {
     let submission: AddCheckpoint;
     let note: Note;
     let head: TreeHead;
@@ -90,7 +90,8 @@ export class Witness {
       if (error instanceof BadNote) return refusalOf(403, error.message);
       throw error;
     }
-    if (submission.old > head.size) return refusalOf(400, `the old size ${submission.old} is larger than the checkpoint's`);
+    if (submission.old > head.size)
+      return refusalOf(400, `the old size ${submission.old} is larger than the checkpoint's`);
     return this.state.change(head.origin, (last) => this.#decide(submission, note, head, last));
   }
 
@@ -116,12 +117,21 @@ export class Witness {
       return signature ? [signatureLine(key, ED25519, signature)] : [];
     });
     const cosignedNote = Buffer.from(`${note.text}\n${logLines.join("")}${line}`);
-    return { status: 200, body: line, type: TEXT_TYPE, next: { size: head.size, root: head.root, signedS, note: cosignedNote } };
+    return {
+      status: 200,
+      body: line,
+      type: TEXT_TYPE,
+      next: { size: head.size, root: head.root, signedS, note: cosignedNote },
+    };
   }
 }
 
 /** Returns why this head does not extend the last one; null when it does. */
-function findInconsistency(head: TreeHead, proof: readonly Uint8Array[], lastCosigned: CosignedCheckpoint | null): string | null {
+function findInconsistency(
+  head: TreeHead,
+  proof: readonly Uint8Array[],
+  lastCosigned: CosignedCheckpoint | null,
+): string | null {
   if (head.size === 0 && !sameHash(head.root, computeRoot([]))) return "not the root of an empty tree";
   if (!lastCosigned || lastCosigned.size === 0) return proof.length > 0 ? "a proof from nothing" : null;
   if (verifyConsistency(lastCosigned.size, head.size, lastCosigned.root, head.root, proof)) return null;

@@ -79,7 +79,7 @@ async function publishCard(
 ): Promise<void> {
   const cap = capOf(name);
   const positions = { "observations.free": 1_000, "observations.paid": 1_000 };
-  const endpoint = (await rowsOf(record, files, name)).asOf(cap, positions, null);
+  const endpoint = (await rowsOf(record, files, name)).endpointAsOf(cap, positions, null);
   const line = gradeRows(endpoint, new RelatedParties([]), new Date(at));
   const made = line.cards.find(({ headline }) => headline)!;
   const card = (LIES[name] ?? ((one) => one))(made.card);

@@ -89,8 +89,8 @@ async function ownUntilKilled(): Promise<void> {
     clock.set(now);
     try {
       const report = await owner.grade(new Date(now));
-      await owner.evidence(new Date(now));
-      await owner.volatile();
+      await owner.makeEvidence(new Date(now));
+      await owner.writeVolatile();
       if (report.held.length === 0) continue;
       done = `${n} ${JSON.stringify(report.held)}`;
       say({ done: n, held: report.held });
@@ -125,7 +125,7 @@ async function publishUntilKilled(): Promise<void> {
       was = active;
       if (!active) continue;
       await publishing.takeRuns();
-      await publishing.evidence();
+      await publishing.publishEvidence();
       await publishing.nameTables();
       await publisher.refreshCheckpoint();
       for (const ping of pings.splice(0, asked)) say({ pong: ping });

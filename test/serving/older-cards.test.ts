@@ -162,7 +162,7 @@ test("a mirror takes them, its index exports them, and an auditor verifies and r
     await reading.end({ size, root }, () => undefined);
     expect(reading.findings.filter(({ result }) => result !== "ok")).toEqual([]);
     const told: CardVerdict[] = [];
-    await recomputeGathered(source, reading.gathered(), (verdict) => told.push(verdict));
+    await recomputeGathered(source, reading.gatheredRecord(), (verdict) => told.push(verdict));
     const says = Object.fromEntries(told.map((one) => [one.url, [one.verdict, one.computed_at, one.says]]));
     expect(says).toEqual({
       [BARE.url]: ["pending", null, `computed_at is ${MISSING_MEMBER_TEXT}`],

@@ -52,7 +52,11 @@ const evidenceSetKey = ({ until, days }: Pick<Part, "until" | "days">): string =
  * further day closes or a record arrives late, all these files are made again.
  * @returns number of files made
  */
-export async function makeOwnEvidence(parts: OwnEvidenceParts, heldPartitions: readonly number[], now: Date): Promise<number> {
+export async function makeOwnEvidence(
+  parts: OwnEvidenceParts,
+  heldPartitions: readonly number[],
+  now: Date,
+): Promise<number> {
   const { lake, followed, objects, log } = parts;
   const publisher = {
     current: () => followed.current(),
@@ -85,7 +89,9 @@ export async function makeOwnEvidence(parts: OwnEvidenceParts, heldPartitions: r
   for (const partition of stalePartitions) {
     const draftsOfPartition = (day: string): EvidenceDraft[] =>
       byDay.get(day)!.filter(({ bucket }) => partitionOfBucket(bucket!, log.partitions) === partition);
-    const days = Object.fromEntries(due.days.map((day) => [day, { ...wantedSet.days[day]!, drafts: draftsOfPartition(day) }]));
+    const days = Object.fromEntries(
+      due.days.map((day) => [day, { ...wantedSet.days[day]!, drafts: draftsOfPartition(day) }]),
+    );
     const part: Part = { v: 1, log: log.id, positions: positionsOf(ends, partition), until: endDay, days };
     parts.refuseRevoked();
     await objects.put(partition, part, () => true);

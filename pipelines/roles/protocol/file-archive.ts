@@ -103,10 +103,10 @@ function findDueDays(
 ): Map<string, ArchiveSubject[]> {
   const dueDays = new Map<string, ArchiveSubject[]>();
   const allParts = Array.from({ length: log.partitions }, (_, partition) => byPartition.get(partition));
-  if (evidence.first === "" || allParts.includes(undefined)) return dueDays;
+  if (evidence.firstDay === "" || allParts.includes(undefined)) return dueDays;
   const ownersUntil = allParts.map((part) => part!.until);
   const [endDay = ""] = [firstRetainedDay(now()), addDays(evidence.newest, 1), ...ownersUntil].sort();
-  for (let day = evidence.first; day < endDay; day = addDays(day, 1)) {
+  for (let day = evidence.firstDay; day < endDay; day = addDays(day, 1)) {
     const missingSubjects = ARCHIVE_SUBJECTS.filter((subject) => {
       if (archive.filesOf(subject, day).length === 0) return true;
       return isProbeSubject(subject)
@@ -155,7 +155,7 @@ async function makeFiling(
     const drafts: ArchiveDraft[] = [];
     for (const file of made)
       drafts.push(await storeMadeFile(parts, file, { subject, day, supersedes: null, reason: null, positions }));
-    return { subject, day, known: filesBefore, drafts };
+    return { subject, day, filesBefore, drafts };
   } finally {
     await removeFiles(made);
   }

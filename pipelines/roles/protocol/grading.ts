@@ -71,7 +71,7 @@ export function gradeLake(
       onLine(line);
       return !correctedCaps.has(line.cap) && isUnchanged(at, line);
     };
-    const run = caps.length > 0 ? await gradePacked(tx, { now, caps, leaveOut, related }, runLines) : null;
+    const run = caps.length > 0 ? await gradePacked(tx, { now, endpointIds: caps, leaveOut, related }, runLines) : null;
     const facts = await listingFacts(tx, dueCaps === null ? "all" : "changed");
     await tx.run(sql("queries/news:graded"));
     const nonDelivering = run?.nonDelivering ?? (await tx.all<NonDeliveringSeller>(sql("grade/related:thieves")));

@@ -66,7 +66,7 @@ export class LiveTables {
     const { tableOf, queryCaps = 65_536 } = this.parts;
     const heldTables = new Set(tables);
     for (const cap of this.#changedCaps) if (!heldTables.has(tableOf(cap))) this.#changedCaps.delete(cap);
-    for (const files of this.#files.values()) for (const cap of files.toRewrite()) this.#changedCaps.add(cap);
+    for (const files of this.#files.values()) for (const cap of files.capsToRewrite()) this.#changedCaps.add(cap);
     const caps = [...this.#changedCaps];
     const shrunkTables = new Set<number>();
     for (let from = 0; from < caps.length; from += queryCaps) {

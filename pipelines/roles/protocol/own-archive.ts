@@ -46,7 +46,11 @@ interface WaitingState {
  * read. It may be called again at any time, also after a failure.
  * @throws PartitionsRevoked, Outrun, Failure `record` and what lake and stores throw; no row is lost then
  */
-export async function makeOwnArchive(parts: OwnArchiveParts, heldPartitions: readonly number[], now: Date): Promise<OwnArchiveReport> {
+export async function makeOwnArchive(
+  parts: OwnArchiveParts,
+  heldPartitions: readonly number[],
+  now: Date,
+): Promise<OwnArchiveReport> {
   const { lake, followed, objects, log, onStep } = parts;
   const fold = await followed.current();
   const tree = fold.size;
@@ -76,7 +80,7 @@ export async function makeOwnArchive(parts: OwnArchiveParts, heldPartitions: rea
 /** Reads in one transaction which rows wait and how far the lake is loaded; null before the first day was closed. */
 function readWaiting(lake: Lake, fold: PublishedFold, now: Date, partitions: number): Promise<WaitingState | null> {
   const { evidence } = fold;
-  if (evidence.first === "") return Promise.resolve(null);
+  if (evidence.firstDay === "") return Promise.resolve(null);
   const firstUnclosedDay = addDays(evidence.newest, 1);
   return lake.transaction(async (tx) => {
     const ends = await lakePositions(tx);

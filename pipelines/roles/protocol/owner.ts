@@ -14,12 +14,12 @@ import type { PublishedRecord } from "../../4-publish/followed.ts";
 import {
   listingDrafts,
   newDraftsOf,
-  relatedPartyDrafts,
   readUnpublishedCommitments,
   readUnpublishedReceipts,
+  relatedPartyDrafts,
 } from "../../4-publish/known.ts";
 import { MomentIndex } from "../../4-publish/moments.ts";
-import { type PackedLines, MAX_RUN_LINES, type RunDrafts, writeRun } from "../../4-publish/runs.ts";
+import { MAX_RUN_LINES, type PackedLines, type RunDrafts, writeRun } from "../../4-publish/runs.ts";
 import { changesNothing } from "../../4-publish/take-lines.ts";
 import { readCorrectionsBelow } from "../../corrections/endpoint-record.ts";
 import { partitionOf } from "../../record/ids.ts";
@@ -85,7 +85,10 @@ function changedRows(
   after: readonly NonDeliveringSeller[],
 ): NonDeliveringSeller[] {
   const [keysBefore, keysAfter] = [new Set(before.map(rowKey)), new Set(after.map(rowKey))];
-  return [...before.filter((thief) => !keysAfter.has(rowKey(thief))), ...after.filter((thief) => !keysBefore.has(rowKey(thief)))];
+  return [
+    ...before.filter((thief) => !keysAfter.has(rowKey(thief))),
+    ...after.filter((thief) => !keysBefore.has(rowKey(thief))),
+  ];
 }
 
 /**
@@ -219,7 +222,7 @@ export class Owner {
    * @returns number of partitions whose table changed
    * @throws PartitionsRevoked, Outrun
    */
-  async volatile(): Promise<number> {
+  async writeVolatile(): Promise<number> {
     const { held, refuseRevoked } = await this.#loadPartitions();
     return held.length > 0 ? writeOwnVolatile(this.#tablesParts, this.#liveTables, held, refuseRevoked) : 0;
   }
@@ -228,7 +231,7 @@ export class Owner {
    * Writes the charts' files of this owner's buckets that changed.
    * @returns number of files that were written
    */
-  async history(now: Date): Promise<number> {
+  async writeHistory(now: Date): Promise<number> {
     const held = await this.#holdAssignedPartitions();
     return held.length > 0 ? writeOwnHistory(this.#tablesParts, held, now, this.#createRevokedCheck(held)) : 0;
   }
@@ -237,7 +240,7 @@ export class Owner {
    * Makes the evidence files of closed days for this owner's buckets.
    * @returns number of files that were made
    */
-  async evidence(now: Date): Promise<number> {
+  async makeEvidence(now: Date): Promise<number> {
     const { held, refuseRevoked } = await this.#loadPartitions();
     if (held.length === 0) return 0;
     const parts = { ...this.#tablesParts, objects: this.#evidence, refuseRevoked };
@@ -248,7 +251,7 @@ export class Owner {
    * Removes rows that the archive has from the lake, and writes down for the publisher which other rows are old enough.
    * @throws as {@link makeOwnArchive}
    */
-  async archive(now: Date, options: Pick<OwnArchiveParts, "onStep"> = {}): Promise<OwnArchiveReport> {
+  async makeArchive(now: Date, options: Pick<OwnArchiveParts, "onStep"> = {}): Promise<OwnArchiveReport> {
     const { held, refuseRevoked } = await this.#loadPartitions();
     const parts = { ...this.parts, objects: this.#archive, refuseRevoked, ...options };
     return held.length > 0 ? makeOwnArchive(parts, held, now) : { removed: 0, rows: 0 };
@@ -279,7 +282,11 @@ export class Owner {
     const drafts = [...listingDrafts(facts.listed, facts.unlisted), ...corrections, ...commitments, ...receipts];
     const newDrafts = newDraftsOf(followed.fold, drafts) as RunDrafts;
     const at = rfc3339(now);
-    const tableChanges = relatedPartyDrafts(followed.fold, { now: at, positions, thieves: nonDelivering }, log.partitions);
+    const tableChanges = relatedPartyDrafts(
+      followed.fold,
+      { now: at, positions, thieves: nonDelivering },
+      log.partitions,
+    );
     const objects = divideIntoRunObjects(run?.objects ?? [], newDrafts, this.parts.runLines ?? MAX_RUN_LINES);
     refuseRevoked();
     if (objects.length === 0 && tableChanges.length === 0) return null;
@@ -290,7 +297,13 @@ export class Owner {
       refuseRevoked();
       const table = i + 1 === objects.length ? { thieves: nonDelivering } : {};
       const caps = lines?.caps ?? [];
-      runNumber = await writeRun(privateStore, { ...commonHeader, ...table, changed: caps.length }, lines ?? [], runNumber, objectDrafts);
+      runNumber = await writeRun(
+        privateStore,
+        { ...commonHeader, ...table, changed: caps.length },
+        lines ?? [],
+        runNumber,
+        objectDrafts,
+      );
       this.#refusals.addRun(runNumber);
       for (const cap of caps) this.#newestLines.set(cap, { day: dayOf(now), at });
     }
@@ -323,7 +336,12 @@ export class Owner {
       ? await lake.all<{ cap: string }>(sql("grade/related:affected"), { changed: JSON.stringify(changedSellers) })
       : [];
     const affectedCaps = affected.map(({ cap }) => cap);
-    const dueCaps = [...this.#dueDays.due(today), ...this.#dueAt.due(rfc3339(now)), ...unpublishedCaps, ...affectedCaps];
+    const dueCaps = [
+      ...this.#dueDays.findDueEndpoints(today),
+      ...this.#dueAt.findDue(rfc3339(now)),
+      ...unpublishedCaps,
+      ...affectedCaps,
+    ];
     return dueCaps.filter((cap) => heldPartitions.has(partitionOf(cap, log.partitions)));
   }
 

@@ -122,7 +122,8 @@ export class PartitionObjects<T extends Part> {
   #checkNotOlder(key: string, part: T, stored: T): void {
     for (const [topic, next] of Object.entries(stored.positions)) {
       const ownOffset = part.positions[topic] ?? 0;
-      if (ownOffset < next) throw new OvertakenByOwner(key, `has read ${topic} up to ${next}, this one up to ${ownOffset}`);
+      if (ownOffset < next)
+        throw new OvertakenByOwner(key, `has read ${topic} up to ${next}, this one up to ${ownOffset}`);
     }
   }
 

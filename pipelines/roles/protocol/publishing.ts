@@ -86,7 +86,7 @@ export class Publishing {
   }
 
   /** Publishes the evidence of each day that all owners have closed, and of records that arrived late. */
-  evidence(): Promise<EvidenceReport> {
+  publishEvidence(): Promise<EvidenceReport> {
     const { publisher, privateStore, logger, log } = this.parts;
     return publishEvidence({ publisher, privateStore, logger, partitions: log.partitions }, this.#evidence);
   }
@@ -95,7 +95,7 @@ export class Publishing {
    * Writes and publishes the archive files of each day that all owners have written down, and of records that arrived
    * late.
    */
-  archive(filing: Filing): ReturnType<typeof fileArchive> {
+  publishArchive(filing: Filing): ReturnType<typeof fileArchive> {
     const { publisher, privateStore, logger, log } = this.parts;
     return fileArchive({ ...filing, publisher, privateStore, logger, log }, this.#archive);
   }

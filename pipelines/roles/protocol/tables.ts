@@ -112,7 +112,9 @@ export async function writeOwnHistory(
   const positions = await ingest.positions();
   const writtenHistory = await tables.history.readOwn(heldPartitions);
   const previous = mergeParts(
-    heldPartitions.flatMap((partition) => (writtenHistory.has(partition) ? [[partition, writtenHistory.get(partition)!]] : [])),
+    heldPartitions.flatMap((partition) =>
+      writtenHistory.has(partition) ? [[partition, writtenHistory.get(partition)!]] : [],
+    ),
   );
   const buckets = await changedBuckets(lake, previous.positions, positions);
   const files: Record<string, string> = {};

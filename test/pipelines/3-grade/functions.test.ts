@@ -9,7 +9,7 @@ import {
   upper,
   worstBlocks,
 } from "../../../pipelines/3-grade/bounds.ts";
-import { type DayLetter, bandToPublish } from "../../../pipelines/3-grade/hold.ts";
+import { bandToPublish, type DayLetter } from "../../../pipelines/3-grade/hold.ts";
 import { computeComposite, cusum, cusumCap } from "../../../pipelines/3-grade/letter.ts";
 import { nextMonday, windowStart } from "../../../pipelines/3-grade/params.ts";
 import { latencyScore, p95, priceStability } from "../../../pipelines/3-grade/scores.ts";

@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { type DayLetter, bandToPublish } from "../../../pipelines/3-grade/hold.ts";
+import { bandToPublish, type DayLetter } from "../../../pipelines/3-grade/hold.ts";
 import { addDays } from "../../../pipelines/record/time.ts";
 import { BANDS, type Band } from "../../../pipelines/record/vocabulary.ts";
 import { fc } from "../../helpers/histories.ts";

@@ -152,8 +152,8 @@ describe("the publish rule", () => {
     await take(0, ["B"]);
     expect(await take(6, ["B"])).toMatchObject({ cards: 0 });
     const days = new DueDays(publisher.fold);
-    expect(days.due(addDays(START, 6))).toEqual([]);
-    expect(days.due(addDays(START, 7))).toEqual([capOf("a")]);
+    expect(days.findDueEndpoints(addDays(START, 6))).toEqual([]);
+    expect(days.findDueEndpoints(addDays(START, 7))).toEqual([capOf("a")]);
     expect(await take(7, ["B"])).toMatchObject({ cards: 1 });
   });
 
@@ -162,11 +162,11 @@ describe("the publish rule", () => {
     await take(1, ["B"]);
     await take(8, ["B"]);
     const days = new DueDays(publisher.fold);
-    expect(days.due(addDays(START, 13))).toEqual([]);
-    expect(days.due(addDays(START, 14))).toEqual([capOf("a")]);
+    expect(days.findDueEndpoints(addDays(START, 13))).toEqual([]);
+    expect(days.findDueEndpoints(addDays(START, 14))).toEqual([capOf("a")]);
     const other = world.publisher();
     await other.current();
-    expect(new DueDays(other.fold).due(addDays(START, 14))).toEqual([capOf("a")]);
+    expect(new DueDays(other.fold).findDueEndpoints(addDays(START, 14))).toEqual([capOf("a")]);
   });
 });
 

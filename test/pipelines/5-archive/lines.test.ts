@@ -4,7 +4,7 @@ import { decompress } from "zstd-napi";
 import { canonicalText } from "../../../infra/canonical.ts";
 import type { NewRecord } from "../../../infra/log/log.ts";
 import { lakePositions } from "../../../pipelines/2-ingest/load.ts";
-import { readDaySpans, makeProbeFiles } from "../../../pipelines/5-archive/probe-files.ts";
+import { makeProbeFiles, readDaySpans } from "../../../pipelines/5-archive/probe-files.ts";
 import { PROBE_SUBJECTS, type ProbeSubject } from "../../../pipelines/5-archive/read-back.ts";
 import type { BodyOf } from "../../../pipelines/record/bodies.ts";
 import { SEED } from "../../helpers/drawn.ts";

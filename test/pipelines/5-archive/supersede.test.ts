@@ -44,7 +44,7 @@ async function fileWrongly(change: (line: string) => string | null): Promise<Arc
     const made = await writeMadeFile(world.ingest.lake, packing, lines.length);
     const what = { subject: SUBJECT, day: D1, supersedes: null, reason: null, positions: right!.positions } as const;
     const draft = await storeMadeFile(parts(), made, what);
-    await world.publisher.publishFilings([{ subject: SUBJECT, day: D1, known: 0, drafts: [draft] }]);
+    await world.publisher.publishFilings([{ subject: SUBJECT, day: D1, filesBefore: 0, drafts: [draft] }]);
     return (await standing())[0]!;
   } finally {
     await other.close();

@@ -121,7 +121,7 @@ export class ArchiveWorld {
     // Time goes on whatever a test says: a publisher refuses to go back.
     if (new Date(at) > this.ingest.clock.now()) this.ingest.clock.set(at);
     await this.ingest.ingest.pass();
-    return this.pipeline.evidence(new Date(at));
+    return this.pipeline.publishEvidence(new Date(at));
   }
 
   /** Parts of the archive's job, over these stores and this lake, as another process would open them. */

@@ -45,7 +45,7 @@ async function verdictAfter(leaves: readonly object[]): Promise<CardVerdict> {
   const gathering = new RecordGatherer(source, "all", leaves.length, false);
   for (const leaf of leaves) await gathering.add(leaf as Leaf);
   const verdicts: CardVerdict[] = [];
-  await recomputeGathered(source, gathering.found(), (verdict) => verdicts.push(verdict));
+  await recomputeGathered(source, gathering.finish(), (verdict) => verdicts.push(verdict));
   return verdicts[0]!;
 }
 
@@ -93,11 +93,16 @@ describe("a leaf of the table of related parties", () => {
   });
 
   test("names the hash of the table after it", async () => {
-    const gathering = new RecordGatherer({ name: "none", get: async () => null, close: async () => {} }, "all", 2, false);
+    const gathering = new RecordGatherer(
+      { name: "none", get: async () => null, close: async () => {} },
+      "all",
+      2,
+      false,
+    );
     await gathering.add(change(0, {}) as Leaf);
-    expect(gathering.found().relatedParties.has(table)).toBe(true);
+    expect(gathering.finish().relatedParties.has(table)).toBe(true);
     await gathering.add(change(1, { kin: NO_RELATED_PARTIES_SHA256, add: [], remove: [thief.cap] }) as Leaf);
-    expect(gathering.found().relatedParties.table).toEqual([]);
+    expect(gathering.finish().relatedParties.table).toEqual([]);
   });
 
   test.each<[string, object]>([
@@ -105,7 +110,12 @@ describe("a leaf of the table of related parties", () => {
     ["of the table before it", { kin: NO_RELATED_PARTIES_SHA256 }],
     ["of the same rows under another address", { add: [{ ...thief, pay_to: "0xabd" }] }],
   ])("is refused with the hash %s", async (_, more) => {
-    const gathering = new RecordGatherer({ name: "none", get: async () => null, close: async () => {} }, "all", 1, false);
+    const gathering = new RecordGatherer(
+      { name: "none", get: async () => null, close: async () => {} },
+      "all",
+      1,
+      false,
+    );
     await expect(gathering.add(change(0, more) as Leaf)).rejects.toThrow(Unproven);
   });
 });

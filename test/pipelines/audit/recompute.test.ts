@@ -245,5 +245,7 @@ test("a kin file that leads to another table than it says is refused", async () 
     ...file,
     ...{ sha256: sha256hex(packed), bytes: packed.length, unpacked_sha256: sha256hex(lie), unpacked_bytes: lie.length },
   };
-  await expect(readRelatedPartyTables(showing(new Map([[file.key!, packed]])), [leaf as never])).rejects.toThrow(Unproven);
+  await expect(readRelatedPartyTables(showing(new Map([[file.key!, packed]])), [leaf as never])).rejects.toThrow(
+    Unproven,
+  );
 });

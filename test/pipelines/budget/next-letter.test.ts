@@ -3,7 +3,7 @@ import { designEffect, lower } from "../../../pipelines/3-grade/bounds.ts";
 import { params } from "../../../pipelines/3-grade/params.ts";
 import type { Sample } from "../../../pipelines/3-grade/sample.ts";
 import type { PartSums } from "../../../pipelines/3-grade/sums.ts";
-import { type EndpointProspect, computeNextLetter } from "../../../pipelines/budget/next-letter.ts";
+import { computeNextLetter, type EndpointProspect } from "../../../pipelines/budget/next-letter.ts";
 import { NOW } from "../3-grade/random.ts";
 import { DAY, good, HOUR, PAID } from "../3-grade/seller.ts";
 
@@ -51,8 +51,8 @@ const prospect = (rows: readonly Sample[], more: Partial<EndpointProspect> = {})
   raw: [],
   paidBlocks: 0,
   priceMicro: 10_000n,
-  truth: true,
-  schema: true,
+  hasKnownAnswer: true,
+  hasSchema: true,
   ...more,
 });
 const daysFrom = (day: string): number =>
@@ -63,7 +63,7 @@ describe("the next letter", () => {
     ["with a schema", true, "B"],
     ["without one there is no better than C", false, "C"],
   ])("of a perfect seller that was never paid: thirty calls in eight days, %s", (_name, schema, band) => {
-    const next = computeNextLetter(prospect([], { schema }), NOW);
+    const next = computeNextLetter(prospect([], { hasSchema: schema }), NOW);
     expect(next.next).toBe(band);
     expect(next.gate_calls).toBeGreaterThanOrEqual(30);
     expect(next.gate_calls).toBeLessThanOrEqual(31);
@@ -99,7 +99,7 @@ describe("the next letter", () => {
   });
 
   test("without a truth to hold answers against there is nothing above B, and above A nothing at all", () => {
-    const delivery = computeNextLetter(prospect([], { truth: false }), NOW);
+    const delivery = computeNextLetter(prospect([], { hasKnownAnswer: false }), NOW);
     expect(delivery.next).toBe("B");
     const rows = good(80).map((row) => ({ ...row, outcome: null, input: row.kind === 1 ? "example" : null }));
     expect(computeNextLetter(prospect(rows, { published: "B", paidBlocks: 80 }), NOW).next).toBeNull();

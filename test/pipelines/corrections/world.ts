@@ -185,7 +185,9 @@ export async function openWorld() {
     /** A dispute as an operator records it. */
     async dispute(name: string, recordId: string | null = null): Promise<string> {
       const signed = await signedDispute(name, clock.now(), { record_id: recordId });
-      await recorder.append([createCorrectionDraft("dispute", capOf(name), disputeBody(signed, clock.now()), clock.now())]);
+      await recorder.append([
+        createCorrectionDraft("dispute", capOf(name), disputeBody(signed, clock.now()), clock.now()),
+      ]);
       return disputeId(signed);
     },
     /** Prove the whole record again. @throws RecordBroken */

@@ -42,7 +42,7 @@ export class MonitorBed {
   }
 
   round(parts: Pick<MonitorParts, "sources"> & Partial<MonitorParts>): Promise<RoundResult> {
-    return this.monitor(parts).round();
+    return this.monitor(parts).runRound();
   }
 
   async close(keep = false): Promise<void> {

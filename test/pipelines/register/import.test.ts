@@ -6,7 +6,12 @@ import { gzipSync } from "node:zlib";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
 import { systemClock } from "../../../infra/clock.ts";
 import { openKeeper } from "../../../infra/store/lock.ts";
-import { type ImportResult, type ImportOptions, importRegister, registerPath } from "../../../pipelines/register/import.ts";
+import {
+  type ImportOptions,
+  type ImportResult,
+  importRegister,
+  registerPath,
+} from "../../../pipelines/register/import.ts";
 import { Register } from "../../../pipelines/register/register.ts";
 import { search } from "../../../pipelines/register/search.ts";
 import { COLUMNS, HEADER, inventedRow, lineOf } from "../../helpers/golden-copy.ts";

@@ -5,7 +5,7 @@ import fc from "fast-check";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { type Lake, openLake } from "../../../infra/lake/duckdb.ts";
 import { sql } from "../../../infra/lake/sql.ts";
-import { similarityOf, countEdits, faultOfLei, scoreOf } from "../../../pipelines/register/score.ts";
+import { countEdits, faultOfLei, scoreOf, similarityOf } from "../../../pipelines/register/score.ts";
 import { checkDigitsOf } from "../../helpers/golden-copy.ts";
 
 let dir: string;

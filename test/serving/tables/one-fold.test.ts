@@ -162,7 +162,7 @@ test("serving, the publisher and the auditor read one state of each endpoint out
             const model = modelOf(cap, leaves.slice(0, fold.size));
             const entry = follower.view.entry(cap);
             const published = fold.caps.get(cap);
-            const groups = gathering.found().groups.get(cap) ?? [];
+            const groups = gathering.finish().groups.get(cap) ?? [];
             expect(entry === undefined).toBe(published === undefined);
             if (!entry || !published) {
               expect(common(model)).toEqual({ listing: null, listed: false, cards: [], computedAt: "", said: [] });
