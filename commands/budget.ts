@@ -6,11 +6,11 @@ import { LakeBusy } from "../infra/lake/damage.ts";
 import { originOf, trustOf } from "../infra/tree/checkpoint.ts";
 import { parseCaps } from "../pipelines/1-observe/plan/spend.ts";
 import { createMemory } from "../pipelines/2-ingest/memory.ts";
-import { Followed } from "../pipelines/4-publish/followed.ts";
+import { FollowedRecord } from "../pipelines/4-publish/followed.ts";
 import {
   type BudgetLine,
   type BudgetReport,
-  budgetReport,
+  createBudgetReport,
   deriveDayReport,
   isFresh,
   readStoredReport,
@@ -40,14 +40,14 @@ const computeReport = (
   day: string,
   maxEndpoints: number,
 ): Promise<BudgetReport> => {
-  const followed = new Followed(publicStore, () => trustOf(originOf(config.base_url), ring, systemClock.now()));
+  const followed = new FollowedRecord(publicStore, () => trustOf(originOf(config.base_url), ring, systemClock.now()));
   const readArchive = async () => (await followed.current()).archive;
   return withOpen(openLake(readArchive), async ({ lake, ingest }) => {
     await ingest.pass();
     const published = await followed.current();
     const caps = parseCaps(config.spend);
     const reportInputs = { lake, memory: createMemory(lake), privateStore, caps, published, now: systemClock.now() };
-    return budgetReport(reportInputs, day, maxEndpoints);
+    return createBudgetReport(reportInputs, day, maxEndpoints);
   });
 };
 

@@ -1,7 +1,12 @@
 import { systemClock } from "../infra/clock.ts";
 import type { Config } from "../infra/config.ts";
 import { Failure } from "../infra/errors.ts";
-import { countNotWithdrawn, draftOf, planCorrections, planReinstatement } from "../pipelines/corrections/correct.ts";
+import {
+  countNotWithdrawn,
+  createCorrectionDraft,
+  planCorrections,
+  planReinstatement,
+} from "../pipelines/corrections/correct.ts";
 import {
   checkPayee,
   disputeBody,
@@ -42,7 +47,7 @@ export const correct = (config: Config, endpoint: string, options: OptionsOf<"co
     };
     const bodies = planCorrections(record, request, now);
     const notWithdrawnCount = countNotWithdrawn(record, now.toISOString());
-    await recorderOf(parts).append(bodies.map((body) => draftOf("correction", record.cap, body, now)));
+    await recorderOf(parts).append(bodies.map((body) => createCorrectionDraft("correction", record.cap, body, now)));
     const withdrawnCount = options.record ? bodies.length : notWithdrawnCount;
     const { cap } = record;
     return {
@@ -70,7 +75,7 @@ export const reinstate = (config: Config, id: string, options: OptionsOf<"reinst
       for await (const fact of reading.facts("corrections", partition, null)) records.add(fact);
     }
     const { cap, body } = planReinstatement(records, id, options.says);
-    await recorderOf(parts).append([draftOf("reinstated", cap, body, systemClock.now())]);
+    await recorderOf(parts).append([createCorrectionDraft("reinstated", cap, body, systemClock.now())]);
     return {
       facts: { capability_id: cap, correction: id, look: trustUrl(config, cap) },
       lines: [`Taken back: ${id} of ${cap}; its records count again.`, ...nextLines(config, cap)],
@@ -89,7 +94,7 @@ export const dispute = (config: Config, file: string, options: OptionsOf<"disput
     const id = disputeId(signedDispute);
     if (record.correctionRecords.disputes.has(id))
       throw new Failure("already", `dispute ${id} is in the record already`);
-    await recorderOf(parts).append([draftOf("dispute", record.cap, disputeBody(signedDispute, now), now)]);
+    await recorderOf(parts).append([createCorrectionDraft("dispute", record.cap, disputeBody(signedDispute, now), now)]);
     return {
       facts: { capability_id: record.cap, dispute: id, look: trustUrl(config, record.cap) },
       lines: [

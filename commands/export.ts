@@ -14,7 +14,7 @@ import {
   SAMPLE_COLUMNS,
   sampleRows,
 } from "../pipelines/mirror/export-record.ts";
-import { checkAge, readPins, readTrusted } from "../pipelines/mirror/state.ts";
+import { checkAge, readMirrorCommit, readPins } from "../pipelines/mirror/state.ts";
 import { findRecordFolder } from "../pipelines/published/open-source.ts";
 import { writeParquet } from "../pipelines/published/parquet-table.ts";
 import { openTreeHead, trustOfPins } from "../pipelines/published/trust.ts";
@@ -63,7 +63,7 @@ async function openTable(sourceAddress: string, options: ExportOptions): Promise
  */
 async function checkAgainstPolicy(stateStore: Pick<Store, "get">, options: ExportOptions): Promise<void> {
   const { policy } = await keysOf(options);
-  const [pins, trusted] = [await readPins(stateStore), await readTrusted(stateStore)];
+  const [pins, trusted] = [await readPins(stateStore), await readMirrorCommit(stateStore)];
   if ((policy === undefined && options.maxAge === undefined) || !pins || !trusted) return;
   const head = openTreeHead(Buffer.from(trusted.head.note), { ...trustOfPins(pins), policy }, systemClock);
   if (options.maxAge !== undefined) checkAge(head, systemClock, options.maxAge);

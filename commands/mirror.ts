@@ -154,7 +154,7 @@ export async function openMirrorFolder(name: string): Promise<MirrorFolder> {
   const close = async () => {
     const state = new MirrorState(stateStore);
     // A state that cannot be read also shows that the folder is not new. The run has reported the damage.
-    const isKept = await Promise.all([state.trusted(), state.pending(), publicStore.head(CHECKPOINT)]).then(
+    const isKept = await Promise.all([state.readCommit(), state.readPending(), publicStore.head(CHECKPOINT)]).then(
       (storedStates) => storedStates.some((one) => one !== null),
       () => true,
     );

@@ -8,7 +8,7 @@ import { openDirectoryStore } from "../infra/store/directory.ts";
 import { openProcessLock } from "../infra/store/lock.ts";
 import { createLogger } from "../infra/telemetry.ts";
 import { parseUrl } from "../infra/url.ts";
-import { Monitor, type Round } from "../pipelines/monitor/monitor.ts";
+import { Monitor, type RoundResult } from "../pipelines/monitor/monitor.ts";
 import { type FoundName, readNames } from "../pipelines/monitor/names.ts";
 import { Peer } from "../pipelines/monitor/peers.ts";
 import { MonitorState } from "../pipelines/monitor/state.ts";
@@ -125,7 +125,7 @@ class Report {
     private readonly nameCount: number,
   ) {}
 
-  printRound({ head, kept, found, forks, faults, warnings }: Round): void {
+  printRound({ head, newCheckpoints: kept, foundNames: found, forks, faults, warnings }: RoundResult): void {
     const { options } = this;
     for (const one of found) print(options, { type: "monitor.found", ...one }, [foundNameLine(one)]);
     const problems = [...faults, ...warnings];
@@ -163,11 +163,11 @@ export async function monitorCommand(dir: string, sources: string[], options: Mo
     const { monitor, state } = await openMonitor(dir, sources, options, resources);
     const report = new Report(options, options.cap.length + options.payTo.length + options.domain.length);
     if (options.once) {
-      const round = await monitor.round();
+      const round = await monitor.runRound();
       report.printRound(round);
       const [fault] = round.faults;
       if (fault) throw fault;
-      if (round.told > 0) throw new Failure("changed", `${round.told} changes`);
+      if (round.noticesPrinted > 0) throw new Failure("changed", `${round.noticesPrinted} changes`);
       return;
     }
     await follow(monitor, state, report, options, resources);
@@ -201,7 +201,7 @@ async function follow(
       print(options, { type: "monitor.serving", serving: url }, [`Monitor at ${url}`]);
     }
     while (!stop.signal.aborted) {
-      report.printRound(await monitor.round());
+      report.printRound(await monitor.runRound());
       // Only a stop may end a pause early.
       await systemClock.sleep(every * 1_000, stop.signal).catch((error: unknown) => {
         if (!stop.signal.aborted) throw error;

@@ -4,7 +4,7 @@ import { Failure } from "../infra/errors.ts";
 import { openOwnership } from "../infra/log/open.ts";
 import type { Ownership } from "../infra/log/ownership.ts";
 import { originOf, trustOf } from "../infra/tree/checkpoint.ts";
-import { Followed } from "../pipelines/4-publish/followed.ts";
+import { FollowedRecord } from "../pipelines/4-publish/followed.ts";
 import { dayOf, dayStart } from "../pipelines/record/time.ts";
 import { OBSERVERS } from "../pipelines/record/topics.ts";
 import type { Job } from "../pipelines/roles/jobs.ts";
@@ -71,7 +71,7 @@ async function reportShare({ pulse }: Status, { parts, roles }: Roles, ownership
 function observingParts(config: Config, openRoles: Roles, status: Status, ownership: Ownership): ObservingParts {
   const { parts, roles } = openRoles;
   const trust = () => trustOf(originOf(config.base_url), parts.keys.ring, systemClock.now());
-  const followed = new Followed(parts.publicStore, trust);
+  const followed = new FollowedRecord(parts.publicStore, trust);
   const withShareReport = (job: Job<ObservingParts>): Job<ObservingParts> => ({
     ...job,
     run: async (jobParts) => {

@@ -3,7 +3,7 @@ import type { Config } from "../infra/config.ts";
 import { openOwnership } from "../infra/log/open.ts";
 import type { Ownership } from "../infra/log/ownership.ts";
 import { originOf, trustOf } from "../infra/tree/checkpoint.ts";
-import { Followed } from "../pipelines/4-publish/followed.ts";
+import { FollowedRecord } from "../pipelines/4-publish/followed.ts";
 import { OWNERS } from "../pipelines/record/topics.ts";
 import { jobsOf, runJobs } from "../pipelines/roles/jobs.ts";
 import { forgetLag, measureLag } from "../pipelines/roles/lag.ts";
@@ -52,10 +52,10 @@ async function takeTurn({
 
 const OWNER_JOBS = jobsOf<"owner", OwnerJobParts>("owner", {
   own: takeTurn,
-  volatile: ({ owner }) => owner.volatile(),
-  history: ({ owner, clock }) => owner.history(clock.now()),
-  evidence: ({ owner, clock }) => owner.evidence(clock.now()),
-  archive: ({ owner, clock }) => owner.archive(clock.now()),
+  volatile: ({ owner }) => owner.writeVolatile(),
+  history: ({ owner, clock }) => owner.writeHistory(clock.now()),
+  evidence: ({ owner, clock }) => owner.makeEvidence(clock.now()),
+  archive: ({ owner, clock }) => owner.makeArchive(clock.now()),
   tidy: ({ owner }) => owner.tidy(),
 });
 
@@ -80,7 +80,7 @@ async function ownPartitions(
   status: Status,
 ): Promise<void> {
   const { log, privateStore, publicStore, clock, logger, metrics, ring } = parts;
-  const followed = new Followed(publicStore, () => trustOf(originOf(config.base_url), ring, clock.now()));
+  const followed = new FollowedRecord(publicStore, () => trustOf(originOf(config.base_url), ring, clock.now()));
   const readArchive = async () => (await followed.current()).archive;
   await withOpen(openIngestOf({ ...parts, config }, readArchive, []), ({ lake, ingest }) =>
     withOpen(openOwnership(config, log, OWNERS, logger), async (ownership) => {
@@ -102,10 +102,10 @@ async function ownPartitions(
 async function ownOnce(jobParts: OwnerJobParts): Promise<void> {
   const { owner, clock } = jobParts;
   await takeTurn(jobParts);
-  await owner.volatile();
-  await owner.history(clock.now());
-  await owner.evidence(clock.now());
-  await owner.archive(clock.now());
+  await owner.writeVolatile();
+  await owner.writeHistory(clock.now());
+  await owner.makeEvidence(clock.now());
+  await owner.makeArchive(clock.now());
 }
 
 async function ownUntilStopped(jobParts: OwnerJobParts): Promise<void> {

@@ -84,8 +84,8 @@ const PUBLISHER_JOBS = jobsOf<"publisher", PublisherJobParts>("publisher", {
   checkpoint: whenActive(({ publisher }) => publisher.refreshCheckpoint()),
   notify: whenActive(({ notifier }) => notifier.runOnce()),
   plans: whenActive(({ publishing }) => publishing.publishPlans()),
-  evidence: whenActive(({ publishing }) => publishing.evidence()),
-  archive: whenActive(({ publishing, filing }) => publishing.archive(filing)),
+  evidence: whenActive(({ publishing }) => publishing.publishEvidence()),
+  archive: whenActive(({ publishing, filing }) => publishing.publishArchive(filing)),
   index: whenActive(({ publishing }) => publishing.buildIndex()),
   garbage: whenActive(({ publishing }) => publishing.collectGarbage()),
 });
@@ -170,8 +170,8 @@ async function publishOnce({
   await publishing.start(keys.ring);
   const { runs, cards } = await publishing.takeRuns();
   await publishing.publishPlans();
-  const { days } = await publishing.evidence();
-  const { files } = await publishing.archive(filing);
+  const { days } = await publishing.publishEvidence();
+  const { files } = await publishing.publishArchive(filing);
   await publishing.buildIndex();
   const tables = await publishing.nameTables();
   await publisher.refreshCheckpoint();

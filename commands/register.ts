@@ -3,17 +3,17 @@ import { join } from "node:path";
 import { systemClock } from "../infra/clock.ts";
 import type { Config } from "../infra/config.ts";
 import {
-  type Imported,
+  type AdditionalFileResult,
+  type ImportResult,
   importRegister,
-  type ReadBeside,
-  type Refused,
+  type RefusedRows,
   registerPath,
 } from "../pipelines/register/import.ts";
 import { ProgressLine, print } from "./printer.ts";
 import type { OptionsOf } from "./table.ts";
 
 /** Reasons for which a row is refused, for people. */
-const REASONS: Readonly<Record<Refused["reason"], string>> = {
+const REASONS: Readonly<Record<RefusedRows["reason"], string>> = {
   no_row: "not a row of this table",
   no_lei: "no LEI: not 18 letters and digits and two check digits",
   check_digits: "check digits of the LEI are wrong",
@@ -29,13 +29,13 @@ const REASONS: Readonly<Record<Refused["reason"], string>> = {
 
 const formatCount = (n: number): string => n.toLocaleString("en");
 
-const refusalLines = (refused: readonly Refused[]): string[] =>
+const refusalLines = (refused: readonly RefusedRows[]): string[] =>
   refused.flatMap(({ reason, rows, examples }) => [
     `  refused ${formatCount(rows)}: ${REASONS[reason]}`,
     ...examples.map((example) => `    ${example}`),
   ]);
 
-const otherFileLines = (what: string, fileReport: ReadBeside | null): string[] =>
+const otherFileLines = (what: string, fileReport: AdditionalFileResult | null): string[] =>
   fileReport
     ? [
         `${what}: ${formatCount(fileReport.rows_read)} lines read, ${formatCount(fileReport.kept)} kept`,
@@ -43,7 +43,7 @@ const otherFileLines = (what: string, fileReport: ReadBeside | null): string[] =
       ]
     : [];
 
-export function importLines(result: Imported): string[] {
+export function importLines(result: ImportResult): string[] {
   return [
     `${result.source}: ${formatCount(result.rows_read)} rows read, ${formatCount(result.rows_kept)} companies with ${formatCount(result.names)} names kept`,
     ...refusalLines(result.refused),

@@ -108,7 +108,7 @@ export function openSales(parts: SellingParts, clock: Clock, money: SellingMoney
   const truthOptions = { network: money.network, pages, ...(pagesAt ? { pagesAt } : {}) };
   const truths = openTruths(parts, clock, truthOptions);
   const seller = {
-    ...{ egress, reader: processReader, loop: ownLoop, rail, float: money.float, truths: truths.of },
+    ...{ egress, reader: processReader, loop: ownLoop, rail, float: money.float, truths: truths.truthParts },
     control: new ControlCalls(withRequestFields(egress, { pool: PRICES }), config.control_urls),
   };
   const replica = randomBytes(9).toString("base64url");

@@ -40,8 +40,8 @@ async function runLive(config: Config, options: RoleOptions, { parts, roles }: R
       const { pipeline } = roles;
       const observed = await observeOnce(config, pipeline);
       const graded = await pipeline.grade(systemClock.now());
-      await pipeline.index();
-      await pipeline.volatile();
+      await pipeline.publishIndex();
+      await pipeline.writeVolatile();
       const facts = { ...observed.calls, ...graded, tree_size: roles.publisher.fold.size };
       return report(options, facts, "touchstone serve");
     }

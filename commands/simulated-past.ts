@@ -128,8 +128,8 @@ export async function simulatePast(
     clock.use(new SimulatedClock(end));
     grading = pipeline.grade(end).then(async ({ cards }) => {
       // Before the evidence, with whose leaves the index is published: an index alone does not cause a publication.
-      await pipeline.index();
-      await pipeline.evidence(end);
+      await pipeline.publishIndex();
+      await pipeline.publishEvidence(end);
       await privateStore.create(doneMarkerKey(day), Buffer.from(end.toISOString()));
       options.onDay?.({ day, n: n + 1, of: days.length, observed: observed.probes, paid: observed.paid, cards });
     });
@@ -137,7 +137,7 @@ export async function simulatePast(
     grading.catch(() => {});
   }
   await grading;
-  await pipeline.archive(new Date(span.until));
+  await pipeline.archiveOldDays(new Date(span.until));
   return span;
 }
 

@@ -5,7 +5,7 @@ import { configuredNetworks } from "../infra/rails/networks.ts";
 import { createLocalWallets } from "../infra/rails/wallets.ts";
 import type { Store } from "../infra/store/store.ts";
 import type { Logger } from "../infra/telemetry.ts";
-import { draftOf, planCorrections, planReinstatement } from "../pipelines/corrections/correct.ts";
+import { createCorrectionDraft, planCorrections, planReinstatement } from "../pipelines/corrections/correct.ts";
 import { findEndpoint } from "../pipelines/corrections/endpoint-record.ts";
 import { parseMoney } from "../pipelines/record/money.ts";
 import { DAY_MS, dayOf, dayStart } from "../pipelines/record/time.ts";
@@ -117,10 +117,10 @@ async function enterPresent(
   clock: SwitchedClock,
   { roles, serving, world }: { roles: MachineRoles; serving: ServingTier; world: World },
 ): Promise<Pick<MarketLetters, "tree_size" | "market">> {
-  await roles.pipeline.index();
+  await roles.pipeline.publishIndex();
   clock.use(present);
-  await roles.pipeline.volatile();
-  await roles.pipeline.history(present.now());
+  await roles.pipeline.writeVolatile();
+  await roles.pipeline.writeHistory(present.now());
   await serving.refresh();
   return { tree_size: roles.publisher.fold.size, market: await lettersOf(serving.app, world.sellers) };
 }
@@ -147,7 +147,9 @@ async function correctOnce(parts: Parts, seller: string, signal: AbortSignal): P
     const says = "The demo shows a correction, as if we had misread the terms of this record.";
     const request = { records: [newest![0]], gradeAt: null, fault: "misread_terms", says };
     const now = systemClock.now();
-    const drafts = planCorrections(record, request, now).map((body) => draftOf("correction", record.cap, body, now));
+    const drafts = planCorrections(record, request, now).map((body) =>
+      createCorrectionDraft("correction", record.cap, body, now),
+    );
     await recorder.append(drafts);
   });
   await systemClock.sleep(CORRECTION_PAUSE_MS, signal);
@@ -157,7 +159,7 @@ async function correctOnce(parts: Parts, seller: string, signal: AbortSignal): P
     if (id === undefined || correctionRecords.reinstated.has(id)) return;
     const says = "The record was right: the demo shows how a correction is taken back.";
     const { body } = planReinstatement(correctionRecords, id, says);
-    await recorder.append([draftOf("reinstated", cap, body, systemClock.now())]);
+    await recorder.append([createCorrectionDraft("reinstated", cap, body, systemClock.now())]);
   });
 }
 

@@ -2,7 +2,7 @@ import { createHash } from "node:crypto";
 import { H3 } from "h3";
 import { FastResponse } from "srvx";
 import type { Logger } from "../infra/telemetry.ts";
-import { checkpointsPage } from "../pipelines/monitor/peers.ts";
+import { createCheckpointsPage } from "../pipelines/monitor/peers.ts";
 import type { MonitorState } from "../pipelines/monitor/state.ts";
 
 const HEADERS = { "cache-control": "no-store", "x-content-type-options": "nosniff" } as const;
@@ -35,7 +35,7 @@ export function createMonitorApp(state: MonitorState, originOf: () => string | n
     if (origin === null) return respondText(404, "this monitor has seen no checkpoint yet");
     const after = afterOf(url);
     if (after === undefined) return respondText(400, "after: a number of a checkpoint");
-    const body = JSON.stringify(checkpointsPage(state, origin, after));
+    const body = JSON.stringify(createCheckpointsPage(state, origin, after));
     return new FastResponse(body, { headers: { "content-type": "application/json", ...HEADERS } });
   };
   app.get("/checkpoints", ({ url }) => answer(url));
@@ -45,7 +45,7 @@ export function createMonitorApp(state: MonitorState, originOf: () => string | n
     return isOurs ? answer(url) : respondText(404, "this monitor does not follow that log");
   });
   app.get("/", () => {
-    const head = state.head();
+    const head = state.readHead();
     const log = originOf() ?? "no log yet";
     return respondText(200, `monitor of ${log}: ${head ? `${head.size} leaves are proven` : "nothing is proven"}`);
   });

@@ -24,14 +24,14 @@ export function createWitnessApp(witness: Witness, logger: Logger): H3 {
   const app = new H3({ silent: true, onError: () => respondText(400, "the request cannot be read") });
   app.post("/add-checkpoint", async ({ req }) => {
     try {
-      return respond(witness.add(await bodyBytes(req.body, MAX_REQUEST_BYTES)));
+      return respond(witness.answerAddCheckpoint(await bodyBytes(req.body, MAX_REQUEST_BYTES)));
     } catch (error) {
       if (error instanceof Problem) return respondText(error.code === "too_large" ? 413 : 400, error.message);
       logger.error({ err: error }, "a checkpoint could not be cosigned");
       return respondText(503, "this witness cannot write");
     }
   });
-  app.get("/:hash/checkpoint", (event) => respond(witness.newest(event.context.params?.hash ?? "")));
+  app.get("/:hash/checkpoint", (event) => respond(witness.answerNewest(event.context.params?.hash ?? "")));
   app.get("/", () => respondText(200, witness.vkey));
   app.all("/**", () => respondText(404, "a witness has add-checkpoint, and /<sha256 of an origin>/checkpoint"));
   return app;

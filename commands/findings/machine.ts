@@ -4,7 +4,7 @@ import { dirname, resolve } from "node:path";
 import type { Config } from "../../infra/config.ts";
 import { broken, type Finding, off, ok, warn } from "../../infra/finding.ts";
 import { hasKeyring, loadKeys, loadSecret, loadSigner, readRing } from "../../infra/keys/keys.ts";
-import { foldersOf, OBSERVER_SECRET } from "../../pipelines/roles/data-folder.ts";
+import { foldersOf, OBSERVER_SECRET_NAME } from "../../pipelines/roles/data-folder.ts";
 
 /** The roles that may run on this machine; `start` is all of them in one process. */
 const ROLES = ["start", "observe", "own", "publish", "serve"] as const;
@@ -49,6 +49,6 @@ export async function keyFindings({ data_dir, log }: Pick<Config, "data_dir" | "
   if (role === "start" || role === "publish") loadKeys(dir);
   if (role === "serve")
     loadSigner(dir, ring.keys.find((key) => key.purpose === "answers" && key.retired_at === undefined)!);
-  if (role === "start" || role === "observe") loadSecret(dir, OBSERVER_SECRET);
+  if (role === "start" || role === "observe") loadSecret(dir, OBSERVER_SECRET_NAME);
   return [ok("keys", `${dir} has what ${role} needs, and nobody else can read it`)];
 }

@@ -5,7 +5,7 @@ import { sql } from "../../infra/lake/sql.ts";
 import type { Log } from "../../infra/log/log.ts";
 import type { Store } from "../../infra/store/store.ts";
 import { parseUrl } from "../../infra/url.ts";
-import { SHOWN_AGAIN_MS } from "../3-grade/params.ts";
+import { REPEATED_PROOF_WINDOW_MS } from "../3-grade/params.ts";
 import { capId } from "../record/ids.ts";
 import type { IngestedTopic } from "../record/topics.ts";
 import { platformOf, registrableDomain } from "../record/url.ts";
@@ -40,7 +40,7 @@ const STEPS: readonly { topics: readonly IngestedTopic[]; files: readonly string
 ];
 /** Parameters of these files. */
 const FILE_PARAMETERS: Readonly<Record<string, Params>> = {
-  "samples/paid": { shown_again_ms: SHOWN_AGAIN_MS },
+  "samples/paid": { shown_again_ms: REPEATED_PROOF_WINDOW_MS },
   "samples/seen": { kept: MAX_PAY_TOS },
 };
 /** Topics whose records become segments and rows. Records of the other topics stay in the log. */

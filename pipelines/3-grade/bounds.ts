@@ -5,6 +5,7 @@ import { params } from "./params.ts";
  * valid at every moment, and the rounding of figures. All functions are pure, so that a client can recompute a card
  * with this code.
  */
+
 const SCALE = 10 ** params.rounding.decimals;
 /** Slightly more than 0.5, so that a value ending on a half rounds up in whatever order its summands were added. */
 const ROUNDING_HALF = 0.5 + 1e-6;
@@ -64,13 +65,13 @@ const neededLines = (p: number): NeededLine[] =>
     offset: -logWeight / lambda,
   }));
 
-const leastOfLines = (lines: readonly NeededLine[]) => (n: number) =>
+const minOverLines = (lines: readonly NeededLine[]) => (n: number) =>
   Math.min(...lines.map(({ slope, offset }) => n * slope + offset));
 
 /** Fewest successes out of n for which `lower` is at least 1 - alpha. */
-export const minSuccessesForHighBound = leastOfLines(neededLines(1 - params.alpha_each_side));
+export const minSuccessesForHighBound = minOverLines(neededLines(1 - params.alpha_each_side));
 /** Most successes out of n for which `lower` is at most alpha. */
-export const maxSuccessesForLowBound = leastOfLines(neededLines(params.alpha_each_side));
+export const maxSuccessesForLowBound = minOverLines(neededLines(params.alpha_each_side));
 
 /**
  * Design effect: the mean length of a run of bad blocks, divided by the length expected by chance; at least 1. @param
@@ -105,12 +106,12 @@ export interface LoweredBound {
 export function lowerByBuyers(s: number, w: number, deff: number, xs: readonly number[]): LoweredBound {
   const ownLower = lower(s / deff, w / deff) ?? 0;
   const ownBound = round6(ownLower);
-  const entering = xs.filter((x) => round6(x) < ownBound).sort((a, b) => a - b);
+  const valuesBelowBound = xs.filter((x) => round6(x) < ownBound).sort((a, b) => a - b);
   let weight = 0;
   let sum = 0;
   let point = s / w;
   let lowest = ownLower;
-  for (const [i, x] of entering.entries()) {
+  for (const [i, x] of valuesBelowBound.entries()) {
     const entryWeight = Math.max(0, Math.min(block_weight, budget_share_of_own * w - i * block_weight));
     if (entryWeight === 0) break;
     weight += entryWeight;
@@ -118,5 +119,5 @@ export function lowerByBuyers(s: number, w: number, deff: number, xs: readonly n
     point = Math.min(point, (s + sum) / (w + weight));
     lowest = Math.min(lowest, lower((s + sum) / deff, (w + weight) / deff) ?? 0);
   }
-  return { point, lower: lowest, isAnyCallBelow: entering.length > 0 };
+  return { point, lower: lowest, isAnyCallBelow: valuesBelowBound.length > 0 };
 }

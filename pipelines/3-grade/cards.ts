@@ -4,7 +4,7 @@ import { METHOD_PAGE, VERIFIER_VERSION } from "../record/verifier-version.ts";
 import { FLAGS, type Flag } from "../record/vocabulary.ts";
 import { correctnessPart, type Figures, figuresOf, toComponent } from "./components.ts";
 import { CAP_NAMES, type Grade, gradeTier, headlineTier, isLongAgo, sampledTiers, type WeightName } from "./letter.ts";
-import { AFTER, DAY_MS, nextMonday, params, STREAKY_DEFF, windowStart } from "./params.ts";
+import { CHANGE_DELAYS_MS, DAY_MS, nextMonday, params, STREAKY_DEFF, windowStart } from "./params.ts";
 import type { RelatedFlags } from "./related.ts";
 import type { Sums } from "./sums.ts";
 import { emptyWhy, whyParts } from "./why.ts";
@@ -15,9 +15,9 @@ import { emptyWhy, whyParts } from "./why.ts";
  * request is answered.
  */
 function flagsOf(grade: Grade, sums: Sums, figures: Figures, related: RelatedFlags, now: number): Flag[] {
-  const { caps, shown, tier } = grade;
+  const { caps, shownFigures, tier } = grade;
   const isTierOnlyCap = CAP_NAMES.every((name) => name === "by_tier" || caps[name] === 0);
-  const raised: Partial<Record<Flag, boolean>> = {
+  const raisedFlags: Partial<Record<Flag, boolean>> = {
     took_the_money: sums.theft !== null,
     money_pending: sums.pendingFirst !== null,
     refunded: sums.refunds > 0,
@@ -27,7 +27,9 @@ function flagsOf(grade: Grade, sums: Sums, figures: Figures, related: RelatedFla
     deeper_tier_worse: caps.by_deeper > 0,
     recent_failures: caps.cusum_cap > 0,
     stale_paid: caps.by_stale > 0,
-    stale: isLongAgo(sums.seenLast, AFTER.unseen, now) || isLongAgo(sums.paidLast, AFTER.unratedPaid, now),
+    stale:
+      isLongAgo(sums.seenLast, CHANGE_DELAYS_MS.unseen, now) ||
+      isLongAgo(sums.paidLast, CHANGE_DELAYS_MS.unratedPaid, now),
     dark: caps.by_dark > 0,
     listing_mismatch: caps.by_mismatch > 0,
     pay_to_changed: sums.payToChanged,
@@ -35,13 +37,13 @@ function flagsOf(grade: Grade, sums: Sums, figures: Figures, related: RelatedFla
     dynamic_price: sums.dynamicPrice,
     no_schema_advertised: sums.served > 0 && !sums.parts.schema_conformance,
     no_example: sums.signed > 0 && sums.examples === 0,
-    latency_unbounded: shown.latency_p95 === null,
-    streaky: Object.values(shown).some((figure) => figure !== null && figure.deff >= STREAKY_DEFF),
+    latency_unbounded: shownFigures.latency_p95 === null,
+    streaky: Object.values(shownFigures).some((figure) => figure !== null && figure.deff >= STREAKY_DEFF),
     buyers_report_worse: sums.unconfirmed || Object.values(figures).some((figure) => figure?.isAnyCallBelow),
     blocks_prober: sums.walled,
     ...lastingFlags(sums, related),
   };
-  return FLAGS.filter((flag) => raised[flag]);
+  return FLAGS.filter((flag) => raisedFlags[flag]);
 }
 
 /** Flags that an endpoint has whether or not any of its rows counts. */
@@ -55,8 +57,8 @@ function lastingFlags(sums: Sums, related: RelatedFlags): Partial<Record<Flag, b
 
 /** Flags of the card of an endpoint that has no row that counts. */
 function emptyFlags(sums: Sums, related: RelatedFlags): Flag[] {
-  const raised = lastingFlags(sums, related);
-  return FLAGS.filter((flag) => raised[flag]);
+  const raisedFlags = lastingFlags(sums, related);
+  return FLAGS.filter((flag) => raisedFlags[flag]);
 }
 
 function formatMoments(now: Date) {
@@ -72,9 +74,9 @@ function formatMoments(now: Date) {
 /** Printed times by the moment of a run. Printing dates is slow, and all cards of a run have these times in common. */
 const momentsByRun = new WeakMap<Date, ReturnType<typeof formatMoments>>();
 function cachedMoments(now: Date): ReturnType<typeof formatMoments> {
-  const common = momentsByRun.get(now) ?? formatMoments(now);
-  momentsByRun.set(now, common);
-  return common;
+  const moments = momentsByRun.get(now) ?? formatMoments(now);
+  momentsByRun.set(now, moments);
+  return moments;
 }
 
 /** Members that do not depend on the card's tier. */
@@ -95,20 +97,22 @@ function commonMembers(sums: Sums, now: Date, version: string) {
 }
 
 function createComponents(grade: Grade): NonNullable<UnsignedCard["components"]> {
-  const { shown } = grade;
+  const { shownFigures } = grade;
   return {
-    liveness: toComponent(shown.liveness),
-    correctness: toComponent(shown.correctness, correctnessPart(grade.tier)),
-    honesty: toComponent(shown.honesty),
-    schema_conformance: toComponent(shown.schema_conformance),
-    latency_p95: toComponent(shown.latency_p95),
-    price_stability: toComponent(shown.price_stability),
+    liveness: toComponent(shownFigures.liveness),
+    correctness: toComponent(shownFigures.correctness, correctnessPart(grade.tier)),
+    honesty: toComponent(shownFigures.honesty),
+    schema_conformance: toComponent(shownFigures.schema_conformance),
+    latency_p95: toComponent(shownFigures.latency_p95),
+    price_stability: toComponent(shownFigures.price_stability),
   };
 }
 
 /** Weights of the components that have a figure. They are not renormalised to a sum of 1. */
 const appliedWeights = (grade: Grade): Record<string, number> =>
-  Object.fromEntries(Object.entries(params.weights).filter(([name]) => grade.shown[name as WeightName] !== null));
+  Object.fromEntries(
+    Object.entries(params.weights).filter(([name]) => grade.shownFigures[name as WeightName] !== null),
+  );
 
 /** What is needed to make the cards of one endpoint, besides its sums. */
 interface CardContext {
@@ -119,21 +123,21 @@ interface CardContext {
 }
 
 function createCard(grade: Grade, sums: Sums, figures: Figures, { related, now, version }: CardContext): RunCard {
-  const binding = CAP_NAMES.filter((name) => grade.caps[name] > 0);
+  const bindingCaps = CAP_NAMES.filter((name) => grade.caps[name] > 0);
   return {
     card: {
       ...commonMembers(sums, now, version),
       tier: grade.tier,
-      band: grade.raw,
+      band: grade.rawBand,
       composite: grade.composite,
       components: createComponents(grade),
       weights_applied: appliedWeights(grade),
       flags: flagsOf(grade, sums, figures, related, now.getTime()),
     },
-    raw_band: grade.raw,
+    raw_band: grade.rawBand,
     headline: grade.tier === headlineTier(figures),
     why: whyParts(grade, sums, figures, now, version),
-    caps: Object.fromEntries(binding.map((name) => [name, grade.caps[name]])),
+    caps: Object.fromEntries(bindingCaps.map((name) => [name, grade.caps[name]])),
     progress: grade.progress,
   };
 }
@@ -165,21 +169,21 @@ function dueAt(sums: Sums, now: Date): Date {
   const { liveLast, paidLast, seenLast, pendingFirst, theft } = sums;
   const addTo = (moment: number | null, ms: number) => (moment === null ? Number.NEGATIVE_INFINITY : moment + ms);
   const changesAfter = [
-    addTo(liveLast, AFTER.dark),
-    addTo(paidLast, AFTER.stalePaid),
-    addTo(paidLast, AFTER.unratedPaid),
-    addTo(seenLast, AFTER.unseen),
+    addTo(liveLast, CHANGE_DELAYS_MS.dark),
+    addTo(paidLast, CHANGE_DELAYS_MS.stalePaid),
+    addTo(paidLast, CHANGE_DELAYS_MS.unratedPaid),
+    addTo(seenLast, CHANGE_DELAYS_MS.unseen),
   ];
   const changesAt = [
-    addTo(pendingFirst, AFTER.pendingTheft),
-    addTo(theft?.last ?? null, AFTER.freshTheft),
+    addTo(pendingFirst, CHANGE_DELAYS_MS.pendingTheft),
+    addTo(theft?.last ?? null, CHANGE_DELAYS_MS.freshTheft),
     nextMonday(now).getTime(),
   ];
-  const ahead = [
+  const futureMoments = [
     ...changesAfter.filter((moment) => moment >= now.getTime()),
     ...changesAt.filter((moment) => moment > now.getTime()),
   ];
-  return new Date(Math.min(...ahead));
+  return new Date(Math.min(...futureMoments));
 }
 
 /** A line of a run without `inputs_digest`, which is computed later from the endpoint's rows. */
@@ -195,13 +199,13 @@ export function gradeLine(
   now: Date,
   version: string = VERIFIER_VERSION,
 ): LineWithoutDigest {
-  const terms = { related, now, version };
+  const context = { related, now, version };
   const figures = figuresOf(sums);
   const tiers = sampledTiers(sums, figures);
-  if (tiers.length === 0) return { cap: sums.cap, cards: [createEmptyCard(sums, terms)], due_at: null };
+  if (tiers.length === 0) return { cap: sums.cap, cards: [createEmptyCard(sums, context)], due_at: null };
   return {
     cap: sums.cap,
-    cards: tiers.map((tier) => createCard(gradeTier(tier, sums, figures, now.getTime()), sums, figures, terms)),
+    cards: tiers.map((tier) => createCard(gradeTier(tier, sums, figures, now.getTime()), sums, figures, context)),
     due_at: rfc3339(dueAt(sums, now)),
   };
 }

@@ -16,11 +16,11 @@ export interface CardFacts {
   caps?: Readonly<Record<string, number>>;
 }
 
-/** What is published about one endpoint. */
+/** The published cards of one endpoint, and when they were published. */
 export interface PublishedFacts {
   cards: readonly CardFacts[];
   /** Time of the newest publication. */
-  at: Date;
+  publishedAt: Date;
   /** UTC day of the newest publication that counts towards the limit of one a day; null before the first. */
   countedDay: string | null;
 }
@@ -43,7 +43,7 @@ const WEEK_DAYS = 7;
  * A lower bound in whole hundredths, rounded down. It is rounded to 6 decimals first, since 100 * 0.29 is below 29 as a
  * double.
  */
-const gridLine = (lower: number | null | undefined): number | null =>
+const toHundredths = (lower: number | null | undefined): number | null =>
   lower == null ? null : Math.floor(round6(lower * 100));
 /** Is the new letter worse for a buyer: a lower letter, no letter any more, or an F as the first letter? */
 const isWorse = (before: Band, after: Band): boolean => {
@@ -59,21 +59,21 @@ const comparedText = ({ card, raw_band, headline, caps }: CardFacts): string =>
     headline,
     card.flags ?? [],
     Object.entries(caps ?? {}).sort(),
-    COMPONENTS.map((name) => gridLine(card.components?.[name].lower)),
+    COMPONENTS.map((name) => toHundredths(card.components?.[name].lower)),
   ]);
 
 /** The reason why a publication may not wait: a first card, a correction, or a worse letter; null where it may wait. */
 function urgentReason(
   published: PublishedFacts | null,
-  next: readonly CardFacts[],
-  corrected: boolean,
+  nextCards: readonly CardFacts[],
+  hasCorrection: boolean,
 ): PublicationReason | null {
   if (!published || published.cards.length === 0) return "first_card";
-  if (corrected) return "correction";
-  for (const { card } of next) {
-    const before = published.cards.find((known) => known.card.tier === card.tier);
-    if (!before) return "first_card";
-    if (isWorse(before.card.band, card.band)) return "worse_letter";
+  if (hasCorrection) return "correction";
+  for (const { card } of nextCards) {
+    const publishedCard = published.cards.find((known) => known.card.tier === card.tier);
+    if (!publishedCard) return "first_card";
+    if (isWorse(publishedCard.card.band, card.band)) return "worse_letter";
   }
   return null;
 }
@@ -82,22 +82,22 @@ function urgentReason(
  * Decides whether an endpoint's new cards are published (verification-method.md section 6): if something changed, at
  * most once a UTC day; without a change once a week. Worse letters, corrections and first cards are published at once
  * and do not count towards the limit.
- * @param next the cards as they would be published, after the hold @param corrected true where a correction or a
- * reinstatement is published with them
+ * @param nextCards the cards as they would be published, after the hold
+ * @param hasCorrection true where a correction or a reinstatement is published with them
  */
 export function decidePublication(
   published: PublishedFacts | null,
-  next: readonly CardFacts[],
+  nextCards: readonly CardFacts[],
   now: Date,
-  corrected = false,
+  hasCorrection = false,
 ): PublicationDecision {
-  const urgent = urgentReason(published, next, corrected);
+  const urgent = urgentReason(published, nextCards, hasCorrection);
   if (!published || urgent) return { publish: "now", reason: urgent, counts: false };
-  const changed = published.cards.map(comparedText).join() !== next.map(comparedText).join();
+  const isChanged = published.cards.map(comparedText).join() !== nextCards.map(comparedText).join();
   const today = dayOf(now);
-  const isWeekOld = today >= addDays(dayOf(published.at), WEEK_DAYS);
-  if (!changed && !isWeekOld) return { publish: "no", reason: null, counts: false };
-  const reason = changed ? "changed" : "weekly";
+  const isWeekOld = today >= addDays(dayOf(published.publishedAt), WEEK_DAYS);
+  if (!isChanged && !isWeekOld) return { publish: "no", reason: null, counts: false };
+  const reason = isChanged ? "changed" : "weekly";
   return published.countedDay === today
     ? { publish: "later", reason, counts: false }
     : { publish: "now", reason, counts: true };

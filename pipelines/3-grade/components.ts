@@ -35,20 +35,20 @@ const methodOf = (block: string, w: number, deff: number): string =>
   `${METHOD};block=${block};W=${shortDecimal(w)};deff=${shortDecimal(deff)}`;
 
 function partFigure(sums: Sums, part: PartName): Figure | null {
-  const own = sums.parts[part];
-  if (!own || !(own.w > 0)) return null;
-  const { w, s } = own;
-  const deff = designEffect(own.bad, own.starts, own.m);
-  const lowered = lowerByBuyers(s, w, deff, sums.buyers[part] ?? []);
+  const partSums = sums.parts[part];
+  if (!partSums || !(partSums.w > 0)) return null;
+  const { w, s } = partSums;
+  const deff = designEffect(partSums.bad, partSums.starts, partSums.m);
+  const bound = lowerByBuyers(s, w, deff, sums.buyers[part] ?? []);
   return {
-    point: round6(lowered.point),
-    lower: round6(lowered.lower),
+    point: round6(bound.point),
+    lower: round6(bound.lower),
     upper: round6(upper(s, w) ?? 1),
     n_eff: round6(w / deff),
     w,
     s,
     deff,
-    isAnyCallBelow: lowered.isAnyCallBelow,
+    isAnyCallBelow: bound.isAnyCallBelow,
     method: methodOf(`${BLOCK_HOURS}h`, w, deff),
   };
 }
@@ -107,12 +107,12 @@ export const correctnessPart = (tier: Tier): "outcome" | "delivery" | null =>
 
 /** The six figures that a card of this tier shows. A LIVENESS_VERIFIED card shows no figures of paid answers. */
 export function figuresShownOn(tier: Tier, figures: Figures): Record<keyof typeof params.weights, Figure | null> {
-  const check = correctnessPart(tier);
+  const checkedPart = correctnessPart(tier);
   return {
     liveness: figures.liveness,
-    correctness: check && figures[check],
+    correctness: checkedPart && figures[checkedPart],
     honesty: figures.honesty,
-    schema_conformance: check && figures.schema_conformance,
+    schema_conformance: checkedPart && figures.schema_conformance,
     latency_p95: figures.latency_p95,
     price_stability: figures.price_stability,
   };
@@ -121,10 +121,10 @@ export function figuresShownOn(tier: Tier, figures: Figures): Record<keyof typeo
 const EMPTY_COMPONENT: Component = { point: null, lower: null, upper: null, n_eff: 0, method: "lines4/1;none" };
 
 /**
- * Makes a card's component from a figure. @param check the part that was checked; only for the correctness component
+ * Makes a card's component from a figure. @param checkedPart only for the correctness component
  */
-export function toComponent(figure: Figure | null, check: string | null = null): Component {
+export function toComponent(figure: Figure | null, checkedPart: string | null = null): Component {
   if (!figure) return { ...EMPTY_COMPONENT };
   const { point, lower, upper, n_eff, method } = figure;
-  return { point, lower, upper, n_eff, method: check ? `${method};x=${check}` : method };
+  return { point, lower, upper, n_eff, method: checkedPart ? `${method};x=${checkedPart}` : method };
 }

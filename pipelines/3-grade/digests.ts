@@ -20,23 +20,23 @@ interface Line {
 }
 
 /**
- * sha256 over the lines, ascending by id; null where SQL could not print a line in RFC 8785 form. @param printed lines
- * as sql/grade/digest (lines) prints them
+ * Computes the sha256 over the lines, ascending by id; null where SQL could not print a line in RFC 8785 form.
+ * @param printedLines lines as sql/grade/digest (lines) prints them
  */
-function digestOfLines(printed: Buffer): string | null {
-  if (printed.includes(UNPRINTABLE)) return null;
+function digestOfLines(printedLines: Buffer): string | null {
+  if (printedLines.includes(UNPRINTABLE)) return null;
   const lines: Line[] = [];
-  for (let at = 0; at < printed.length; ) {
-    const first = printed.indexOf(QUOTE, at) + 1;
-    const end = printed.indexOf(NEWLINE, first) + 1;
+  for (let at = 0; at < printedLines.length; ) {
+    const first = printedLines.indexOf(QUOTE, at) + 1;
+    const end = printedLines.indexOf(NEWLINE, first) + 1;
     // latin1 makes one character of each byte, so that ids compare as their bytes do.
-    lines.push({ id: printed.toString("latin1", at, first - 1), first, end });
+    lines.push({ id: printedLines.toString("latin1", at, first - 1), first, end });
     at = end;
   }
   lines.sort((a, b) => (a.id < b.id ? -1 : 1));
-  const sorted = Buffer.allocUnsafe(printed.length);
+  const sorted = Buffer.allocUnsafe(printedLines.length);
   let length = 0;
-  for (const { first, end } of lines) length += printed.copy(sorted, length, first, end);
+  for (const { first, end } of lines) length += printedLines.copy(sorted, length, first, end);
   return sha256hex(sorted.subarray(0, length));
 }
 
@@ -68,18 +68,18 @@ const DIGESTS_PER_TURN = 64;
 /** Computes `inputs_digest` of the printed endpoints, by their number in the chunk. */
 export async function digestsOf(
   db: Statements,
-  printed: readonly PrintedRows[],
+  printedRows: readonly PrintedRows[],
   window: Window,
 ): Promise<ReadonlyMap<number, string>> {
   const digests = new Map<number, string>();
-  const unprinted: number[] = [];
+  const unprintedEndpoints: number[] = [];
   const digest = ({ ep, lines }: PrintedRows): void => {
-    const made = digestOfLines(Buffer.from(lines.buffer, lines.byteOffset, lines.byteLength));
-    if (made === null) unprinted.push(ep);
-    else digests.set(ep, made);
+    const digestHex = digestOfLines(Buffer.from(lines.buffer, lines.byteOffset, lines.byteLength));
+    if (digestHex === null) unprintedEndpoints.push(ep);
+    else digests.set(ep, digestHex);
   };
-  await forEachYielding(printed, DIGESTS_PER_TURN, digest);
-  for (const ep of unprinted) digests.set(ep, await digestInProcess(db, ep, window));
+  await forEachYielding(printedRows, DIGESTS_PER_TURN, digest);
+  for (const ep of unprintedEndpoints) digests.set(ep, await digestInProcess(db, ep, window));
   return digests;
 }
 

@@ -21,7 +21,7 @@ const FITS_SCHEMA = 10;
 const SCHEMA_CHECKED = 11;
 const PAID_HONEST = 12;
 const PAID_HONEST_KNOWN = 13;
-const WIDTH = 14;
+const SUMS_PER_BLOCK = 14;
 
 const mean = (sum: number, n: number): number | null => (n > 0 ? round6(sum / n) : null);
 
@@ -33,7 +33,7 @@ export class BlockSums {
   readonly #sums: Float64Array;
   /** @param count number of blocks in the window */
   constructor(count: number) {
-    this.#sums = new Float64Array(count * WIDTH);
+    this.#sums = new Float64Array(count * SUMS_PER_BLOCK);
   }
 
   clear(): void {
@@ -41,7 +41,7 @@ export class BlockSums {
   }
 
   add(block: number, bits: number): void {
-    const at = block * WIDTH;
+    const at = block * SUMS_PER_BLOCK;
     const sums = this.#sums;
     sums[at + ROWS]!++;
     if (bits & FACTS.answered) sums[at + ANSWERED]!++;
@@ -52,7 +52,7 @@ export class BlockSums {
 
   /** Adds the further sums of a paid row, after {@link add}. @param outcome NaN where no ground truth is known */
   addPaid(block: number, bits: number, w: number, delivery: number, outcome: number): void {
-    const at = block * WIDTH;
+    const at = block * SUMS_PER_BLOCK;
     const sums = this.#sums;
     sums[at + PAID]!++;
     sums[at + WEIGHT]! += w;
@@ -77,15 +77,15 @@ export class BlockSums {
       ...{ liveness: [], honesty: [], paid_honesty: [], delivery: [], outcome: [], schema_conformance: [] },
     };
     const course: number[] = [];
-    let excusable = Math.floor(this.#countBlocks() / BLOCKS_PER_EXCUSED_WALL);
+    let excusableBlocks = Math.floor(this.#countBlocks() / BLOCKS_PER_EXCUSED_WALL);
     let walled = false;
-    for (let at = 0; at < sums.length; at += WIDTH) {
+    for (let at = 0; at < sums.length; at += SUMS_PER_BLOCK) {
       const n = sums[at + ROWS]!;
       if (n === 0) continue;
       const walls = sums[at + WALLS]!;
-      const excused = walls > 0 && excusable-- > 0;
-      walled ||= walls > 0 && !excused;
-      samples.liveness.push({ w: 1, x: mean(sums[at + ANSWERED]!, excused ? n - walls : n) });
+      const isExcused = walls > 0 && excusableBlocks-- > 0;
+      walled ||= walls > 0 && !isExcused;
+      samples.liveness.push({ w: 1, x: mean(sums[at + ANSWERED]!, isExcused ? n - walls : n) });
       samples.honesty.push({ w: 1, x: mean(sums[at + HONEST]!, sums[at + HONEST_KNOWN]!) });
       const paid = sums[at + PAID]!;
       if (paid === 0) continue;
@@ -104,7 +104,7 @@ export class BlockSums {
   /** Counts the blocks that have a row. */
   #countBlocks(): number {
     let count = 0;
-    for (let at = 0; at < this.#sums.length; at += WIDTH) if (this.#sums[at + ROWS]! > 0) count++;
+    for (let at = 0; at < this.#sums.length; at += SUMS_PER_BLOCK) if (this.#sums[at + ROWS]! > 0) count++;
     return count;
   }
 }

@@ -1,7 +1,7 @@
 import { round6 } from "./bounds.ts";
 import { BlockSums } from "./fold-blocks.ts";
 import { FACTS, FACTS_SCALE, type PackedRows } from "./packed.ts";
-import { AFTER, BLOCK_MS, DAY_MS, QUOTES_A_DAY, windowStart } from "./params.ts";
+import { BLOCK_MS, CHANGE_DELAYS_MS, DAY_MS, MAX_PRICES_A_DAY, windowStart } from "./params.ts";
 import { p95, priceStability } from "./scores.ts";
 import type { Sums } from "./sums.ts";
 
@@ -19,7 +19,7 @@ class DayPrices {
 
   sums(): Pick<Sums, "price" | "dynamicPrice"> {
     const { w, s } = priceStability(this.#days);
-    const dynamicPrice = [...this.#days.values()].some((quotes) => new Set(quotes).size > QUOTES_A_DAY);
+    const dynamicPrice = [...this.#days.values()].some((quotes) => new Set(quotes).size > MAX_PRICES_A_DAY);
     return { price: { w, s: round6(s) }, dynamicPrice };
   }
 }
@@ -57,23 +57,27 @@ const NEVER = Number.NEGATIVE_INFINITY;
  * once.
  */
 export class Fold {
-  readonly #since: number;
+  readonly #windowStartMs: number;
   readonly #theftBefore: number;
   readonly #blocks: BlockSums;
 
   /** @param now the run's moment: all rows are earlier */
   constructor(now: Date) {
-    this.#since = windowStart(now).getTime();
-    this.#theftBefore = now.getTime() - AFTER.pendingTheft - this.#since;
-    const span = now.getTime() - this.#since;
-    this.#blocks = new BlockSums(Math.ceil(span / BLOCK_MS));
+    this.#windowStartMs = windowStart(now).getTime();
+    this.#theftBefore = now.getTime() - CHANGE_DELAYS_MS.pendingTheft - this.#windowStartMs;
+    const windowMs = now.getTime() - this.#windowStartMs;
+    this.#blocks = new BlockSums(Math.ceil(windowMs / BLOCK_MS));
   }
 
   /** @returns the sums; `tied` is true where the newest answer or price is ambiguous and the rows' ids must decide */
-  foldEndpoint(packed: PackedRows, ep: number): { folded: FoldedSums; tied: boolean } {
-    const { rows, paid } = packed.of(ep);
+  foldEndpoint(packedRows: PackedRows, ep: number): { folded: FoldedSums; tied: boolean } {
+    const { rows, paid } = packedRows.rowsOf(ep);
     this.#blocks.clear();
-    const [free, ours, prices] = [[] as [number, number][], [] as [number, number][], new DayPrices()];
+    const [freeLatencies, paidLatencies, prices] = [
+      [] as [number, number][],
+      [] as [number, number][],
+      new DayPrices(),
+    ];
     const facts = new FactFold(this.#theftBefore);
     for (let at = 0, paidAt = 0; at < rows.length; at += 3) {
       const row = rows[at]!;
@@ -85,7 +89,7 @@ export class Fold {
       const isPaid = (bits & FACTS.paid) !== 0;
       this.#blocks.add(block, bits);
       // NaN marks a missing number.
-      if (!Number.isNaN(ms)) (isPaid ? ours : free).push([block, ms]);
+      if (!Number.isNaN(ms)) (isPaid ? paidLatencies : freeLatencies).push([block, ms]);
       if (!Number.isNaN(price)) prices.add(Math.floor(t / DAY_MS), price);
       facts.add(t, bits, price);
       if (!isPaid) continue;
@@ -94,12 +98,12 @@ export class Fold {
       paidAt += 3;
     }
     const folded = {
-      counted: packed.counted[ep]!,
-      unconfirmed: packed.unconfirmed[ep] === 1,
+      counted: packedRows.rowsCounted[ep]!,
+      unconfirmed: packedRows.unconfirmed[ep] === 1,
       ...this.#blocks.sumParts(),
-      latency: { free: p95(free), paid: p95(ours) },
+      latency: { free: p95(freeLatencies), paid: p95(paidLatencies) },
       ...prices.sums(),
-      ...facts.sums(this.#since),
+      ...facts.sums(this.#windowStartMs),
     };
     return { folded, tied: facts.hasTie };
   }
@@ -116,19 +120,19 @@ type FactMembers = Omit<
  */
 class FactFold {
   readonly #theftBefore: number;
-  #first = Number.POSITIVE_INFINITY;
-  #seen = NEVER;
-  #live = NEVER;
+  #firstSeen = Number.POSITIVE_INFINITY;
+  #lastSeen = NEVER;
+  #lastLive = NEVER;
   #firstPaid = Number.POSITIVE_INFINITY;
   #lastPaid = NEVER;
-  readonly #honest = new Newest<boolean>();
-  readonly #price = new Newest<number>();
-  #highestPaid = NEVER;
-  #theft = NEVER;
-  #thefts = 0;
+  readonly #newestHonesty = new Newest<boolean>();
+  readonly #newestPrice = new Newest<number>();
+  #highestPaidPrice = NEVER;
+  #lastTheft = NEVER;
+  #theftCount = 0;
   #takenSum = 0;
   readonly #theftBlocks = new Set<number>();
-  #pending = Number.POSITIVE_INFINITY;
+  #firstPending = Number.POSITIVE_INFINITY;
   readonly #counts = { refunds: 0, signed: 0, settled: 0, served: 0, examples: 0 };
 
   constructor(theftBefore: number) {
@@ -136,11 +140,11 @@ class FactFold {
   }
 
   add(t: number, bits: number, price: number): void {
-    this.#first = Math.min(this.#first, t);
-    this.#seen = latest(this.#seen, t);
-    if (bits & FACTS.answered) this.#live = latest(this.#live, t);
-    if (bits & (FACTS.honest | FACTS.dishonest)) this.#honest.add(t, (bits & FACTS.honest) !== 0);
-    if (!Number.isNaN(price)) this.#price.add(t, price);
+    this.#firstSeen = Math.min(this.#firstSeen, t);
+    this.#lastSeen = latest(this.#lastSeen, t);
+    if (bits & FACTS.answered) this.#lastLive = latest(this.#lastLive, t);
+    if (bits & (FACTS.honest | FACTS.dishonest)) this.#newestHonesty.add(t, (bits & FACTS.honest) !== 0);
+    if (!Number.isNaN(price)) this.#newestPrice.add(t, price);
   }
 
   addPaid(t: number, block: number, bits: number, price: number): void {
@@ -152,45 +156,45 @@ class FactFold {
     if (bits & FACTS.example) counts.examples++;
     if (!(bits & FACTS.settled)) return;
     counts.settled++;
-    if (price > this.#highestPaid) this.#highestPaid = price;
+    if (price > this.#highestPaidPrice) this.#highestPaidPrice = price;
     if (bits & FACTS.delivered) return;
     if (bits & FACTS.refunded) counts.refunds++;
-    else if (t > this.#theftBefore) this.#pending = Math.min(this.#pending, t);
+    else if (t > this.#theftBefore) this.#firstPending = Math.min(this.#firstPending, t);
     else {
-      this.#theft = latest(this.#theft, t);
-      this.#thefts++;
+      this.#lastTheft = latest(this.#lastTheft, t);
+      this.#theftCount++;
       if (!Number.isNaN(price)) this.#takenSum += price;
       this.#theftBlocks.add(block);
     }
   }
 
   get hasTie(): boolean {
-    return this.#honest.isTied || this.#price.isTied;
+    return this.#newestHonesty.isTied || this.#newestPrice.isTied;
   }
 
   /** @param since start of the window, ms */
   sums(since: number): FactMembers {
-    const moment = (t: number): number | null => (Number.isFinite(t) ? since + t : null);
+    const toMoment = (t: number): number | null => (Number.isFinite(t) ? since + t : null);
     return {
       ...this.#counts,
       theft:
-        this.#theft === NEVER
+        this.#lastTheft === NEVER
           ? null
           : {
               blocks: this.#theftBlocks.size,
-              calls: this.#thefts,
+              calls: this.#theftCount,
               sum: round6(this.#takenSum),
-              last: since + this.#theft,
+              last: since + this.#lastTheft,
             },
-      pendingFirst: moment(this.#pending),
-      seenFirst: moment(this.#first),
-      seenLast: moment(this.#seen),
-      paidFirst: moment(this.#firstPaid),
-      paidLast: moment(this.#lastPaid),
-      liveLast: moment(this.#live),
-      honestNow: this.#honest.value,
-      priceNow: this.#price.value,
-      priceTested: this.#highestPaid === NEVER ? null : this.#highestPaid,
+      pendingFirst: toMoment(this.#firstPending),
+      seenFirst: toMoment(this.#firstSeen),
+      seenLast: toMoment(this.#lastSeen),
+      paidFirst: toMoment(this.#firstPaid),
+      paidLast: toMoment(this.#lastPaid),
+      liveLast: toMoment(this.#lastLive),
+      honestNow: this.#newestHonesty.value,
+      priceNow: this.#newestPrice.value,
+      priceTested: this.#highestPaidPrice === NEVER ? null : this.#highestPaidPrice,
     };
   }
 }

@@ -7,7 +7,7 @@ import { gradeLine, type LineWithoutDigest } from "./cards.ts";
 import { digestsOf, getDigest, type PrintedRows, printRows, type Window } from "./digests.ts";
 import { Fold, type FoldedSums } from "./fold.ts";
 import { MISSING, PACKED, PACKED_SCALE, PackedRows, type RowCounts } from "./packed.ts";
-import { AFTER, BLOCK_MS, EVIDENCE_ROWS, params, windowStart } from "./params.ts";
+import { BLOCK_MS, CHANGE_DELAYS_MS, EVIDENCE_ROWS, params, windowStart } from "./params.ts";
 import { type NonDeliveringSeller, RelatedParties } from "./related.ts";
 import type { PartName, Sums } from "./sums.ts";
 
@@ -80,18 +80,18 @@ async function gatherRows(
   chunk: number,
   window: Window,
 ): Promise<{ counts: RowCounts[]; rows: PackedRows }> {
-  const numbers = {
+  const parameters = {
     block_ms: BLOCK_MS,
     worst_blocks: params.buyers.worst_blocks_per_payer,
     evidence_rows: EVIDENCE_ROWS,
   };
-  await db.run(sql("grade/chunk:gather"), { chunk, ...window, ...numbers });
+  await db.run(sql("grade/chunk:gather"), { chunk, ...window, ...parameters });
   const counts: RowCounts[] = [];
   for await (const batch of db.batches("SELECT n, paid FROM grade_chunk ORDER BY ep"))
     for (const [n, paid] of batch.getRows()) counts.push({ n: Number(n), paid: Number(paid) });
   const rows = new PackedRows(counts);
-  const packed = { ...window, ...PACKED, scale: PACKED_SCALE, none: MISSING };
-  for await (const batch of db.batches(sql("grade/chunk:packed"), packed)) rows.addBatch(batch);
+  const packedParameters = { ...window, ...PACKED, scale: PACKED_SCALE, none: MISSING };
+  for await (const batch of db.batches(sql("grade/chunk:packed"), packedParameters)) rows.addBatch(batch);
   return { counts, rows };
 }
 
@@ -101,19 +101,19 @@ async function gatherRows(
  */
 function* batchEnds(counts: readonly RowCounts[], batchRows: number): Generator<number> {
   let first = 0;
-  let n = 0;
+  let rowsInBatch = 0;
   for (const [ep, count] of counts.entries()) {
-    n += count.n;
-    if (ep + 1 - first < BATCH_ENDPOINTS && n < batchRows && ep + 1 < counts.length) continue;
+    rowsInBatch += count.n;
+    if (ep + 1 - first < BATCH_ENDPOINTS && rowsInBatch < batchRows && ep + 1 < counts.length) continue;
     yield ep + 1;
     first = ep + 1;
-    n = 0;
+    rowsInBatch = 0;
   }
 }
 
 /** Part of a chunk: the number of its endpoints and of the rows read for them, and the lines that go into the run. */
 interface Batch {
-  caps: number;
+  endpointCount: number;
   rows: number;
   lines: { ep: number; rows: number; line: LineWithoutDigest }[];
 }
@@ -126,24 +126,24 @@ async function foldEndpoints(
   db: Statements,
   rows: readonly EndpointRow[],
   fold: Fold,
-  packed: PackedRows,
+  packedRows: PackedRows,
   window: Window,
 ): Promise<Sums[]> {
   const tied = new Map<number, Sums>();
-  const all = rows.map((row) => {
-    const { folded, tied: isTied } = fold.foldEndpoint(packed, row.ep);
+  const allSums = rows.map((row) => {
+    const { folded, tied: isTied } = fold.foldEndpoint(packedRows, row.ep);
     const sums = completeSums(row, folded);
     if (isTied) tied.set(row.ep, sums);
     return sums;
   });
-  if (tied.size === 0) return all;
+  if (tied.size === 0) return allSums;
   type Newest = { ep: number; honest_now: boolean | null; price_now: number | null };
   for (const { ep, honest_now, price_now } of await db.all<Newest>(sql("grade/chunk:newest"), {
     ...window,
     tied: JSON.stringify([...tied.keys()]),
   }))
     Object.assign(tied.get(ep)!, { honestNow: honest_now, priceNow: price_now });
-  return all;
+  return allSums;
 }
 
 /**
@@ -161,21 +161,23 @@ async function* gradeBatches(
   const { counts, rows } = await gatherRows(db, chunk, window);
   const fold = new Fold(now);
   const ends = [...batchEnds(counts, batchRows)];
-  let found = await readEndpoints(db, 0, ends[0]!);
+  let endpointRows = await readEndpoints(db, 0, ends[0]!);
   for (const [i, end] of ends.entries()) {
-    const batch: Batch = { caps: found.length, rows: 0, lines: [] };
-    for (let first = 0; first < found.length; first += SLICE_ENDPOINTS) {
-      const endpoints = found.slice(first, first + SLICE_ENDPOINTS).map(({ row }) => JSON.parse(row) as EndpointRow);
-      const all = await foldEndpoints(db, endpoints, fold, rows, window);
+    const batch: Batch = { endpointCount: endpointRows.length, rows: 0, lines: [] };
+    for (let first = 0; first < endpointRows.length; first += SLICE_ENDPOINTS) {
+      const endpoints = endpointRows
+        .slice(first, first + SLICE_ENDPOINTS)
+        .map(({ row }) => JSON.parse(row) as EndpointRow);
+      const allSums = await foldEndpoints(db, endpoints, fold, rows, window);
       const grade = ([at, sums]: [number, Sums]): void => {
         const { ep } = endpoints[at]!;
         const line = gradeLine(sums, related.flagsOf({ cap: sums.cap, pay_to: sums.payTo, domain: sums.domain }), now);
-        batch.rows += rows.read[ep]!;
-        if (!leaveOut(line)) batch.lines.push({ ep, rows: rows.read[ep]!, line });
+        batch.rows += rows.rowsRead[ep]!;
+        if (!leaveOut(line)) batch.lines.push({ ep, rows: rows.rowsRead[ep]!, line });
       };
-      await forEachYielding(all.entries(), LINES_PER_TURN, grade);
+      await forEachYielding(allSums.entries(), LINES_PER_TURN, grade);
     }
-    if (i + 1 < ends.length) found = await readEndpoints(db, end, ends[i + 1]!);
+    if (i + 1 < ends.length) endpointRows = await readEndpoints(db, end, ends[i + 1]!);
     yield batch;
   }
 }
@@ -185,7 +187,7 @@ export interface GradeOptions extends BatchOptions {
    * Endpoints to grade; "all" means every endpoint with a sample or in `site`. Endpoints of our own service are left
    * out.
    */
-  caps: "all" | readonly string[];
+  endpointIds: "all" | readonly string[];
   /** About how many rows are in memory at once (default 16,000,000). */
   chunkRows?: number;
   /**
@@ -210,10 +212,10 @@ type DigestedBatch = Omit<Batch, "lines"> & { lines: RunLine[] };
 /** Starts to print the rows of a batch. */
 function startPrinting(db: Statements, batch: Batch, window: Window): Promise<PrintedRows[]> {
   const eps = batch.lines.map(({ ep }) => ep);
-  const coming = printRows(db, eps, window);
+  const printing = printRows(db, eps, window);
   // The promise is awaited later. Until then its rejection must not count as unhandled.
-  coming.catch(() => {});
-  return coming;
+  printing.catch(() => {});
+  return printing;
 }
 
 /**
@@ -226,15 +228,15 @@ async function* digestBatches(
   window: Window,
 ): AsyncGenerator<DigestedBatch> {
   let batch: Batch | undefined = (await batches.next()).value;
-  let coming = batch && startPrinting(db, batch, window);
-  while (batch && coming) {
-    const following: Batch | undefined = (await batches.next()).value;
-    const printed = await coming;
-    coming = following && startPrinting(db, following, window);
+  let printing = batch && startPrinting(db, batch, window);
+  while (batch && printing) {
+    const nextBatch: Batch | undefined = (await batches.next()).value;
+    const printed = await printing;
+    printing = nextBatch && startPrinting(db, nextBatch, window);
     const digests = await digestsOf(db, printed, window);
     const lines = batch.lines.map(({ ep, rows, line }) => ({ ...line, inputs_digest: getDigest(digests, ep, rows) }));
     yield { ...batch, lines };
-    batch = following;
+    batch = nextBatch;
   }
 }
 
@@ -250,14 +252,14 @@ export async function* gradeChunks(
   conn: DuckDBConnection | Statements,
   options: GradeOptions,
 ): AsyncGenerator<RunLine[], GradeSummary> {
-  const { now, caps, chunkRows = CHUNK_ROWS } = options;
+  const { now, endpointIds: caps, chunkRows = CHUNK_ROWS } = options;
   const db = "all" in conn ? conn : toStatements(conn);
   const window = toWindow(now);
-  const theftBefore = now.getTime() - AFTER.pendingTheft;
+  const theftBefore = now.getTime() - CHANGE_DELAYS_MS.pendingTheft;
   if (caps === "all") await db.run(sql("grade/due:every"));
   else await db.run(sql("grade/due:given"), { caps: JSON.stringify(caps) });
-  const numbers = { theft_before: theftBefore, chunk_rows: chunkRows, block_ms: BLOCK_MS };
-  await db.run(sql("grade/due:chunks"), { ...window, ...numbers });
+  const parameters = { theft_before: theftBefore, chunk_rows: chunkRows, block_ms: BLOCK_MS };
+  await db.run(sql("grade/due:chunks"), { ...window, ...parameters });
   await db.run(sql("grade/digest:printing"));
   const nonDelivering = await db.all<NonDeliveringSeller>(sql("grade/related:thieves"));
   const related = new RelatedParties(options.related ?? nonDelivering);
@@ -266,9 +268,9 @@ export async function* gradeChunks(
   for (const { chunk } of chunks) {
     for await (const batch of digestBatches(db, gradeBatches(db, chunk, related, options), window)) {
       const { lines } = batch;
-      read.caps += batch.caps;
+      read.caps += batch.endpointCount;
       read.rows += batch.rows;
-      read.leftOut += batch.caps - lines.length;
+      read.leftOut += batch.endpointCount - lines.length;
       yield lines;
     }
   }

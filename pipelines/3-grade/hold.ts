@@ -25,15 +25,15 @@ const severity = (band: Band): number => (band === "UNRATED" ? -1 : BANDS.indexO
  * Yields the letters of each day of the window, in time order. A day without a leaf has the last letter before it.
  * Today is an exception: its letter is about to be published, so no earlier letter continues into it.
  */
-function* dailyLetters(letters: readonly DayLetter[], from: string, to: string): Generator<DayLetter> {
-  let next = 0;
-  let last: Band = "UNRATED";
-  while (next < letters.length && letters[next]!.day < from) last = letters[next++]!.band;
-  for (let day = from; day <= to; day = addDays(day, 1)) {
-    if (letters[next]?.day !== day && day < to) yield { day, band: last };
-    while (letters[next]?.day === day) {
-      last = letters[next++]!.band;
-      yield { day, band: last };
+function* dailyLetters(letters: readonly DayLetter[], fromDay: string, toDay: string): Generator<DayLetter> {
+  let nextIndex = 0;
+  let lastBand: Band = "UNRATED";
+  while (nextIndex < letters.length && letters[nextIndex]!.day < fromDay) lastBand = letters[nextIndex++]!.band;
+  for (let day = fromDay; day <= toDay; day = addDays(day, 1)) {
+    if (letters[nextIndex]?.day !== day && day < toDay) yield { day, band: lastBand };
+    while (letters[nextIndex]?.day === day) {
+      lastBand = letters[nextIndex++]!.band;
+      yield { day, band: lastBand };
     }
   }
 }
@@ -47,15 +47,15 @@ function* dailyLetters(letters: readonly DayLetter[], from: string, to: string):
  * included
  * @param today UTC date @param rawToday the letter that is about to be published
  */
-export function publishedBand(letters: readonly DayLetter[], today: string, rawToday: Band): HeldLetter {
+export function bandToPublish(letters: readonly DayLetter[], today: string, rawToday: Band): HeldLetter {
   // Shortcut: most endpoints have no worse letter, and the loop over the days is not needed.
   const mayHold = letters.some(({ band }) => severity(band) > severity(rawToday));
   if (rawToday === "UNRATED" || !mayHold) return { band: rawToday, heldUntil: null };
-  let held: HeldLetter = { band: rawToday, heldUntil: null };
+  let heldLetter: HeldLetter = { band: rawToday, heldUntil: null };
   for (const { day, band } of dailyLetters(letters, addDays(today, 1 - params.hold_days), today)) {
     // The last day of the worst letter counts, so an equally bad letter on a later day postpones the rise.
-    const isWorse = severity(band) > severity(rawToday) && severity(band) >= severity(held.band);
-    if (isWorse) held = { band, heldUntil: addDays(day, params.hold_days) };
+    const isWorse = severity(band) > severity(rawToday) && severity(band) >= severity(heldLetter.band);
+    if (isWorse) heldLetter = { band, heldUntil: addDays(day, params.hold_days) };
   }
-  return held;
+  return heldLetter;
 }

@@ -2,7 +2,7 @@ import type { Component, SignedCard } from "../record/card.ts";
 import { BANDS, type Band, type Flag, type Letter, type Tier } from "../record/vocabulary.ts";
 import { round6Exactly } from "./bounds.ts";
 import { correctnessPart, type Figure, type Figures, figuresShownOn } from "./components.ts";
-import { AFTER, CUSUM_LIMIT, HEADLINE_OUTCOME_WEIGHT, params } from "./params.ts";
+import { CHANGE_DELAYS_MS, CUSUM_LIMIT, HEADLINE_OUTCOME_WEIGHT, params } from "./params.ts";
 import type { Sums } from "./sums.ts";
 
 /** The caps of a letter: rules that each limit how good it can be. They have the names of the test vectors. */
@@ -33,7 +33,7 @@ const NO_CAP = 0;
 const bandNumber = (letter: string): number => BANDS.indexOf(letter as Letter);
 
 /** The best letter, as a number, whose gate (least value) x reaches. */
-export function bestReached(gates: Gates, x: number): number {
+export function bestLetterReached(gates: Gates, x: number): number {
   const letter = BANDS.findIndex((band) => gates[band] !== undefined && x >= gates[band]);
   return letter < 0 ? BANDS.length - 1 : letter;
 }
@@ -51,19 +51,22 @@ function capByTheft(sums: Sums, figures: Figures, now: number): number {
   if (blocks >= rule.min_blocks_F && figures.delivery && blocks / paidBlocks >= rule.min_share_of_paid_blocks_F)
     return bandNumber(rule.three_blocks_and_10pct);
   if (blocks >= 2) return bandNumber(rule.two_blocks);
-  return last > now - AFTER.freshTheft ? bandNumber(rule.one_in_30d) : NO_CAP;
+  return last > now - CHANGE_DELAYS_MS.freshTheft ? bandNumber(rule.one_in_30d) : NO_CAP;
 }
 
 /** The caps that follow from the endpoint's current state and end by themselves. */
 function capsByState(sums: Sums, now: number): Pick<Caps, "by_stale" | "by_mismatch" | "by_dark" | "by_price"> {
   const { paidLast, liveLast, priceNow } = sums;
-  const untested = params.price_untested_factor * (sums.priceTested ?? 0);
+  const highestAllowedPrice = params.price_untested_factor * (sums.priceTested ?? 0);
   return {
-    by_stale: paidLast !== null && paidLast < now - AFTER.stalePaid ? bandNumber(params.stale.paid_30d) : NO_CAP,
+    by_stale:
+      paidLast !== null && paidLast < now - CHANGE_DELAYS_MS.stalePaid ? bandNumber(params.stale.paid_30d) : NO_CAP,
     by_mismatch: sums.honestNow === false ? bandNumber(params.listing_mismatch_now) : NO_CAP,
-    by_dark: liveLast === null || liveLast < now - AFTER.dark ? bandNumber(params.stale.dark_72h) : NO_CAP,
+    by_dark: liveLast === null || liveLast < now - CHANGE_DELAYS_MS.dark ? bandNumber(params.stale.dark_72h) : NO_CAP,
     by_price:
-      paidLast !== null && priceNow !== null && priceNow > untested ? bandNumber(params.price_untested_cap) : NO_CAP,
+      paidLast !== null && priceNow !== null && priceNow > highestAllowedPrice
+        ? bandNumber(params.price_untested_cap)
+        : NO_CAP,
   };
 }
 
@@ -73,23 +76,26 @@ function capsByState(sums: Sums, now: number): Pick<Caps, "by_stale" | "by_misma
  */
 function computeCaps(tier: Tier, composite: number, sums: Sums, figures: Figures, now: number): Caps {
   const { bands } = params;
-  const { outcome, delivery, paid_honesty: paid, price_stability: price } = figures;
-  const check = correctnessPart(tier);
-  const deeper = tier === "DELIVERY_VERIFIED" && outcome && outcome.w >= params.deeper_cap.min_weight ? outcome : null;
+  const { outcome, delivery, paid_honesty: paidHonesty, price_stability: priceStability } = figures;
+  const checkedPart = correctnessPart(tier);
+  const deeperFigure =
+    tier === "DELIVERY_VERIFIED" && outcome && outcome.w >= params.deeper_cap.min_weight ? outcome : null;
   const paidGates = params.paid_honesty_cap;
   return {
-    by_composite: bestReached(bands.composite, composite),
-    by_correctness: bestReached(bands.correctness, (check && figures[check]?.lower) ?? 0),
-    by_honesty: bestReached(bands.honesty, figures.honesty?.lower ?? 0),
-    by_liveness: bestReached(bands.liveness, figures.liveness?.lower ?? 0),
+    by_composite: bestLetterReached(bands.composite, composite),
+    by_correctness: bestLetterReached(bands.correctness, (checkedPart && figures[checkedPart]?.lower) ?? 0),
+    by_honesty: bestLetterReached(bands.honesty, figures.honesty?.lower ?? 0),
+    by_liveness: bestLetterReached(bands.liveness, figures.liveness?.lower ?? 0),
     by_paid_honesty:
-      paid && paid.w >= paidGates.min_weight ? bestReached(paidGates.lower_must_reach, paid.lower) : NO_CAP,
+      paidHonesty && paidHonesty.w >= paidGates.min_weight
+        ? bestLetterReached(paidGates.lower_must_reach, paidHonesty.lower)
+        : NO_CAP,
     by_tier: tier === "DELIVERY_VERIFIED" ? bandNumber(params.tier_cap.DELIVERY_VERIFIED) : NO_CAP,
-    by_delivery: tier === "OUTCOME_VERIFIED" ? bestReached(bands.correctness, delivery?.lower ?? 0) : NO_CAP,
-    by_deeper: deeper ? bestReached(bands.correctness, deeper.upper) : NO_CAP,
+    by_delivery: tier === "OUTCOME_VERIFIED" ? bestLetterReached(bands.correctness, delivery?.lower ?? 0) : NO_CAP,
+    by_deeper: deeperFigure ? bestLetterReached(bands.correctness, deeperFigure.upper) : NO_CAP,
     by_ttm: capByTheft(sums, figures, now),
     ...capsByState(sums, now),
-    by_price_stability: price ? bestReached(bands.price_stability, price.lower) : NO_CAP,
+    by_price_stability: priceStability ? bestLetterReached(bands.price_stability, priceStability.lower) : NO_CAP,
     cusum_cap: cusumCap(sums.course),
   };
 }
@@ -101,7 +107,7 @@ interface CusumState {
 }
 
 /**
- * What one block adds to the sum of letter k: `fail` for a failure, `pass` for a success. A block with partial credit
+ * The value that one block adds to the sum of letter k: `fail` for a failure, `pass` for a success. A block with partial credit
  * adds a value in between.
  */
 const STEPS = params.cusum.good.map((good, k) => {
@@ -138,12 +144,12 @@ export const cusumCap = (xs: readonly number[]): number =>
 export interface Grade {
   tier: Tier;
   composite: number;
-  raw: Band;
+  rawBand: Band;
   progress: number;
   /** Is the upper bound of correctness already so low that the letter is F before there are enough calls? */
   isEarlyF: boolean;
   caps: Caps;
-  shown: Record<keyof typeof params.weights, Figure | null>;
+  shownFigures: Record<keyof typeof params.weights, Figure | null>;
 }
 
 export type WeightName = keyof typeof params.weights;
@@ -214,29 +220,30 @@ export const parseWeight = ({ method }: Pick<Component, "method">): number =>
 function isUnrated(sums: Sums, weight: number, now: number): boolean {
   return (
     weight < params.letter_min_effective_paid ||
-    isLongAgo(sums.paidLast, AFTER.unratedPaid, now) ||
-    isLongAgo(sums.seenLast, AFTER.unseen, now)
+    isLongAgo(sums.paidLast, CHANGE_DELAYS_MS.unratedPaid, now) ||
+    isLongAgo(sums.seenLast, CHANGE_DELAYS_MS.unseen, now)
   );
 }
 
 /** Grades one tier (verification-method.md section 4). @param now ms */
 export function gradeTier(tier: Tier, sums: Sums, figures: Figures, now: number): Grade {
-  const shown = figuresShownOn(tier, figures);
+  const shownFigures = figuresShownOn(tier, figures);
   const composite = computeComposite(
-    Object.fromEntries(Object.entries(shown).map(([name, figure]) => [name, figure?.lower])) as Record<
+    Object.fromEntries(Object.entries(shownFigures).map(([name, figure]) => [name, figure?.lower])) as Record<
       WeightName,
       number
     >,
   );
   const caps = computeCaps(tier, composite, sums, figures, now);
-  const weight = shown.correctness?.w ?? 0;
+  const weight = shownFigures.correctness?.w ?? 0;
   const { min_weight, upper_below } = params.early_F;
-  const early = shown.correctness !== null && weight >= min_weight && shown.correctness.upper < upper_below;
+  const isEarlyF =
+    shownFigures.correctness !== null && weight >= min_weight && shownFigures.correctness.upper < upper_below;
   const tookMoney = caps.by_ttm === BANDS.indexOf("F");
-  let raw: Band;
-  if (tier === "LIVENESS_VERIFIED" || sums.settled < params.letter_min_settled_paid) raw = "UNRATED";
-  else if (early || tookMoney) raw = "F";
-  else if (isUnrated(sums, weight, now)) raw = "UNRATED";
-  else raw = BANDS[Math.max(0, ...Object.values(caps))]!;
-  return { tier, composite, raw, progress: countTowardLetter(weight), isEarlyF: early, caps, shown };
+  let rawBand: Band;
+  if (tier === "LIVENESS_VERIFIED" || sums.settled < params.letter_min_settled_paid) rawBand = "UNRATED";
+  else if (isEarlyF || tookMoney) rawBand = "F";
+  else if (isUnrated(sums, weight, now)) rawBand = "UNRATED";
+  else rawBand = BANDS[Math.max(0, ...Object.values(caps))]!;
+  return { tier, composite, rawBand, progress: countTowardLetter(weight), isEarlyF, caps, shownFigures };
 }

@@ -2,8 +2,7 @@ import type { DuckDBDataChunk, DuckDBVector } from "@duckdb/node-api";
 import { isCounted, readSample } from "./sample.ts";
 
 /**
- * Bits in which sql/grade/chunk (packed) encodes the facts of a row. The row's time stands above them in the same
- * number.
+ * Bits in which sql/grade/chunk (packed) encodes the facts of a row. The higher bits of the number are the row's time.
  */
 export const PACKED = {
   kind: 1,
@@ -24,7 +23,7 @@ export const PACKED = {
  * exact.
  */
 export const PACKED_SCALE = 1 << 14;
-/** What a row tells about each part of the grade, one bit for each fact. */
+/** The facts of a row that grading uses, one bit for each fact. */
 export const FACTS = {
   counted: 1,
   own: 1 << 1,
@@ -51,19 +50,19 @@ const toBoolean = (value: number): boolean | null => (value > 1 ? null : value =
  * apply one set of rules.
  */
 function unpackFacts(packed: number): number {
-  const at = (bit: number, width: number) => Math.floor(packed / bit) % width;
-  const kind = at(PACKED.kind, 4);
-  const fault = at(PACKED.blocked, 8);
-  const example = at(PACKED.example, 2) === 1;
+  const readBits = (bit: number, width: number) => Math.floor(packed / bit) % width;
+  const kind = readBits(PACKED.kind, 4);
+  const fault = readBits(PACKED.blocked, 8);
+  const example = readBits(PACKED.example, 2) === 1;
   const row = {
     kind,
     fault: fault < FAULTS.length ? FAULTS[fault]! : "another",
-    live: at(PACKED.live, 2) === 1,
-    honest: toBoolean(at(PACKED.honest, 4)),
-    settled: at(PACKED.settled, 2) === 1,
-    delivered: at(PACKED.delivered, 2) === 1,
-    refunded: at(PACKED.refunded, 2) === 1,
-    schema_ok: toBoolean(at(PACKED.schema, 4)),
+    live: readBits(PACKED.live, 2) === 1,
+    honest: toBoolean(readBits(PACKED.honest, 4)),
+    settled: readBits(PACKED.settled, 2) === 1,
+    delivered: readBits(PACKED.delivered, 2) === 1,
+    refunded: readBits(PACKED.refunded, 2) === 1,
+    schema_ok: toBoolean(readBits(PACKED.schema, 4)),
     ...{ obs_id: "", t: new Date(0), payer: null, input: null, response_sha256: null, pay_to: null },
     ...{ w: 1, delivery: 1, outcome: 1, latency_ms: 1, price: 1 },
   };
@@ -111,34 +110,34 @@ export class PackedRows {
    * For each endpoint: the number of rows that no correction withdrew; the number of rows that count; and 1 where a
    * call that a buyer published still waits for its re-tests.
    */
-  readonly read: Uint32Array;
-  readonly counted: Uint32Array;
+  readonly rowsRead: Uint32Array;
+  readonly rowsCounted: Uint32Array;
   readonly unconfirmed: Uint8Array;
   readonly #rows: Float64Array;
   readonly #paid: Float64Array;
-  readonly #first: Uint32Array;
-  readonly #firstPaid: Uint32Array;
+  readonly #firstIndex: Uint32Array;
+  readonly #firstPaidIndex: Uint32Array;
   /** Index at which the endpoint's next row is written. */
-  readonly #next: Uint32Array;
-  readonly #nextPaid: Uint32Array;
+  readonly #nextIndex: Uint32Array;
+  readonly #nextPaidIndex: Uint32Array;
 
   /** @param counts row counts of the chunk's endpoints, in the order of their numbers */
   constructor(counts: readonly RowCounts[]) {
-    const offsetsOf = (count: (of: RowCounts) => number): Uint32Array => {
+    const offsetsOf = (count: (rowCounts: RowCounts) => number): Uint32Array => {
       const first = new Uint32Array(counts.length + 1);
-      counts.forEach((of, ep) => {
-        first[ep + 1] = first[ep]! + count(of);
+      counts.forEach((rowCounts, ep) => {
+        first[ep + 1] = first[ep]! + count(rowCounts);
       });
       return first;
     };
-    this.#first = offsetsOf(({ n }) => n);
-    this.#firstPaid = offsetsOf(({ paid }) => paid);
-    this.#next = this.#first.slice();
-    this.#nextPaid = this.#firstPaid.slice();
-    this.#rows = new Float64Array(this.#first[counts.length]! * NUMBERS_PER_ROW);
-    this.#paid = new Float64Array(this.#firstPaid[counts.length]! * NUMBERS_PER_ROW);
-    this.read = new Uint32Array(counts.length);
-    this.counted = new Uint32Array(counts.length);
+    this.#firstIndex = offsetsOf(({ n }) => n);
+    this.#firstPaidIndex = offsetsOf(({ paid }) => paid);
+    this.#nextIndex = this.#firstIndex.slice();
+    this.#nextPaidIndex = this.#firstPaidIndex.slice();
+    this.#rows = new Float64Array(this.#firstIndex[counts.length]! * NUMBERS_PER_ROW);
+    this.#paid = new Float64Array(this.#firstPaidIndex[counts.length]! * NUMBERS_PER_ROW);
+    this.rowsRead = new Uint32Array(counts.length);
+    this.rowsCounted = new Uint32Array(counts.length);
     this.unconfirmed = new Uint8Array(counts.length);
   }
 
@@ -153,19 +152,19 @@ export class PackedRows {
       const packed = facts.getItem(row)!;
       const t = Math.floor(packed / PACKED_SCALE);
       const bits = FACTS_BY_PACKED[packed - t * PACKED_SCALE]!;
-      this.read[ep]!++;
-      if (bits & FACTS.counted && bits & FACTS.own) this.counted[ep]!++;
+      this.rowsRead[ep]!++;
+      if (bits & FACTS.counted && bits & FACTS.own) this.rowsCounted[ep]!++;
       if (bits & FACTS.unconfirmed) this.unconfirmed[ep] = 1;
       if (!(bits & FACTS.own)) continue;
       const price = prices.getItem(row)!;
-      const at = this.#takeSlot(this.#next, this.#first, ep);
-      this.#rows[at] = t * FACTS_SCALE + bits;
-      this.#rows[at + 1] = bits & FACTS.timed ? times.getItem(row)! : MISSING;
-      this.#rows[at + 2] = price > 0 ? price : MISSING;
+      const rowIndex = this.#takeSlot(this.#nextIndex, this.#firstIndex, ep);
+      this.#rows[rowIndex] = t * FACTS_SCALE + bits;
+      this.#rows[rowIndex + 1] = bits & FACTS.timed ? times.getItem(row)! : MISSING;
+      this.#rows[rowIndex + 2] = price > 0 ? price : MISSING;
       if (!(bits & FACTS.paid)) continue;
       const isDelivered = (bits & FACTS.delivered) !== 0;
       const outcome = outcomes.getItem(row)!;
-      const paidAt = this.#takeSlot(this.#nextPaid, this.#firstPaid, ep);
+      const paidAt = this.#takeSlot(this.#nextPaidIndex, this.#firstPaidIndex, ep);
       this.#paid[paidAt] = Math.min(weights.getItem(row)!, 1);
       this.#paid[paidAt + 1] = isDelivered ? deliveries.getItem(row)! : 0;
       this.#paid[paidAt + 2] = isDelivered || Number.isNaN(outcome) ? outcome : 0;
@@ -176,20 +175,24 @@ export class PackedRows {
    * Takes the endpoint's next free index. @throws Error where there are more rows than were counted, since a further
    * row would overwrite another endpoint's
    */
-  #takeSlot(next: Uint32Array, first: Uint32Array, ep: number): number {
-    const at = next[ep]!++;
-    if (at >= first[ep + 1]!) throw new Error("grade: samples changed while they were read; run it in a transaction");
-    return at * NUMBERS_PER_ROW;
+  #takeSlot(nextIndex: Uint32Array, firstIndex: Uint32Array, ep: number): number {
+    const index = nextIndex[ep]!++;
+    if (index >= firstIndex[ep + 1]!)
+      throw new Error("grade: samples changed while they were read; run it in a transaction");
+    return index * NUMBERS_PER_ROW;
   }
 
   /**
    * Our own rows of one endpoint that count, three numbers a row; and three numbers for each paid row among them, in
    * their order.
    */
-  of(ep: number): { rows: Float64Array; paid: Float64Array } {
+  rowsOf(ep: number): { rows: Float64Array; paid: Float64Array } {
     return {
-      rows: this.#rows.subarray(this.#first[ep]! * NUMBERS_PER_ROW, this.#next[ep]! * NUMBERS_PER_ROW),
-      paid: this.#paid.subarray(this.#firstPaid[ep]! * NUMBERS_PER_ROW, this.#nextPaid[ep]! * NUMBERS_PER_ROW),
+      rows: this.#rows.subarray(this.#firstIndex[ep]! * NUMBERS_PER_ROW, this.#nextIndex[ep]! * NUMBERS_PER_ROW),
+      paid: this.#paid.subarray(
+        this.#firstPaidIndex[ep]! * NUMBERS_PER_ROW,
+        this.#nextPaidIndex[ep]! * NUMBERS_PER_ROW,
+      ),
     };
   }
 }

@@ -4,9 +4,9 @@ export { PARAMS_SHA256, params, readParams } from "./params-file.ts";
 
 /** Reads the number out of a rule that the file states as text, such as "floor(m/20)". */
 function parseRule(rule: string | undefined, form: RegExp): number {
-  const found = form.exec(rule ?? "")?.[1];
-  if (found === undefined) throw new Error(`grading-params.json: "${rule}" is not of the form ${form}`);
-  return Number(found);
+  const digits = form.exec(rule ?? "")?.[1];
+  if (digits === undefined) throw new Error(`grading-params.json: "${rule}" is not of the form ${form}`);
+  return Number(digits);
 }
 
 const SECOND_MS = 1_000;
@@ -16,7 +16,7 @@ export const BLOCK_MS = params.block_seconds * SECOND_MS;
 
 const [dark, stalePaid, unratedPaid, unseen, pending, freshTheft] = params.publish.due;
 /** How long after an event a card changes by time alone, in ms. */
-export const AFTER = {
+export const CHANGE_DELAYS_MS = {
   dark: parseRule(dark, /^live_last \+ (\d+) h$/) * HOUR_MS,
   stalePaid: parseRule(stalePaid, /^paid_last \+ (\d+) d$/) * DAY_MS,
   unratedPaid: parseRule(unratedPaid, /^paid_last \+ (\d+) d$/) * DAY_MS,
@@ -26,7 +26,7 @@ export const AFTER = {
 } as const;
 
 /** An answer to a payment proof that is shown again counts until this long after the first attempt ended, ms. */
-export const SHOWN_AGAIN_MS = params.samples.proof_shown_again_within_s * SECOND_MS;
+export const REPEATED_PROOF_WINDOW_MS = params.samples.proof_shown_again_within_s * SECOND_MS;
 /** One block in this many may be excused for a wall (a bot check, 403 or 429). */
 export const BLOCKS_PER_EXCUSED_WALL = parseRule(params.samples.wall_excused_blocks, /^floor\(m\/(\d+)\)$/);
 /** Least weight at which the OUTCOME_VERIFIED card is the headline card. */
@@ -36,17 +36,13 @@ export const CUSUM_LIMIT = Math.log(parseRule(params.cusum.h, /^ln (\d+)$/));
 
 /** The percentile that the latency component measures (`latency_p95` in the interface). */
 export const PERCENTILE = 0.95;
-/**
- * A block with a lower value is bad (verification-method.md section 2). A part whose design effect is at least
- * STREAKY_DEFF is streaky (section 7).
- */
-export const BAD_BELOW = 0.5;
+/** A block with a lower value is bad (verification-method.md section 2). */
+export const BAD_BLOCK_BELOW = 0.5;
+/** A part whose design effect is at least this is streaky (verification-method.md section 7). */
 export const STREAKY_DEFF = 2;
-/**
- * More different prices than this in one UTC day make a dynamic price. EVIDENCE_ROWS: most evidence hashes on a card
- * (records.md, card fields).
- */
-export const QUOTES_A_DAY = 3;
+/** More different prices than this in one UTC day make a dynamic price. */
+export const MAX_PRICES_A_DAY = 3;
+/** Most evidence hashes on a card (records.md, card fields). */
 export const EVIDENCE_ROWS = 5;
 
 /**
@@ -54,9 +50,9 @@ export const EVIDENCE_ROWS = 5;
  * days and moves once a week.
  */
 export function windowStart(now: Date): Date {
-  const back = new Date(now.getTime() - params.window.days_min * DAY_MS);
-  const sinceMonday = (back.getUTCDay() + 6) % 7;
-  return new Date(Date.UTC(back.getUTCFullYear(), back.getUTCMonth(), back.getUTCDate() - sinceMonday));
+  const earliest = new Date(now.getTime() - params.window.days_min * DAY_MS);
+  const sinceMonday = (earliest.getUTCDay() + 6) % 7;
+  return new Date(Date.UTC(earliest.getUTCFullYear(), earliest.getUTCMonth(), earliest.getUTCDate() - sinceMonday));
 }
 
 /** The moment at which the window moves next: the first Monday 00:00 UTC after `now`. */

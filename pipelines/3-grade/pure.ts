@@ -2,7 +2,14 @@ import type { RunLine } from "../record/card.ts";
 import { listsRepeatedAnswers, VERIFIER_VERSION } from "../record/verifier-version.ts";
 import { round6, worstBlocks } from "./bounds.ts";
 import { gradeLineWithDigest } from "./cards.ts";
-import { AFTER, BLOCKS_PER_EXCUSED_WALL, DAY_MS, EVIDENCE_ROWS, QUOTES_A_DAY, windowStart } from "./params.ts";
+import {
+  BLOCKS_PER_EXCUSED_WALL,
+  CHANGE_DELAYS_MS,
+  DAY_MS,
+  EVIDENCE_ROWS,
+  MAX_PRICES_A_DAY,
+  windowStart,
+} from "./params.ts";
 import type { RelatedParties } from "./related.ts";
 import { compareIds, inputsDigest, isCounted, readSample, type Sample, type SampleReading } from "./sample.ts";
 import { p95, priceStability } from "./scores.ts";
@@ -11,8 +18,8 @@ import { type BlockSample, PARTS, type PartName, type Sums, sumParts } from "./s
 const mean = (xs: readonly number[]): number | null =>
   xs.length === 0 ? null : round6(xs.reduce((sum, x) => sum + x, 0) / xs.length);
 const withoutNulls = <T>(xs: readonly (T | null)[]): T[] => xs.filter((x) => x !== null);
-const meanOf = (xs: readonly (number | null)[]): number | null => mean(withoutNulls(xs));
-const shareOf = (xs: readonly (boolean | null)[]): number | null => meanOf(withoutNulls(xs).map(Number));
+const meanWithoutNulls = (xs: readonly (number | null)[]): number | null => mean(withoutNulls(xs));
+const shareOfTrue = (xs: readonly (boolean | null)[]): number | null => meanWithoutNulls(withoutNulls(xs).map(Number));
 
 /** Groups our own rows by block, blocks in time order. */
 function groupByBlock(rows: readonly SampleReading[]): SampleReading[][] {
@@ -36,20 +43,20 @@ function excuseWalls(blocks: readonly SampleReading[][]): { excused: Set<SampleR
 }
 
 /** Weight of a paid block: the mean of its rows' weights. These were fixed before the calls and are at most 1. */
-const blockWeight = (paid: readonly SampleReading[]): number =>
-  paid.reduce((sum, { row }) => sum + Math.min(row.w ?? 1, 1), 0) / Math.max(1, paid.length);
+const blockWeight = (paidRows: readonly SampleReading[]): number =>
+  paidRows.reduce((sum, { row }) => sum + Math.min(row.w ?? 1, 1), 0) / Math.max(1, paidRows.length);
 
 function sampleBlock(block: readonly SampleReading[], excused: boolean): Record<PartName, BlockSample> {
-  const paid = block.filter((row) => row.paid);
-  const w = blockWeight(paid);
+  const paidRows = block.filter((row) => row.paid);
+  const w = blockWeight(paidRows);
   const relevantRows = excused ? block.filter((row) => !row.wall) : block;
   return {
-    liveness: { w: 1, x: shareOf(relevantRows.map((row) => row.answered)) },
-    honesty: { w: 1, x: shareOf(block.map((row) => row.honest)) },
-    paid_honesty: { w: 1, x: shareOf(paid.map((row) => row.honest)) },
-    delivery: { w, x: meanOf(paid.map((row) => row.delivery)) },
-    outcome: { w, x: meanOf(paid.map((row) => row.outcome)) },
-    schema_conformance: { w, x: shareOf(paid.map((row) => row.schema_ok)) },
+    liveness: { w: 1, x: shareOfTrue(relevantRows.map((row) => row.answered)) },
+    honesty: { w: 1, x: shareOfTrue(block.map((row) => row.honest)) },
+    paid_honesty: { w: 1, x: shareOfTrue(paidRows.map((row) => row.honest)) },
+    delivery: { w, x: meanWithoutNulls(paidRows.map((row) => row.delivery)) },
+    outcome: { w, x: meanWithoutNulls(paidRows.map((row) => row.outcome)) },
+    schema_conformance: { w, x: shareOfTrue(paidRows.map((row) => row.schema_ok)) },
   };
 }
 
@@ -57,8 +64,8 @@ function sampleBlock(block: readonly SampleReading[], excused: boolean): Record<
 function sumBlocks(blocks: readonly SampleReading[][]): Pick<Sums, "parts" | "course" | "walled"> {
   const { excused, walled } = excuseWalls(blocks);
   const blockSamples = blocks.map((block) => sampleBlock(block, excused.has(block)));
-  const samples = Object.fromEntries(PARTS.map((name) => [name, blockSamples.map((of) => of[name])]));
-  const course = withoutNulls(blockSamples.map((of) => of.outcome.x ?? of.delivery.x));
+  const samples = Object.fromEntries(PARTS.map((name) => [name, blockSamples.map((sample) => sample[name])]));
+  const course = withoutNulls(blockSamples.map((sample) => sample.outcome.x ?? sample.delivery.x));
   return { parts: sumParts(samples as Record<PartName, BlockSample[]>), course, walled };
 }
 
@@ -86,7 +93,7 @@ const newestTime = (rows: readonly SampleReading[]): number | null =>
  * blocks of each payer.
  */
 function worstBuyerBlocks(rows: readonly Sample[]): Sums["buyers"] {
-  const worst = new Map<PartName, Map<string | null, Map<number, number>>>();
+  const worstByPart = new Map<PartName, Map<string | null, Map<number, number>>>();
   for (const row of rows) {
     const call = readSample(row, row.settled === true);
     const values: [PartName, number | boolean | null][] = [
@@ -98,15 +105,15 @@ function worstBuyerBlocks(rows: readonly Sample[]): Sums["buyers"] {
     ];
     for (const [part, value] of values) {
       if (value === null) continue;
-      const payers = worst.get(part) ?? new Map<string | null, Map<number, number>>();
-      worst.set(part, payers);
+      const payers = worstByPart.get(part) ?? new Map<string | null, Map<number, number>>();
+      worstByPart.set(part, payers);
       const blocks = payers.get(row.payer) ?? new Map<number, number>();
       payers.set(row.payer, blocks);
       blocks.set(call.block, Math.min(blocks.get(call.block) ?? 1, Number(value)));
     }
   }
   return Object.fromEntries(
-    [...worst].map(([part, payers]) => [
+    [...worstByPart].map(([part, payers]) => [
       part,
       [...payers.values()].flatMap((blocks) => worstBlocks([...blocks.values()])),
     ]),
@@ -116,48 +123,54 @@ function worstBuyerBlocks(rows: readonly Sample[]): Sums["buyers"] {
 const oldestTime = (rows: readonly SampleReading[]): number | null =>
   rows.reduce<number | null>((first, { row }) => Math.min(first ?? row.t.getTime(), row.t.getTime()), null);
 
-const countAndSum = (taken: readonly SampleReading[]) => ({
-  calls: taken.length,
-  sum: round6(taken.reduce((sum, { price }) => sum + (price ?? 0), 0)),
+const countAndSum = (payments: readonly SampleReading[]) => ({
+  calls: payments.length,
+  sum: round6(payments.reduce((sum, { price }) => sum + (price ?? 0), 0)),
 });
 
 /**
  * Payments of ours that settled, got no answer and were not refunded: the sums of those that count as theft by now, and
  * the time of the first that does not count yet.
  */
-function sumThefts(paid: readonly SampleReading[], now: number): Pick<Sums, "theft" | "pendingFirst"> {
-  const taken = paid.filter(({ row, delivered }) => row.settled && !delivered && !row.refunded);
-  const final = taken.filter(({ row }) => row.t.getTime() <= now - AFTER.pendingTheft);
-  const pending = taken.filter(({ row }) => row.t.getTime() > now - AFTER.pendingTheft);
-  const last = newestTime(final);
+function sumThefts(paidRows: readonly SampleReading[], now: number): Pick<Sums, "theft" | "pendingFirst"> {
+  const takenPayments = paidRows.filter(({ row, delivered }) => row.settled && !delivered && !row.refunded);
+  const finalThefts = takenPayments.filter(({ row }) => row.t.getTime() <= now - CHANGE_DELAYS_MS.pendingTheft);
+  const pendingThefts = takenPayments.filter(({ row }) => row.t.getTime() > now - CHANGE_DELAYS_MS.pendingTheft);
+  const last = newestTime(finalThefts);
   return {
     theft:
-      last === null ? null : { blocks: new Set(final.map(({ block }) => block)).size, ...countAndSum(final), last },
-    pendingFirst: pending.length === 0 ? null : Math.min(...pending.map(({ row }) => row.t.getTime())),
+      last === null
+        ? null
+        : { blocks: new Set(finalThefts.map(({ block }) => block)).size, ...countAndSum(finalThefts), last },
+    pendingFirst: pendingThefts.length === 0 ? null : Math.min(...pendingThefts.map(({ row }) => row.t.getTime())),
   };
 }
 
-function sumPrices(own: readonly SampleReading[]): Pick<Sums, "price" | "dynamicPrice" | "priceNow" | "priceTested"> {
-  const quoted = own.filter((row): row is SampleReading & { price: number } => row.price !== null).sort(newestFirst);
+function sumPrices(
+  ownRows: readonly SampleReading[],
+): Pick<Sums, "price" | "dynamicPrice" | "priceNow" | "priceTested"> {
+  const quotedRows = ownRows
+    .filter((row): row is SampleReading & { price: number } => row.price !== null)
+    .sort(newestFirst);
   const days = new Map<number, number[]>();
-  for (const { row, price } of quoted) {
+  for (const { row, price } of quotedRows) {
     const day = Math.floor(row.t.getTime() / DAY_MS);
     days.set(day, [...(days.get(day) ?? []), price]);
   }
   const { w, s } = priceStability(days);
-  const tested = quoted.filter(({ paid, row }) => paid && row.settled).map(({ price }) => price);
+  const testedPrices = quotedRows.filter(({ paid, row }) => paid && row.settled).map(({ price }) => price);
   return {
     price: { w, s: round6(s) },
-    dynamicPrice: [...days.values()].some((quotes) => new Set(quotes).size > QUOTES_A_DAY),
-    priceNow: quoted[0]?.price ?? null,
-    priceTested: tested.length === 0 ? null : Math.max(...tested),
+    dynamicPrice: [...days.values()].some((quotes) => new Set(quotes).size > MAX_PRICES_A_DAY),
+    priceNow: quotedRows[0]?.price ?? null,
+    priceTested: testedPrices.length === 0 ? null : Math.max(...testedPrices),
   };
 }
 
-function measureLatency(own: readonly SampleReading[]): Sums["latency"] {
-  const timed = (paid: boolean) =>
-    own.filter((row) => row.paid === paid && row.ms !== null).map(({ block, ms }) => [block, ms ?? 0] as const);
-  return { free: p95(timed(false)), paid: p95(timed(true)) };
+function measureLatency(ownRows: readonly SampleReading[]): Sums["latency"] {
+  const latenciesOf = (isPaid: boolean) =>
+    ownRows.filter((row) => row.paid === isPaid && row.ms !== null).map(({ block, ms }) => [block, ms ?? 0] as const);
+  return { free: p95(latenciesOf(false)), paid: p95(latenciesOf(true)) };
 }
 
 /**
@@ -167,36 +180,36 @@ function measureLatency(own: readonly SampleReading[]): Sums["latency"] {
  */
 export function sumRows(endpoint: Endpoint, now: Date, version: string = VERIFIER_VERSION): Sums {
   const since = windowStart(now);
-  const inWindow = endpoint.rows.filter(({ t }) => t >= since && t < now);
-  const remaining = inWindow.filter(({ obs_id }) => !endpoint.withdrawn.has(obs_id));
-  const counted = remaining.filter(isCounted);
-  const own = counted.filter(({ kind }) => kind < 2).map((row) => readSample(row, row.kind === 1));
-  const paid = own.filter((row) => row.paid);
-  const withHonesty = own.filter(({ honest }) => honest !== null).sort(newestFirst);
-  const answers = paid.filter(({ delivered, row }) => delivered && row.response_sha256 !== null).sort(newestFirst);
+  const rowsInWindow = endpoint.rows.filter(({ t }) => t >= since && t < now);
+  const remainingRows = rowsInWindow.filter(({ obs_id }) => !endpoint.withdrawn.has(obs_id));
+  const countedRows = remainingRows.filter(isCounted);
+  const ownRows = countedRows.filter(({ kind }) => kind < 2).map((row) => readSample(row, row.kind === 1));
+  const paidRows = ownRows.filter((row) => row.paid);
+  const rowsWithHonesty = ownRows.filter(({ honest }) => honest !== null).sort(newestFirst);
+  const answers = paidRows.filter(({ delivered, row }) => delivered && row.response_sha256 !== null).sort(newestFirst);
   const hashes = answers.map(({ row }) => row.response_sha256 ?? "");
   return {
     cap: endpoint.cap,
-    counted: own.length,
-    emptied: own.length === 0 && remaining.length < inWindow.length,
-    ...sumBlocks(groupByBlock(own)),
-    buyers: worstBuyerBlocks(counted.filter(({ kind }) => kind === 2)),
-    latency: measureLatency(own),
-    ...sumPrices(own),
-    ...sumThefts(paid, now.getTime()),
-    refunds: paid.filter(({ row, delivered }) => row.settled && !delivered && row.refunded).length,
-    signed: paid.length,
-    settled: paid.filter(({ row }) => row.settled).length,
-    served: paid.filter(({ delivered }) => delivered).length,
-    examples: paid.filter(({ row }) => row.input === "example" || row.input === "known_answer").length,
-    seenFirst: oldestTime(own),
-    seenLast: newestTime(own),
-    paidFirst: oldestTime(paid),
-    paidLast: newestTime(paid),
-    liveLast: newestTime(own.filter(({ answered }) => answered)),
-    honestNow: withHonesty[0]?.honest ?? null,
-    unconfirmed: remaining.some(({ kind, fault }) => kind === 2 && fault === "unconfirmed"),
-    payToChanged: new Set(own.map(({ row }) => row.pay_to).filter((payTo) => payTo !== null)).size > 1,
+    counted: ownRows.length,
+    emptied: ownRows.length === 0 && remainingRows.length < rowsInWindow.length,
+    ...sumBlocks(groupByBlock(ownRows)),
+    buyers: worstBuyerBlocks(countedRows.filter(({ kind }) => kind === 2)),
+    latency: measureLatency(ownRows),
+    ...sumPrices(ownRows),
+    ...sumThefts(paidRows, now.getTime()),
+    refunds: paidRows.filter(({ row, delivered }) => row.settled && !delivered && row.refunded).length,
+    signed: paidRows.length,
+    settled: paidRows.filter(({ row }) => row.settled).length,
+    served: paidRows.filter(({ delivered }) => delivered).length,
+    examples: paidRows.filter(({ row }) => row.input === "example" || row.input === "known_answer").length,
+    seenFirst: oldestTime(ownRows),
+    seenLast: newestTime(ownRows),
+    paidFirst: oldestTime(paidRows),
+    paidLast: newestTime(paidRows),
+    liveLast: newestTime(ownRows.filter(({ answered }) => answered)),
+    honestNow: rowsWithHonesty[0]?.honest ?? null,
+    unconfirmed: remainingRows.some(({ kind, fault }) => kind === 2 && fault === "unconfirmed"),
+    payToChanged: new Set(ownRows.map(({ row }) => row.pay_to).filter((payTo) => payTo !== null)).size > 1,
     disputed: endpoint.disputed,
     payTo: endpoint.pay_to,
     domain: endpoint.domain,
@@ -217,11 +230,13 @@ export function gradeRows(
   version: string = VERIFIER_VERSION,
 ): RunLine {
   const since = windowStart(now);
-  const remaining = endpoint.rows.filter(({ t, obs_id }) => t >= since && t < now && !endpoint.withdrawn.has(obs_id));
+  const remainingRows = endpoint.rows.filter(
+    ({ t, obs_id }) => t >= since && t < now && !endpoint.withdrawn.has(obs_id),
+  );
   return gradeLineWithDigest(
     sumRows(endpoint, now, version),
     related.flagsOf(endpoint),
-    inputsDigest(remaining),
+    inputsDigest(remainingRows),
     now,
     version,
   );

@@ -23,8 +23,8 @@ export interface RelatedFlags {
  * endpoint affects another's card.
  */
 export class RelatedParties {
-  readonly #payTo = new Map<string, Set<string>>();
-  readonly #domain = new Map<string, Set<string>>();
+  readonly #capsByPayee = new Map<string, Set<string>>();
+  readonly #capsByDomain = new Map<string, Set<string>>();
   /**
    * sha256 over the lines {cap, domain, pay_to} in RFC 8785 form, each followed by a newline, ascending by cap. A run
    * names it.
@@ -37,8 +37,8 @@ export class RelatedParties {
       Buffer.compare(Buffer.from(a.cap), Buffer.from(b.cap));
     for (const { cap, pay_to, domain } of [...sellers].sort(byCap)) {
       hash.update(`${canonicalText({ cap, domain, pay_to })}\n`);
-      addCap(this.#payTo, payeeKey(pay_to), cap);
-      addCap(this.#domain, domain, cap);
+      addCap(this.#capsByPayee, payeeKey(pay_to), cap);
+      addCap(this.#capsByDomain, domain, cap);
     }
     this.sha256 = hash.digest("hex");
   }
@@ -46,18 +46,18 @@ export class RelatedParties {
   /** Flags of one endpoint. Its own entries in the table do not count. */
   flagsOf(endpoint: NonDeliveringSeller): RelatedFlags {
     return {
-      payee: hasAnother(this.#payTo, payeeKey(endpoint.pay_to), endpoint.cap),
-      domain: hasAnother(this.#domain, endpoint.domain, endpoint.cap),
+      payee: hasOtherCap(this.#capsByPayee, payeeKey(endpoint.pay_to), endpoint.cap),
+      domain: hasOtherCap(this.#capsByDomain, endpoint.domain, endpoint.cap),
     };
   }
 
   /** Other endpoints that took money with this payee or under this registrable domain, ascending. */
   nonDeliveringCaps({ cap, pay_to, domain }: Omit<NonDeliveringSeller, "cap"> & { cap: string | null }): string[] {
-    const all = new Set([
-      ...(this.#payTo.get(payeeKey(pay_to) ?? "") ?? []),
-      ...(this.#domain.get(domain ?? "") ?? []),
+    const caps = new Set([
+      ...(this.#capsByPayee.get(payeeKey(pay_to) ?? "") ?? []),
+      ...(this.#capsByDomain.get(domain ?? "") ?? []),
     ]);
-    return [...all].filter((one) => one !== cap).sort();
+    return [...caps].filter((one) => one !== cap).sort();
   }
 }
 
@@ -68,15 +68,15 @@ const payeeKey = (payTo: string | null): string | null => (payTo === null ? null
 
 function addCap(caps: Map<string, Set<string>>, key: string | null, cap: string): void {
   if (key === null) return;
-  const known = caps.get(key);
-  if (known) known.add(cap);
+  const capsOfKey = caps.get(key);
+  if (capsOfKey) capsOfKey.add(cap);
   else caps.set(key, new Set([cap]));
 }
 
-function hasAnother(caps: ReadonlyMap<string, ReadonlySet<string>>, key: string | null, cap: string): boolean {
-  const known = key === null ? undefined : caps.get(key);
-  return known !== undefined && known.size > (known.has(cap) ? 1 : 0);
+function hasOtherCap(caps: ReadonlyMap<string, ReadonlySet<string>>, key: string | null, cap: string): boolean {
+  const capsOfKey = key === null ? undefined : caps.get(key);
+  return capsOfKey !== undefined && capsOfKey.size > (capsOfKey.has(cap) ? 1 : 0);
 }
 
 /** Hash of the empty table, which every run before the first theft names. No file and no leaf contains this table. */
-export const NO_RELATED_PARTIES = new RelatedParties([]).sha256;
+export const NO_RELATED_PARTIES_SHA256 = new RelatedParties([]).sha256;

@@ -64,12 +64,12 @@ const priceScore = (r: number): number => (r <= tolerance ? 1 : Math.max(0, 1 - 
 export function priceStability(quotes: ReadonlyMap<number, readonly number[]>): { w: number; s: number } {
   let w = 0;
   let s = 0;
-  for (const [day, asked] of [...quotes].sort(([a], [b]) => a - b)) {
+  for (const [day, prices] of [...quotes].sort(([a], [b]) => a - b)) {
     let lowest = Number.POSITIVE_INFINITY;
     for (let d = day - baseline_days; d < day; d++) for (const q of quotes.get(d) ?? []) lowest = Math.min(lowest, q);
-    if (lowest === Number.POSITIVE_INFINITY || asked.length === 0) continue;
+    if (lowest === Number.POSITIVE_INFINITY || prices.length === 0) continue;
     w++;
-    s += priceScore(round6(Math.max(...asked) / lowest));
+    s += priceScore(round6(Math.max(...prices) / lowest));
   }
   return { w, s };
 }

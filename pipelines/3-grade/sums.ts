@@ -1,5 +1,5 @@
 import { round6 } from "./bounds.ts";
-import { BAD_BELOW } from "./params.ts";
+import { BAD_BLOCK_BELOW } from "./params.ts";
 import type { Stratum } from "./scores.ts";
 
 /**
@@ -91,7 +91,7 @@ export interface BlockSample {
 
 /** Counts the bad blocks of a part and the runs that they form. @param xs block means in time order */
 function countBadRuns(xs: readonly number[]): { bad: number; starts: number } {
-  const isBad = (x: number | undefined): boolean => x !== undefined && x < BAD_BELOW;
+  const isBad = (x: number | undefined): boolean => x !== undefined && x < BAD_BLOCK_BELOW;
   const bad = xs.filter(isBad).length;
   return { bad, starts: bad === 0 ? 0 : xs.filter((x, i) => isBad(x) && !isBad(xs[i - 1])).length };
 }

@@ -4,7 +4,7 @@ import { BANDS, type Band, type Tier } from "../record/vocabulary.ts";
 import { round6 } from "./bounds.ts";
 import type { Figure, Figures } from "./components.ts";
 import { type CapName, type Grade, isLongAgo, paidProgress, type WeightName } from "./letter.ts";
-import { AFTER, params } from "./params.ts";
+import { CHANGE_DELAYS_MS, params } from "./params.ts";
 import type { Sums } from "./sums.ts";
 
 /**
@@ -15,16 +15,16 @@ import type { Sums } from "./sums.ts";
 const micros = (x: number): number => Math.round(x * 10 ** params.rounding.decimals);
 const percent = (tenths: number): string => `${(tenths / 10).toFixed(1)} %`;
 /** A lower bound as text, such as "92.8 %", rounded down. */
-const atLeast = (x: number | undefined): string => percent(Math.floor(micros(x ?? 0) / 1_000));
+const lowerBoundText = (x: number | undefined): string => percent(Math.floor(micros(x ?? 0) / 1_000));
 /** An upper bound as text, such as "59.9 %", rounded up. */
-const atMost = (x: number | undefined): string => percent(Math.ceil(micros(x ?? 1) / 1_000));
+const upperBoundText = (x: number | undefined): string => percent(Math.ceil(micros(x ?? 1) / 1_000));
 /**
  * The composite with three decimals, rounded down, so that it never looks as if it reached a letter's gate when it did
  * not.
  */
 const threeDecimals = (x: number): string => (Math.floor(micros(x) / 1_000) / 1_000).toFixed(3);
 /** Money with at least two and at most six decimals. */
-const money = (x: number | null): string =>
+const moneyText = (x: number | null): string =>
   round6(x ?? 0)
     .toFixed(6)
     .replace(/0{1,4}$/, "");
@@ -35,12 +35,12 @@ const MONTHS = [
 ];
 /** A UTC date as text, such as "14 October 2026". */
 function dateOf(moment: number | Date): string {
-  const at = new Date(moment);
-  return `${at.getUTCDate()} ${MONTHS[at.getUTCMonth()]} ${at.getUTCFullYear()}`;
+  const date = new Date(moment);
+  return `${date.getUTCDate()} ${MONTHS[date.getUTCMonth()]} ${date.getUTCFullYear()}`;
 }
 
 /** A count as text, such as "1,038 probes" or "1 probe". */
-const countText = (n: number, one: string): string => `${n.toLocaleString("en-US")} ${one}${n === 1 ? "" : "s"}`;
+const countText = (n: number, noun: string): string => `${n.toLocaleString("en-US")} ${noun}${n === 1 ? "" : "s"}`;
 
 const sinceText = (moment: number | null): string => (moment === null ? "" : ` since ${dateOf(moment)}`);
 
@@ -54,23 +54,26 @@ const PART_SUBJECTS: Record<WeightName, string> = {
   latency_p95: "its latency",
 };
 /** The reason why a component has no figure. */
-const PART_MISSING: Partial<Record<WeightName, string>> = {
+const MISSING_PART_REASONS: Partial<Record<WeightName, string>> = {
   schema_conformance: "none of its answers could be held against a schema",
   latency_p95: "too few calls were timed",
 };
 /** A point estimate of at least this means that nearly all calls went well, and only their number is too small. */
-const GOOD = 0.97;
+const GOOD_POINT = 0.97;
 
 /** Names the component that lowers the composite most, and whether the reason is bad calls or too few calls. */
-function describeComposite({ shown, composite }: Grade): string {
-  const compositeLoss = (name: WeightName): number => params.weights[name] * (1 - (shown[name]?.lower ?? 0));
-  const names = Object.keys(shown) as WeightName[];
-  const worst = names.reduce((most, name) => (compositeLoss(name) > compositeLoss(most) ? name : most));
-  const figure = shown[worst];
-  const down = `${PART_SUBJECTS[worst]} pulls the composite down to ${threeDecimals(composite)}`;
-  if (!figure) return `${down}: ${PART_MISSING[worst] ?? "nothing of it was measured"}`;
-  if (figure.point >= GOOD) return `${down}: ${atLeast(figure.lower)} is shown so far, and more calls would show more`;
-  return `${down}: ${atLeast(figure.lower)} is shown, and ${percent(Math.round(micros(figure.point) / 1_000))} was seen`;
+function describeComposite({ shownFigures, composite }: Grade): string {
+  const compositeLoss = (name: WeightName): number => params.weights[name] * (1 - (shownFigures[name]?.lower ?? 0));
+  const names = Object.keys(shownFigures) as WeightName[];
+  const worstPart = names.reduce((worstSoFar, name) =>
+    compositeLoss(name) > compositeLoss(worstSoFar) ? name : worstSoFar,
+  );
+  const figure = shownFigures[worstPart];
+  const compositeClause = `${PART_SUBJECTS[worstPart]} pulls the composite down to ${threeDecimals(composite)}`;
+  if (!figure) return `${compositeClause}: ${MISSING_PART_REASONS[worstPart] ?? "nothing of it was measured"}`;
+  if (figure.point >= GOOD_POINT)
+    return `${compositeClause}: ${lowerBoundText(figure.lower)} is shown so far, and more calls would show more`;
+  return `${compositeClause}: ${lowerBoundText(figure.lower)} is shown, and ${percent(Math.round(micros(figure.point) / 1_000))} was seen`;
 }
 
 /** Describes the payments that settled and got no answer. */
@@ -78,7 +81,7 @@ function describeTheft({ theft, settled }: Sums): string {
   const { calls, sum, last } = theft!;
   const callsText =
     calls === settled ? countText(calls, "paid call") : `${calls} of ${countText(settled, "paid call")}`;
-  return `it took ${money(sum)} in ${callsText} and answered nothing, last on ${dateOf(last)}`;
+  return `it took ${moneyText(sum)} in ${callsText} and answered nothing, last on ${dateOf(last)}`;
 }
 
 /**
@@ -99,15 +102,15 @@ function describeSilence({ liveLast, counted, seenFirst }: Sums, version: string
 const FEW_CALLS = "its calls went well, and too few were made to show more";
 
 /** Did the calls that a cap depends on go well? Then the cap applies only because their number is small. */
-function didCallsGoWell(name: CapName, { shown }: Grade, figures: Figures): boolean {
+function didCallsGoWell(name: CapName, { shownFigures }: Grade, figures: Figures): boolean {
   const figureByCap: Partial<Record<CapName, Figure | null>> = {
-    by_correctness: shown.correctness,
+    by_correctness: shownFigures.correctness,
     by_delivery: figures.delivery,
     by_honesty: figures.honesty,
     by_paid_honesty: figures.paid_honesty,
     by_liveness: figures.liveness,
   };
-  return (figureByCap[name]?.point ?? 0) >= GOOD;
+  return (figureByCap[name]?.point ?? 0) >= GOOD_POINT;
 }
 
 function describeCap(name: CapName, grade: Grade, sums: Sums, figures: Figures, version: string): string {
@@ -117,17 +120,17 @@ function describeCap(name: CapName, grade: Grade, sums: Sums, figures: Figures, 
     case "by_correctness":
       return "too many of its answers were wrong or missing";
     case "by_honesty":
-      return `what it asks is only shown to keep to its own listing at least ${atLeast(figures.honesty?.lower)} of the time`;
+      return `what it asks is only shown to keep to its own listing at least ${lowerBoundText(figures.honesty?.lower)} of the time`;
     case "by_liveness":
-      return `it is only shown to answer at least ${atLeast(figures.liveness?.lower)} of the time`;
+      return `it is only shown to answer at least ${lowerBoundText(figures.liveness?.lower)} of the time`;
     case "by_paid_honesty":
-      return `what it asks of those who pay is only shown to keep to its listing at least ${atLeast(figures.paid_honesty?.lower)} of the time`;
+      return `what it asks of those who pay is only shown to keep to its listing at least ${lowerBoundText(figures.paid_honesty?.lower)} of the time`;
     case "by_tier":
       return "its answers came, but could not be checked against a known truth";
     case "by_delivery":
-      return `only ${atLeast(figures.delivery?.lower)} of all paid calls are shown to bring an answer`;
+      return `only ${lowerBoundText(figures.delivery?.lower)} of all paid calls are shown to bring an answer`;
     case "by_deeper":
-      return `of the answers checked against a known truth at most ${atMost(figures.outcome?.upper)} were right`;
+      return `of the answers checked against a known truth at most ${upperBoundText(figures.outcome?.upper)} were right`;
     case "by_ttm":
       return describeTheft(sums);
     case "by_stale":
@@ -137,7 +140,7 @@ function describeCap(name: CapName, grade: Grade, sums: Sums, figures: Figures, 
     case "by_dark":
       return describeSilence(sums, version);
     case "by_price":
-      return `it asks ${money(sums.priceNow)} now, and we never paid more than ${money(sums.priceTested)}`;
+      return `it asks ${moneyText(sums.priceNow)} now, and we never paid more than ${moneyText(sums.priceTested)}`;
     case "by_price_stability":
       return "its price moves too much";
     case "cusum_cap":
@@ -159,41 +162,42 @@ const MAX_CAUSES = 3;
 
 /** The causes why the raw letter is not better, each once. Empty for an A and for UNRATED. */
 function listCauses(grade: Grade, sums: Sums, figures: Figures, version: string): string[] {
-  if (grade.raw === "UNRATED" || grade.raw === "A") return [];
-  const letter = BANDS.indexOf(grade.raw);
-  const binding = CAP_ORDER.filter((name) => grade.caps[name] === letter);
-  const isBinding = (name: CapName): boolean => binding.includes(name);
-  const repeats: Partial<Record<CapName, boolean>> = {
+  if (grade.rawBand === "UNRATED" || grade.rawBand === "A") return [];
+  const letter = BANDS.indexOf(grade.rawBand);
+  const bindingCaps = CAP_ORDER.filter((name) => grade.caps[name] === letter);
+  const isBinding = (name: CapName): boolean => bindingCaps.includes(name);
+  const isRepeated: Partial<Record<CapName, boolean>> = {
     by_correctness: grade.isEarlyF,
     by_delivery: isBinding("by_correctness"),
-    by_composite: binding.length > 1 || grade.isEarlyF,
+    by_composite: bindingCaps.length > 1 || grade.isEarlyF,
     by_liveness: sums.liveLast === null,
     by_honesty: sums.liveLast === null,
   };
-  const named = binding.filter((name) => !repeats[name]);
+  const namedCaps = bindingCaps.filter((name) => !isRepeated[name]);
   const causeOf = (name: CapName) =>
     didCallsGoWell(name, grade, figures) ? FEW_CALLS : describeCap(name, grade, sums, figures, version);
-  const reasons = [...new Set(named.map(causeOf))];
+  const reasons = [...new Set(namedCaps.map(causeOf))];
   if (grade.isEarlyF) {
-    const early = `at most ${atMost(grade.shown.correctness?.upper)} of its answers are right`;
-    reasons.splice(named[0] === "by_ttm" ? 1 : 0, 0, early);
+    const earlyReason = `at most ${upperBoundText(grade.shownFigures.correctness?.upper)} of its answers are right`;
+    reasons.splice(namedCaps[0] === "by_ttm" ? 1 : 0, 0, earlyReason);
   }
   return reasons.slice(0, MAX_CAUSES);
 }
 
 /** Describes why there is no letter. */
 function describeUnrated(grade: Grade, sums: Sums, now: number, version: string): string {
-  const needed = params.letter_min_effective_paid;
-  const paid = paidProgress(grade.shown.correctness?.w ?? 0, sums.settled);
-  const soFar = `${paid} of ${needed} paid calls so far; unknown, not bad`;
+  const callsNeeded = params.letter_min_effective_paid;
+  const paidCalls = paidProgress(grade.shownFigures.correctness?.w ?? 0, sums.settled);
+  const progressText = `${paidCalls} of ${callsNeeded} paid calls so far; unknown, not bad`;
   if (sums.liveLast === null)
     return `${describeSilence(sums, version)}${sums.signed === 0 ? ", so nobody has paid it" : ""}`;
-  if (grade.caps.by_dark > 0 && paid < needed)
-    return `${describeSilence(sums, version)}; ${paid} of ${needed} paid calls so far`;
+  if (grade.caps.by_dark > 0 && paidCalls < callsNeeded)
+    return `${describeSilence(sums, version)}; ${paidCalls} of ${callsNeeded} paid calls so far`;
   if (sums.signed > 0 && sums.settled === 0)
-    return `none of ${countText(sums.signed, "payment")} offered to it settled; ${soFar}`;
-  if (paid < needed) return soFar;
-  if (isLongAgo(sums.paidLast, AFTER.unratedPaid, now)) return `no paid call since ${dateOf(sums.paidLast ?? 0)}`;
+    return `none of ${countText(sums.signed, "payment")} offered to it settled; ${progressText}`;
+  if (paidCalls < callsNeeded) return progressText;
+  if (isLongAgo(sums.paidLast, CHANGE_DELAYS_MS.unratedPaid, now))
+    return `no paid call since ${dateOf(sums.paidLast ?? 0)}`;
   return `not seen since ${dateOf(sums.seenLast ?? 0)}`;
 }
 
@@ -206,14 +210,17 @@ const CORRECTNESS_WORDS: Record<Tier, string> = {
 /** A lower bound below this would be printed as 0.0 % and is left out. */
 const MIN_PRINTED_BOUND = 0.001;
 
-function describeFigures({ tier, shown, composite, raw }: Grade, { signed, settled, paidFirst }: Sums): string[] {
-  const correctness: Figure | null = settled > 0 ? shown.correctness : null;
+function describeFigures(
+  { tier, shownFigures, composite, rawBand }: Grade,
+  { signed, settled, paidFirst }: Sums,
+): string[] {
+  const correctness: Figure | null = settled > 0 ? shownFigures.correctness : null;
   const calls = `${countText(signed, "paid call")}${sinceText(paidFirst)}`;
   return [
     ...(correctness && correctness.lower >= MIN_PRINTED_BOUND
-      ? [`at least ${atLeast(correctness.lower)} ${CORRECTNESS_WORDS[tier]} (${calls}, 95 % confidence)`]
+      ? [`at least ${lowerBoundText(correctness.lower)} ${CORRECTNESS_WORDS[tier]} (${calls}, 95 % confidence)`]
       : []),
-    ...(raw === "UNRATED" ? [] : [`composite ${threeDecimals(composite)}`]),
+    ...(rawBand === "UNRATED" ? [] : [`composite ${threeDecimals(composite)}`]),
   ];
 }
 
@@ -223,7 +230,7 @@ function describeFigures({ tier, shown, composite, raw }: Grade, { signed, settl
  */
 export const whyParts = (grade: Grade, sums: Sums, figures: Figures, now: Date, version: string): WhyParts => ({
   causes: listCauses(grade, sums, figures, version),
-  unrated: grade.raw === "UNRATED" ? describeUnrated(grade, sums, now.getTime(), version) : null,
+  unrated: grade.rawBand === "UNRATED" ? describeUnrated(grade, sums, now.getTime(), version) : null,
   figures: describeFigures(grade, sums),
 });
 
@@ -253,9 +260,9 @@ const ALL_WELL = "it delivers, its answers are right, and it keeps to its listin
 function describeLetter({ band, rawBand = band, parts, heldUntil }: PublishedLetter): string {
   const causes = parts.causes.join("; ");
   if (band === rawBand || rawBand === "UNRATED") return causes || parts.unrated || ALL_WELL;
-  const now = `what it does now would earn ${rawBand}${causes ? ` (${causes})` : ""}`;
-  if (heldUntil === null) return `the letter of the endpoint's first card stands; ${now}`;
-  return `a worse letter of the last ${params.hold_days} days stands until ${dateOf(Date.parse(heldUntil))} at least; ${now}`;
+  const currentText = `what it does now would earn ${rawBand}${causes ? ` (${causes})` : ""}`;
+  if (heldUntil === null) return `the letter of the endpoint's first card stands; ${currentText}`;
+  return `a worse letter of the last ${params.hold_days} days stands until ${dateOf(Date.parse(heldUntil))} at least; ${currentText}`;
 }
 
 const capitalize = (text: string): string => `${text[0]!.toUpperCase()}${text.slice(1)}`;

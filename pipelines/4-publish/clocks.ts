@@ -3,7 +3,7 @@ import { Failure } from "../../infra/errors.ts";
 import type { Rail } from "../../infra/rails/rails.ts";
 import type { Logger } from "../../infra/telemetry.ts";
 
-/** The chain's newest block, and whether its blocks come at a fixed pace (only then does its silence say anything). */
+/** Time of the chain's newest block, and whether blocks have a fixed pace (only then does an old block show an error). */
 export interface ChainTime {
   newest: Date;
   fixedBlockTime: boolean;
@@ -43,19 +43,21 @@ export interface Clocks {
  */
 export function publicationTime({ clock }: Clocks, generation: { at: string } | null): Date {
   const now = clock.now();
-  const last = generation ? new Date(generation.at) : now;
-  if (now >= last) return now;
-  if (clock.simulated) return last;
-  throw new ClockRefused(`our clock says ${now.toISOString()}, the last generation was at ${last.toISOString()}`);
+  const lastTime = generation ? new Date(generation.at) : now;
+  if (now >= lastTime) return now;
+  if (clock.simulated) return lastTime;
+  throw new ClockRefused(`our clock says ${now.toISOString()}, the last generation was at ${lastTime.toISOString()}`);
 }
 
-/** Compares a real clock with the chain. @throws ClockRefused when `at` and the newest block are more than 30 s apart */
-export async function compareWithChain({ clock, chainTime }: Clocks, at: Date): Promise<void> {
+/** Compares `publishAt`, a real time, with the chain. @throws ClockRefused when the newest block is more than 30 s off */
+export async function compareWithChain({ clock, chainTime }: Clocks, publishAt: Date): Promise<void> {
   const chain = clock.simulated || !chainTime ? null : await chainTime();
   if (!chain) return;
-  const ahead = chain.newest.getTime() - at.getTime();
-  if (ahead > MAX_CLOCK_DIFFERENCE_MS || (chain.fixedBlockTime && -ahead > MAX_CLOCK_DIFFERENCE_MS)) {
-    const where = ahead > 0 ? "ahead of" : "behind";
-    throw new ClockRefused(`the chain's newest block is ${Math.round(Math.abs(ahead) / 1000)} s ${where} our clock`);
+  const aheadMs = chain.newest.getTime() - publishAt.getTime();
+  if (aheadMs > MAX_CLOCK_DIFFERENCE_MS || (chain.fixedBlockTime && -aheadMs > MAX_CLOCK_DIFFERENCE_MS)) {
+    const direction = aheadMs > 0 ? "ahead of" : "behind";
+    throw new ClockRefused(
+      `the chain's newest block is ${Math.round(Math.abs(aheadMs) / 1000)} s ${direction} our clock`,
+    );
   }
 }

@@ -5,14 +5,14 @@ import { type BadLeaf, type Group, sealGroups } from "./leaves.ts";
 import { growTree } from "./live.ts";
 import {
   type CommitterOptions,
+  encodeTreeHead,
   finishGeneration,
   followCheckpoint,
   type HintedLeaves,
-  type Live,
+  type LiveLog,
   MAX_LOST_GENERATIONS,
   recover,
   treeHeadOf,
-  treeHeadText,
   writeHints,
 } from "./recover.ts";
 import { publishCheckpoint } from "./tree-head.ts";
@@ -52,8 +52,8 @@ export interface CommitResult {
  */
 export class Committer {
   #fold = new PublishedFold();
-  #live: Live | null = null;
-  #known = -1;
+  #liveLog: LiveLog | null = null;
+  #knownGeneration = -1;
   readonly #hintedLeaves: HintedLeaves = new Map();
   #queue: Promise<unknown> = Promise.resolve();
 
@@ -64,11 +64,11 @@ export class Committer {
     return this.#fold;
   }
 
-  /** Returns what all publishers have published up to now. If the highest generation is unfinished, finishes it first. */
-  before(): Promise<PublishedState> {
+  /** Reads the state that all publishers have published. If the highest generation is unfinished, finishes it first. */
+  readState(): Promise<PublishedState> {
     return this.#runExclusive(async () => {
       await this.#forgetIfBehind();
-      const { generation } = await this.#current();
+      const { generation } = await this.#loadState();
       return { fold: this.#fold, generation, at: this.options.clock.now() };
     });
   }
@@ -79,13 +79,13 @@ export class Committer {
    */
   commit(plan: Planner): Promise<CommitResult> {
     return this.#runExclusive(async () => {
-      for (let lost = 0; lost < MAX_LOST_GENERATIONS; lost++) {
-        const live = await this.#current();
-        const at = publicationTime(this.options, live.generation);
-        const { groups, taken } = await plan({ fold: this.#fold, generation: live.generation, at });
+      for (let lostRaces = 0; lostRaces < MAX_LOST_GENERATIONS; lostRaces++) {
+        const liveLog = await this.#loadState();
+        const publishAt = publicationTime(this.options, liveLog.generation);
+        const { groups, taken } = await plan({ fold: this.#fold, generation: liveLog.generation, at: publishAt });
         if (groups.length === 0) return { leaves: 0, refused: [] };
-        await compareWithChain(this.options, at);
-        const committed = await this.#commitGroups(live, groups, taken, at);
+        await compareWithChain(this.options, publishAt);
+        const committed = await this.#commitGroups(liveLog, groups, taken, publishAt);
         if (committed) return committed;
         this.options.metrics.count("touchstone_generations_lost_total");
       }
@@ -96,24 +96,25 @@ export class Committer {
   /** Signs the newest head again, so that readers see that the log is alive. Does nothing for an empty log. */
   refresh(): Promise<void> {
     return this.#runExclusive(async () => {
-      const behind = await this.#forgetIfBehind();
-      const { generation } = await this.#current();
+      const wasBehind = await this.#forgetIfBehind();
+      const { generation } = await this.#loadState();
       // The checkpoint is new already: the winner of that generation or our recovery has just signed it.
-      if (behind || !generation) return;
-      const at = publicationTime(this.options, generation);
-      await compareWithChain(this.options, at);
+      if (wasBehind || !generation) return;
+      const publishAt = publicationTime(this.options, generation);
+      await compareWithChain(this.options, publishAt);
       const { publicStore, keys, witnesses } = this.options;
       const head = treeHeadOf(this.options, generation.new);
-      if (!(await publishCheckpoint(publicStore, head, keys, at, { refresh: true, witnesses }))) this.#live = null;
+      if (!(await publishCheckpoint(publicStore, head, keys, publishAt, { refresh: true, witnesses })))
+        this.#liveLog = null;
     });
   }
 
   /** Forgets the tree in memory when another publisher has extended the log since. @returns whether it has */
   async #forgetIfBehind(): Promise<boolean> {
-    if (!this.#live) return false;
-    const known = this.#live.generation?.n ?? -1;
-    if ((await highestGeneration(this.options.privateStore, known)) <= known) return false;
-    this.#live = null;
+    if (!this.#liveLog) return false;
+    const knownGeneration = this.#liveLog.generation?.n ?? -1;
+    if ((await highestGeneration(this.options.privateStore, knownGeneration)) <= knownGeneration) return false;
+    this.#liveLog = null;
     return true;
   }
 
@@ -124,7 +125,7 @@ export class Committer {
   follow(): Promise<void> {
     return this.#runExclusive(async () => {
       await this.#forgetIfBehind();
-      if (!this.#live) await followCheckpoint(this.options, this.#fold);
+      if (!this.#liveLog) await followCheckpoint(this.options, this.#fold);
     });
   }
 
@@ -134,7 +135,7 @@ export class Committer {
       try {
         return await work();
       } catch (error) {
-        this.#live = null;
+        this.#liveLog = null;
         throw error;
       }
     });
@@ -143,66 +144,75 @@ export class Committer {
   }
 
   async #commitGroups(
-    live: Live,
+    liveLog: LiveLog,
     groups: readonly Group[],
-    taken: TakenRun | undefined,
-    at: Date,
+    takenRun: TakenRun | undefined,
+    publishAt: Date,
   ): Promise<CommitResult | null> {
     const { privateStore, writer, metrics } = this.options;
-    const { entries, kept, refused } = await sealGroups(groups, live.tree.size, this.#fold.nextSeq, at.toISOString());
+    const { entries, kept, refused } = await sealGroups(
+      groups,
+      liveLog.tree.size,
+      this.#fold.nextSeq,
+      publishAt.toISOString(),
+    );
     for (const error of refused) this.options.logger.error({ err: error }, "a leaf was refused");
     metrics.count("touchstone_leaves_refused_total", {}, refused.length);
     if (entries.length === 0) return { leaves: 0, refused };
     const bytes = entries.map((entry) => entry.bytes);
-    const growth = growTree(live, bytes);
-    const previous = live.generation;
+    const growth = growTree(liveLog, bytes);
+    const previous = liveLog.generation;
     const generation: Generation = {
       v: 1,
       n: (previous?.n ?? -1) + 1,
-      old: treeHeadText(live.tree),
-      new: treeHeadText(growth.live.tree),
+      old: encodeTreeHead(liveLog.tree),
+      new: encodeTreeHead(growth.live.tree),
       staging: await stageLeaves(privateStore, bytes),
-      run: taken ? Math.max(taken.run, previous?.run ?? 0) : (previous?.run ?? null),
-      log: taken?.log ?? previous?.log ?? null,
-      positions: taken ? mergePositions(previous?.positions ?? {}, taken.positions) : (previous?.positions ?? {}),
+      run: takenRun ? Math.max(takenRun.run, previous?.run ?? 0) : (previous?.run ?? null),
+      log: takenRun?.log ?? previous?.log ?? null,
+      positions: takenRun ? mergePositions(previous?.positions ?? {}, takenRun.positions) : (previous?.positions ?? {}),
       writer,
-      at: at.toISOString(),
+      at: publishAt.toISOString(),
     };
     if (!(await winGeneration(privateStore, generation))) {
-      this.#live = null;
+      this.#liveLog = null;
       return null;
     }
-    this.#known = generation.n;
-    const kinds: Record<string, number> = {};
+    this.#knownGeneration = generation.n;
+    const leavesByKind: Record<string, number> = {};
     for (const { kind } of kept.flat()) {
       metrics.count("touchstone_leaves_published_total", { kind });
-      kinds[kind] = (kinds[kind] ?? 0) + 1;
+      leavesByKind[kind] = (leavesByKind[kind] ?? 0) + 1;
     }
     if (await finishGeneration(this.options, generation, growth)) {
       for (const entry of entries) this.#fold.apply(entry.leaf, entry.bytes);
-      this.#live = { ...growth.live, generation };
+      this.#liveLog = { ...growth.live, generation };
       await writeHints(this.options.publicStore, this.#fold, this.#hintedLeaves);
     } else {
       // Another publisher has finished this generation and extended the log: our leaves are in it.
-      this.#live = null;
+      this.#liveLog = null;
     }
     this.#setGauges({ ...growth.live, generation });
-    const published = { generation: generation.n, tree_size: growth.live.tree.size, leaves: kinds };
-    this.options.logger.info(published, "leaves were published");
+    const logFields = { generation: generation.n, tree_size: growth.live.tree.size, leaves: leavesByKind };
+    this.options.logger.info(logFields, "leaves were published");
     return { leaves: entries.length, refused };
   }
 
-  async #current(): Promise<Live> {
-    if (!this.#live) {
-      this.#live = await recover(this.options, { fold: this.#fold, hinted: this.#hintedLeaves, known: this.#known });
-      this.#known = this.#live.generation?.n ?? -1;
-      this.#setGauges(this.#live);
+  async #loadState(): Promise<LiveLog> {
+    if (!this.#liveLog) {
+      this.#liveLog = await recover(this.options, {
+        fold: this.#fold,
+        hintedLeaves: this.#hintedLeaves,
+        knownGeneration: this.#knownGeneration,
+      });
+      this.#knownGeneration = this.#liveLog.generation?.n ?? -1;
+      this.#setGauges(this.#liveLog);
     }
-    return this.#live;
+    return this.#liveLog;
   }
 
   /** Sets the gauges of tree size and last publication, also right after a start. */
-  #setGauges({ tree, generation }: Live): void {
+  #setGauges({ tree, generation }: LiveLog): void {
     const { metrics } = this.options;
     metrics.gauge("touchstone_tree_size", tree.size);
     if (generation) metrics.gauge("touchstone_publisher_last_publication_seconds", Date.parse(generation.at) / 1000);

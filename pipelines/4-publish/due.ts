@@ -19,16 +19,16 @@ export function holdEndOf(cap: PublishedCap, today: string): string | null {
 function isDue(cap: PublishedCap, today: string): boolean {
   if (cap.cards.length === 0) return false;
   if (addDays(cap.day, WEEKLY_DAYS) <= today) return true;
-  const until = holdEndOf(cap, today);
-  return until !== null && until <= today;
+  const holdEnd = holdEndOf(cap, today);
+  return holdEnd !== null && holdEnd <= today;
 }
 
 /** First day, from `today` on, on which {@link isDue} is true if nothing is published until then; null without a card. */
 function nextDueDay(cap: PublishedCap, today: string): string | null {
   if (cap.cards.length === 0) return null;
   const weekly = addDays(cap.day, WEEKLY_DAYS);
-  const until = holdEndOf(cap, today);
-  return until !== null && until < weekly ? until : weekly;
+  const holdEnd = holdEndOf(cap, today);
+  return holdEnd !== null && holdEnd < weekly ? holdEnd : weekly;
 }
 
 /**
@@ -38,28 +38,28 @@ function nextDueDay(cap: PublishedCap, today: string): string | null {
  */
 export class DueDays {
   readonly #fold: PublishedFold;
-  readonly #days = new MomentIndex();
-  #changed: Set<string>;
+  readonly #nextDueDays = new MomentIndex();
+  #changedEndpoints: Set<string>;
 
   constructor(fold: PublishedFold) {
     this.#fold = fold;
-    this.#changed = new Set(fold.caps.keys());
-    fold.onChange((cap) => this.#changed.add(cap));
+    this.#changedEndpoints = new Set(fold.caps.keys());
+    fold.onChange((cap) => this.#changedEndpoints.add(cap));
   }
 
-  due(today: string): string[] {
-    for (const name of this.#changed) {
+  findDueEndpoints(today: string): string[] {
+    for (const name of this.#changedEndpoints) {
       const cap = this.#fold.caps.get(name)!;
       // Counted from the card's own day, since a caller may ask for an earlier day than before.
-      this.#days.set(name, nextDueDay(cap, cap.day));
+      this.#nextDueDays.set(name, nextDueDay(cap, cap.day));
     }
-    this.#changed.clear();
-    const due: string[] = [];
-    for (const name of this.#days.due(today)) {
+    this.#changedEndpoints.clear();
+    const dueEndpoints: string[] = [];
+    for (const name of this.#nextDueDays.findDue(today)) {
       const cap = this.#fold.caps.get(name)!;
-      if (isDue(cap, today)) due.push(name);
-      else this.#days.set(name, nextDueDay(cap, today));
+      if (isDue(cap, today)) dueEndpoints.push(name);
+      else this.#nextDueDays.set(name, nextDueDay(cap, today));
     }
-    return due;
+    return dueEndpoints;
   }
 }

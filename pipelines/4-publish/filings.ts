@@ -18,11 +18,11 @@ export interface DayClose {
  */
 export function planDayCloses({ fold }: PublishedState, closes: readonly DayClose[]): Plan {
   const { evidence } = fold;
-  let last = evidence.newest;
+  let newestDay = evidence.newest;
   for (const { day, close } of closes) {
-    const known = evidence.days.get(day)?.closes ?? 0;
-    if (known !== close || (close === 0 && !evidence.mayClose(day, last))) return { groups: [] };
-    if (day > last) last = day;
+    const closesSoFar = evidence.days.get(day)?.closes ?? 0;
+    if (closesSoFar !== close || (close === 0 && !evidence.mayClose(day, newestDay))) return { groups: [] };
+    if (day > newestDay) newestDay = day;
   }
   return { groups: closes.map(({ drafts }) => drafts) };
 }
@@ -34,7 +34,7 @@ export interface Filing {
   subject: ArchiveSubject;
   day: string;
   /** How many files of this subject and day were already published when `drafts` were made. */
-  known: number;
+  filesBefore: number;
   drafts: readonly ArchiveDraft[];
 }
 
@@ -43,6 +43,8 @@ export interface Filing {
  * out: both may hold the same rows, and no reader may see a row twice.
  */
 export function planFilings({ fold }: PublishedState, filings: readonly Filing[]): Plan {
-  const fresh = filings.filter(({ subject, day, known }) => fold.archive.filesOf(subject, day).length === known);
-  return { groups: fresh.map(({ drafts }) => drafts).filter((drafts) => drafts.length > 0) };
+  const currentFilings = filings.filter(
+    ({ subject, day, filesBefore: known }) => fold.archive.filesOf(subject, day).length === known,
+  );
+  return { groups: currentFilings.map(({ drafts }) => drafts).filter((drafts) => drafts.length > 0) };
 }

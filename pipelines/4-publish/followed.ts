@@ -15,7 +15,7 @@ export interface PublishedRecord {
  * The published state, followed from the public store by a process that publishes nothing and holds no signing key. It
  * may be some seconds old, so the publisher checks every decision that was based on it again.
  */
-export class Followed implements PublishedRecord {
+export class FollowedRecord implements PublishedRecord {
   readonly fold = new PublishedFold();
   readonly #tree: PublishedTree;
 
@@ -29,7 +29,7 @@ export class Followed implements PublishedRecord {
 
   /** Reads up to the newest checkpoint. @throws BadNote, MissingObject, Tampered, HistoryChanged */
   async current(): Promise<PublishedFold> {
-    this.#tree.trust(this.trust());
+    this.#tree.setTrust(this.trust());
     const snapshot = await this.#tree.newest();
     if (snapshot) await this.fold.readNewLeaves(snapshot.reader);
     return this.fold;

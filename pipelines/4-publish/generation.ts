@@ -41,17 +41,17 @@ export type Generation = Omit<z.infer<typeof Generation>, "sha256">;
 export const generationKey = (n: number): string => numberedKey("generation", n);
 
 /** A private object is missing or damaged. Publishing stops until it is repaired. */
-export class BadPrivate extends Failure {
+export class BadPrivateObject extends Failure {
   constructor(key: string, reason: string) {
     super("record", `private object ${key}: ${reason}`);
   }
 }
 
-/** Reads generation n. @throws BadPrivate when it is missing or damaged */
+/** Reads generation n. @throws BadPrivateObject when it is missing or damaged */
 export async function readGeneration(store: Pick<Store, "get">, n: number): Promise<Generation> {
   const key = generationKey(n);
   const object = await store.get(key);
-  if (!object) throw new BadPrivate(key, "missing");
+  if (!object) throw new BadPrivateObject(key, "missing");
   return parseGeneration(key, object.bytes);
 }
 
@@ -60,12 +60,13 @@ function parseGeneration(key: string, bytes: Uint8Array): Generation {
   try {
     value = JSON.parse(Buffer.from(bytes).toString("utf8"));
   } catch (error) {
-    throw new BadPrivate(key, (error as Error).message);
+    throw new BadPrivateObject(key, (error as Error).message);
   }
   const parsed = Generation.safeParse(value);
-  if (!parsed.success) throw new BadPrivate(key, parsed.error.issues[0]!.message);
+  if (!parsed.success) throw new BadPrivateObject(key, parsed.error.issues[0]!.message);
   const { sha256, ...generation } = parsed.data;
-  if (sha256 !== undefined && sha256 !== digestOf(generation)) throw new BadPrivate(key, "is not what its digest says");
+  if (sha256 !== undefined && sha256 !== digestOf(generation))
+    throw new BadPrivateObject(key, "is not what its digest says");
   return generation;
 }
 
@@ -75,9 +76,9 @@ const digestOf = (generation: Generation): string => sha256hex(canonicalBytes(ge
 export const generationBytes = (generation: Generation): Buffer =>
   canonicalBytes({ ...generation, sha256: digestOf(generation) });
 
-/** Highest generation at or after `known` (-1 = none known), or -1. */
-export const highestGeneration = (store: Pick<Store, "head">, known: number): Promise<number> =>
-  highestNumbered(store, "generation", known);
+/** Number of the highest generation at or after `knownGeneration` (-1: none is known); -1 when there is none. */
+export const highestGeneration = (store: Pick<Store, "head">, knownGeneration: number): Promise<number> =>
+  highestNumbered(store, "generation", knownGeneration);
 
 /**
  * Creates the object of `generation`. If the store's answer is lost, reads the object back: if it holds our bytes, we
@@ -91,12 +92,12 @@ export async function winGeneration(store: Store, generation: Generation): Promi
   try {
     if ((await store.create(key, bytes)).result === "created") return true;
   } catch (error) {
-    const found = await store.get(key).catch(() => null);
-    if (!found) throw error;
-    return Buffer.compare(found.bytes, bytes) === 0;
+    const stored = await store.get(key).catch(() => null);
+    if (!stored) throw error;
+    return Buffer.compare(stored.bytes, bytes) === 0;
   }
-  const found = await store.get(key);
-  return found !== null && Buffer.compare(found.bytes, bytes) === 0;
+  const stored = await store.get(key);
+  return stored !== null && Buffer.compare(stored.bytes, bytes) === 0;
 }
 
 /** Writes the leaves of the next generation as one private object. @returns its key, which is derived from the bytes */
@@ -108,12 +109,12 @@ export async function stageLeaves(store: Store, entries: readonly Uint8Array[]):
   return key;
 }
 
-/** Reads the staged leaves of a generation. @throws BadPrivate when they are missing or do not match their key */
+/** Reads the staged leaves of a generation. @throws BadPrivateObject when they are missing or do not match their key */
 export async function readStagedLeaves(store: Store, key: string): Promise<Buffer[]> {
   const object = await store.get(key);
-  if (!object) throw new BadPrivate(key, "missing");
+  if (!object) throw new BadPrivateObject(key, "missing");
   const bytes = decompress(object.bytes);
-  if (key !== `staging/${sha256hex(bytes)}`) throw new BadPrivate(key, "is not what its name says");
+  if (key !== `staging/${sha256hex(bytes)}`) throw new BadPrivateObject(key, "is not what its name says");
   return decodeEntries(bytes);
 }
 

@@ -6,7 +6,7 @@ import type { Store } from "../../infra/store/store.ts";
 import type { PublishedCap } from "../published/caps.ts";
 import type { PublishedFold } from "../published/fold.ts";
 import { type IndexEntry, indexEntryOf, lineText, shardBits, shardOf, sortEntries } from "../published/index-lines.ts";
-import { indexTable } from "../published/index-table.ts";
+import { createIndexTable } from "../published/index-table.ts";
 import { indexKey, indexTableKey, shardKey } from "../published/objects.ts";
 import type { IndexLeaf } from "../record/leaf.ts";
 import type { Draft } from "./leaves.ts";
@@ -32,66 +32,66 @@ interface NamedShard {
  * endpoint, so it is done hourly, in small pieces between which publications and answers of the same process go on.
  * @param giveTurn awaited before each piece of a few milliseconds
  * @returns the leaf that names the index, for the next publication; null when the newest index has this size already
- * @throws PublicConflict when a shard that is there is not what its name says
+ * @throws PublicConflict when a stored shard does not match its name
  */
 export async function writeIndex(
   store: Store,
   fold: PublishedFold,
-  cards: Signer,
+  cardSigner: Signer,
   giveTurn: YieldToOthers = createYielder(),
 ): Promise<Draft | null> {
   if (fold.size === 0 || fold.index?.tree_size === fold.size) return null;
   // Read before the first pause, since the fold may change during pauses.
   const { size: tree_size, newest } = fold;
-  const moment = new IndexSnapshot(fold);
+  const snapshot = new IndexSnapshot(fold);
   try {
-    const { bits, lines, members } = await groupByShard(moment, giveTurn);
-    const shards = await writeShards(store, moment, members, giveTurn);
+    const { bits, lines, members: capsByShard } = await groupByShard(snapshot, giveTurn);
+    const shards = await writeShards(store, snapshot, capsByShard, giveTurn);
     // A signature is verified at the time of the newest leaf below (publication.md, Exact forms).
     const list = { schema: "svc.index.v1", tree_size, computed_at: newest, lines, bits, shards };
-    const bytes = canonicalBytes(signObject(cards, list), { published: true });
+    const bytes = canonicalBytes(signObject(cardSigner, list), { published: true });
     const key = indexKey(tree_size);
     await putPublic(store, key, bytes);
-    const table = await writeTable(store, moment, members, { tree_size, computed_at: newest }, giveTurn);
+    const table = await writeTable(store, snapshot, capsByShard, { tree_size, computed_at: newest }, giveTurn);
     return { kind: "index", key, sha256: sha256hex(bytes), bytes: bytes.length, tree_size, table };
   } finally {
-    moment.end();
+    snapshot.end();
   }
 }
 
 /** Groups the listed endpoints by shard. They are counted first, since the number of shards depends on their number. */
 async function groupByShard(
-  moment: IndexSnapshot,
+  snapshot: IndexSnapshot,
   giveTurn: YieldToOthers,
 ): Promise<{ bits: number; lines: number; members: PublishedCap[][] }> {
   let lines = 0;
   const count = (cap: PublishedCap): void => {
-    if (moment.entryOf(cap)) lines++;
+    if (snapshot.entryOf(cap)) lines++;
   };
-  await forEachYielding(moment.caps(), ENDPOINTS_PER_TURN, count, giveTurn);
+  await forEachYielding(snapshot.caps(), ENDPOINTS_PER_TURN, count, giveTurn);
   const bits = shardBits(lines);
-  const members: PublishedCap[][] = Array.from({ length: 2 ** bits }, () => []);
-  const place = (cap: PublishedCap): void => {
-    const entry = moment.entryOf(cap);
-    if (entry) members[shardOf(entry.listing.url, bits)]!.push(cap);
+  const capsByShard: PublishedCap[][] = Array.from({ length: 2 ** bits }, () => []);
+  const assignToShard = (cap: PublishedCap): void => {
+    const entry = snapshot.entryOf(cap);
+    if (entry) capsByShard[shardOf(entry.listing.url, bits)]!.push(cap);
   };
-  await forEachYielding(moment.caps(), ENDPOINTS_PER_TURN, place, giveTurn);
-  return { bits, lines, members };
+  await forEachYielding(snapshot.caps(), ENDPOINTS_PER_TURN, assignToShard, giveTurn);
+  return { bits, lines, members: capsByShard };
 }
 
 /** Writes the shards. After a failure no further shard is begun, and all writes have ended when this throws. */
 async function writeShards(
   store: Store,
-  moment: IndexSnapshot,
-  members: readonly (readonly PublishedCap[])[],
+  snapshot: IndexSnapshot,
+  capsByShard: readonly (readonly PublishedCap[])[],
   giveTurn: YieldToOthers,
 ): Promise<NamedShard[]> {
   const shards: NamedShard[] = [];
-  const pages: TextBuffer[] = [];
-  await forEachConcurrent(members.entries(), SHARDS_AT_ONCE, async ([n, caps]) => {
-    const page = pages.pop() ?? new TextBuffer();
-    shards[n] = await writeShard(store, moment, caps, page, giveTurn);
-    pages.push(page);
+  const buffers: TextBuffer[] = [];
+  await forEachConcurrent(capsByShard.entries(), SHARDS_AT_ONCE, async ([n, caps]) => {
+    const buffer = buffers.pop() ?? new TextBuffer();
+    shards[n] = await writeShard(store, snapshot, caps, buffer, giveTurn);
+    buffers.push(buffer);
   });
   return shards;
 }
@@ -99,15 +99,15 @@ async function writeShards(
 /** Writes the lines as one Parquet file, in the order of the shards. @returns key, hash and size for the index's leaf */
 async function writeTable(
   store: Store,
-  moment: IndexSnapshot,
-  members: readonly (readonly PublishedCap[])[],
+  snapshot: IndexSnapshot,
+  capsByShard: readonly (readonly PublishedCap[])[],
   index: { tree_size: number; computed_at: string },
   giveTurn: YieldToOthers,
 ): Promise<NonNullable<IndexLeaf["table"]>> {
   const entries = function* () {
-    for (const caps of members) yield* sortEntries(caps.map((cap) => moment.entryOf(cap)!));
+    for (const caps of capsByShard) yield* sortEntries(caps.map((cap) => snapshot.entryOf(cap)!));
   };
-  const bytes = await indexTable(entries(), index, giveTurn);
+  const bytes = await createIndexTable(entries(), index, giveTurn);
   const sha256 = sha256hex(bytes);
   const key = indexTableKey(index.tree_size, sha256);
   await putPublic(store, key, bytes);
@@ -116,23 +116,24 @@ async function writeTable(
 
 async function writeShard(
   store: Store,
-  moment: IndexSnapshot,
+  snapshot: IndexSnapshot,
   caps: readonly PublishedCap[],
-  page: TextBuffer,
+  buffer: TextBuffer,
   giveTurn: YieldToOthers,
 ): Promise<NamedShard> {
-  const entries = sortEntries(caps.map((cap) => moment.entryOf(cap)!));
-  page.clear();
-  await forEachYielding(entries, LINES_PER_TURN, (entry) => page.add(`${lineText(entry)}\n`), giveTurn);
-  const sha256 = sha256hex(page.bytes);
+  const entries = sortEntries(caps.map((cap) => snapshot.entryOf(cap)!));
+  buffer.clear();
+  await forEachYielding(entries, LINES_PER_TURN, (entry) => buffer.add(`${lineText(entry)}\n`), giveTurn);
+  const sha256 = sha256hex(buffer.bytes);
   const key = shardKey(sha256);
   // The key is the hash of the unpacked bytes: compressors differ between versions.
-  const same = async (theirs: Uint8Array): Promise<boolean> => (await contentHashOf(theirs)) === sha256;
-  const theirs = await store.get(key);
+  const hasSameContent = async (storedBytes: Uint8Array): Promise<boolean> =>
+    (await contentHashOf(storedBytes)) === sha256;
+  const storedShard = await store.get(key);
   await giveTurn();
-  if (!theirs) await putPublic(store, key, compress(page.bytes, { compressionLevel: 3 }), same);
-  else if (!(await same(theirs.bytes))) throw new PublicConflict(key);
-  return { sha256, lines: entries.length, bytes: page.bytes.length };
+  if (!storedShard) await putPublic(store, key, compress(buffer.bytes, { compressionLevel: 3 }), hasSameContent);
+  else if (!(await hasSameContent(storedShard.bytes))) throw new PublicConflict(key);
+  return { sha256, lines: entries.length, bytes: buffer.bytes.length };
 }
 
 /**
@@ -140,15 +141,15 @@ async function writeShard(
  * has to be copied at the beginning.
  */
 class IndexSnapshot {
-  readonly #changed = new Map<string, IndexEntry | null>();
+  readonly #entriesBeforeChange = new Map<string, IndexEntry | null>();
   /** Ends the snapshot; no other member may be used afterwards. */
   readonly end: () => void;
 
   constructor(private readonly fold: PublishedFold) {
     this.end = fold.onChange((name) => {
-      if (this.#changed.has(name)) return;
+      if (this.#entriesBeforeChange.has(name)) return;
       const cap = fold.caps.get(name);
-      this.#changed.set(name, cap ? indexEntryOf(cap) : null);
+      this.#entriesBeforeChange.set(name, cap ? indexEntryOf(cap) : null);
     });
   }
 
@@ -159,13 +160,13 @@ class IndexSnapshot {
 
   /** The entry of an endpoint in the snapshot; null when it was not listed then. */
   entryOf(cap: PublishedCap): IndexEntry | null {
-    const before = this.#changed.get(cap.cap);
-    return before === undefined ? indexEntryOf(cap) : before;
+    const savedEntry = this.#entriesBeforeChange.get(cap.cap);
+    return savedEntry === undefined ? indexEntryOf(cap) : savedEntry;
   }
 }
 
 /** Initial size of a buffer, bytes. */
-const FIRST_BYTES = 512 * 1024;
+const INITIAL_BYTES = 512 * 1024;
 
 /**
  * A text buffer that is reused from one object to the next. Fresh buffers of hundreds of KiB for each shard of a large
@@ -173,7 +174,7 @@ const FIRST_BYTES = 512 * 1024;
  * process for seconds.
  */
 export class TextBuffer {
-  #memory = Buffer.allocUnsafeSlow(FIRST_BYTES);
+  #memory = Buffer.allocUnsafeSlow(INITIAL_BYTES);
   #length = 0;
 
   /** The text added since the last {@link clear}. The memory is reused, so it must be read before the next `clear`. */
@@ -187,9 +188,9 @@ export class TextBuffer {
 
   add(text: string): void {
     // UTF-8 takes three bytes for a UTF-16 unit at most.
-    const most = this.#length + 3 * text.length;
-    if (most > this.#memory.length) {
-      const larger = Buffer.allocUnsafeSlow(Math.max(most, 2 * this.#memory.length));
+    const neededBytes = this.#length + 3 * text.length;
+    if (neededBytes > this.#memory.length) {
+      const larger = Buffer.allocUnsafeSlow(Math.max(neededBytes, 2 * this.#memory.length));
       this.#memory.copy(larger, 0, 0, this.#length);
       this.#memory = larger;
     }

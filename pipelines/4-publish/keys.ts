@@ -32,23 +32,27 @@ export interface PublisherSigners {
 }
 
 /** The cards key of ours that the newest document names; after a rotation this is the replaced key. */
-export function previousSignerOf(before: KeysDocument | null, { cards, retired = [] }: PublisherSigners): Signer {
-  const held = [cards, ...retired.flatMap(({ signer }) => (signer.purpose === "cards" ? [signer] : []))];
-  return held.find(({ kid }) => before?.keys.some((key) => key.kid === kid)) ?? cards;
+export function previousSignerOf(
+  previousDocument: KeysDocument | null,
+  { cards, retired = [] }: PublisherSigners,
+): Signer {
+  const cardSigners = [cards, ...retired.flatMap(({ signer }) => (signer.purpose === "cards" ? [signer] : []))];
+  return cardSigners.find(({ kid }) => previousDocument?.keys.some((key) => key.kid === kid)) ?? cards;
 }
 
 /**
  * Checks that no published key is removed and that no published retirement is postponed.
  * @throws Failure for an older keyring, as that of a process that was paused during a rotation
  */
-function checkNotOlder(before: KeysDocument, jwks: Jwks): void {
-  const old = (kid: string, why: string) =>
-    new Failure("failed", `keys document ${before.n} is newer than this keyring: key ${kid} ${why}`);
-  for (const { kid, retired_at } of before.keys) {
-    const own = jwks.keys.find((key) => key.kid === kid);
-    if (!own) throw old(kid, "is not in it");
+function checkNotOlder(previousDocument: KeysDocument, jwks: Jwks): void {
+  const outdatedKeyring = (kid: string, reason: string) =>
+    new Failure("failed", `keys document ${previousDocument.n} is newer than this keyring: key ${kid} ${reason}`);
+  for (const { kid, retired_at } of previousDocument.keys) {
+    const keyringKey = jwks.keys.find((key) => key.kid === kid);
+    if (!keyringKey) throw outdatedKeyring(kid, "is not in it");
     if (typeof retired_at !== "string") continue;
-    if (!own.retired_at || own.retired_at > retired_at) throw old(kid, `retires at ${retired_at}`);
+    if (!keyringKey.retired_at || keyringKey.retired_at > retired_at)
+      throw outdatedKeyring(kid, `retires at ${retired_at}`);
   }
 }
 
@@ -62,27 +66,36 @@ export async function writeKeys(
   fold: PublishedFold,
   jwks: Jwks,
   signer: Signer,
-  at: Date,
+  computedAt: Date,
 ): Promise<Draft | null> {
-  const before = await readNewestKeys(store, fold);
-  if (before && Buffer.compare(canonicalBytes(before.keys), canonicalBytes(jwks.keys)) === 0) return null;
-  if (before) checkNotOlder(before, jwks);
-  if (before && !before.keys.some((key) => key.kid === signer.kid)) {
-    throw new Error(`keys document ${before.n + 1} must be signed by a key of document ${before.n}, not ${signer.kid}`);
+  const previousDocument = await readNewestKeys(store, fold);
+  if (previousDocument && Buffer.compare(canonicalBytes(previousDocument.keys), canonicalBytes(jwks.keys)) === 0)
+    return null;
+  if (previousDocument) checkNotOlder(previousDocument, jwks);
+  if (previousDocument && !previousDocument.keys.some((key) => key.kid === signer.kid)) {
+    throw new Error(
+      `keys document ${previousDocument.n + 1} must be signed by a key of document ${previousDocument.n}, not ${signer.kid}`,
+    );
   }
-  const n = before ? before.n + 1 : 0;
-  const document = { schema: "svc.keys.v1", n, previous: fold.keys?.sha256 ?? null, computed_at: at.toISOString() };
+  const n = previousDocument ? previousDocument.n + 1 : 0;
+  const document = {
+    schema: "svc.keys.v1",
+    n,
+    previous: fold.keys?.sha256 ?? null,
+    computed_at: computedAt.toISOString(),
+  };
   const key = keysKey(n);
   let bytes: Uint8Array = canonicalBytes(signObject(signer, { ...document, keys: jwks.keys }), { published: true });
-  // A writer that died before its leaf left a document: that one is number n, and ours, if it differs, comes after it.
-  await putPublic(store, key, bytes, (theirs) => {
-    const other = KeysDocument.parse(parseJson(theirs));
-    const vouching = { keys: before?.keys ?? jwks.keys } as Jwks;
-    bytes = theirs;
+  // A writer that died before it published its leaf may have left a document n. That one is adopted; ours, if it differs,
+  // becomes document n + 1.
+  await putPublic(store, key, bytes, (storedBytes) => {
+    const storedDocument = KeysDocument.parse(parseJson(storedBytes));
+    const trustedKeys = { keys: previousDocument?.keys ?? jwks.keys } as Jwks;
+    bytes = storedBytes;
     return (
-      other.n === n &&
-      other.previous === document.previous &&
-      verifyObject(vouching, other, { purpose: "cards", at: other.computed_at }).ok
+      storedDocument.n === n &&
+      storedDocument.previous === document.previous &&
+      verifyObject(trustedKeys, storedDocument, { purpose: "cards", at: storedDocument.computed_at }).ok
     );
   });
   return { kind: "keys", n, key, sha256: sha256hex(bytes), bytes: bytes.length };

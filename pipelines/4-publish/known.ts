@@ -21,7 +21,7 @@ export function newDraftsOf(fold: PublishedFold, drafts: readonly Draft[]): Draf
     bySubject.delete(subject);
     bySubject.set(subject, draft);
   }
-  return [...bySubject.values()].filter((draft) => !isKnown(fold, draft));
+  return [...bySubject.values()].filter((draft) => !isPublished(fold, draft));
 }
 
 /** Drafts of listing leaves for `listed`, and of delisting leaves for `unlisted`, which no source names any more. */
@@ -54,7 +54,7 @@ function subjectOf(draft: Draft): string | null {
 /** Identifies a correction or dispute by its own id, and a reinstatement by the id of the correction that it revokes. */
 export const correctionId = (body: Record<string, unknown>): string => String(body.id ?? body.correction);
 
-function isKnown(fold: PublishedFold, draft: Draft): boolean {
+function isPublished(fold: PublishedFold, draft: Draft): boolean {
   switch (draft.kind) {
     case "listing": {
       const { listed = false, listing = null } = fold.caps.get(draft.capability_id) ?? {};
@@ -94,8 +94,8 @@ const isSameListing = (a: ListingFacts, b: ListingFacts): boolean =>
  * BadLeaf
  */
 function checkSalt(fold: PublishedFold, draft: Draft & { kind: "schedule" }): void {
-  const opened = draft.opens && fold.schedules.get(draft.opens.day);
-  if (!opened || sha256hex(Buffer.from(draft.opens!.salt, "hex")) === opened.salt_hash) return;
+  const schedule = draft.opens && fold.schedules.get(draft.opens.day);
+  if (!schedule || sha256hex(Buffer.from(draft.opens!.salt, "hex")) === schedule.salt_hash) return;
   throw new BadLeaf(draft, `the salt does not open ${draft.opens!.day}`);
 }
 
@@ -114,26 +114,28 @@ export function relatedPartyDrafts(
   partitions: number,
 ): (Draft & { kind: "kin" })[] {
   if (!run.thieves) return [];
-  const read = new Set(Object.values(run.positions).flatMap((offsets) => Object.keys(offsets)));
+  const readPartitions = new Set(Object.values(run.positions).flatMap((offsets) => Object.keys(offsets)));
   const isReplaced = (cap: string): boolean =>
-    read.has(String(partitionOf(cap, partitions))) && relatedParties.changedAt(cap) <= run.now;
+    readPartitions.has(String(partitionOf(cap, partitions))) && relatedParties.changedAt(cap) <= run.now;
   const table = new Map(relatedParties.table.map((seller) => [seller.cap, seller]));
   const nonDelivering = new Set(run.thieves.map(({ cap }) => cap));
-  const remove = [...table.keys()].filter((cap) => isReplaced(cap) && !nonDelivering.has(cap));
-  const add = run.thieves.filter((seller) => isReplaced(seller.cap) && !isSameSeller(seller, table.get(seller.cap)));
-  const rows: (string | NonDeliveringSeller)[] = [...remove, ...add];
-  for (const cap of remove) table.delete(cap);
-  for (const seller of add) table.set(seller.cap, seller);
+  const removedCaps = [...table.keys()].filter((cap) => isReplaced(cap) && !nonDelivering.has(cap));
+  const addedSellers = run.thieves.filter(
+    (seller) => isReplaced(seller.cap) && !isSameSeller(seller, table.get(seller.cap)),
+  );
+  const rows: (string | NonDeliveringSeller)[] = [...removedCaps, ...addedSellers];
+  for (const cap of removedCaps) table.delete(cap);
+  for (const seller of addedSellers) table.set(seller.cap, seller);
   const { sha256 } = new RelatedParties([...table.values()]);
   const drafts: (Draft & { kind: "kin" })[] = [];
   for (let at = 0; at < rows.length; at += ROWS_PER_LEAF) {
-    const some = rows.slice(at, at + ROWS_PER_LEAF);
+    const leafRows = rows.slice(at, at + ROWS_PER_LEAF);
     drafts.push({
       kind: "kin",
       computed_at: run.now,
       kin: at + ROWS_PER_LEAF < rows.length ? null : sha256,
-      add: some.filter((row) => typeof row !== "string").map((seller) => ({ ...seller })),
-      remove: some.filter((row) => typeof row === "string"),
+      add: leafRows.filter((row) => typeof row !== "string").map((seller) => ({ ...seller })),
+      remove: leafRows.filter((row) => typeof row === "string"),
     });
   }
   return drafts;
@@ -144,7 +146,7 @@ const isSameSeller = (a: NonDeliveringSeller, b: NonDeliveringSeller | undefined
 
 export type CommitmentDraft = Draft & { kind: "commitment" };
 
-interface Row {
+interface CommitmentRow {
   cap: string;
   sha256: string;
   t: Date;
@@ -153,20 +155,21 @@ interface Row {
 /**
  * Returns the lake's commitments that are not published yet and whose hour is over, sorted by hour and then by hash.
  * The order of the log or a more precise time could identify the payment on the chain. Published commitments are
- * removed from the lake's list, so a call costs only what is new; after a rebuild of the lake all are read once.
- * @param fold what is published, as far as this process has followed it
+ * removed from the lake's list, so a call reads only new commitments; after a rebuild of the lake it reads all once.
+ * @param fold the published leaves, as far as this process has read them
  */
-export async function unpublishedCommitments(
+export async function readUnpublishedCommitments(
   lake: Pick<Statements, "all" | "run">,
   fold: PublishedFold,
   now: Date,
 ): Promise<CommitmentDraft[]> {
-  const rows = await lake.all<Row>(sql("queries/commitments:open"), { before: utcHourOf(now) });
-  const isKnown = ({ sha256 }: Row): boolean => fold.commitments.has(sha256);
-  const known = rows.filter(isKnown).map(({ sha256 }) => sha256);
-  if (known.length > 0) await lake.run(sql("queries/commitments:published"), { known: JSON.stringify(known) });
+  const rows = await lake.all<CommitmentRow>(sql("queries/commitments:open"), { before: utcHourOf(now) });
+  const isPublishedRow = ({ sha256 }: CommitmentRow): boolean => fold.commitments.has(sha256);
+  const publishedHashes = rows.filter(isPublishedRow).map(({ sha256 }) => sha256);
+  if (publishedHashes.length > 0)
+    await lake.run(sql("queries/commitments:published"), { known: JSON.stringify(publishedHashes) });
   return rows
-    .filter((row) => !isKnown(row))
+    .filter((row) => !isPublishedRow(row))
     .map(({ cap, sha256, t }) => ({ kind: "commitment", capability_id: cap, moment: utcHourOf(t), sha256 }));
 }
 
@@ -177,14 +180,15 @@ const RECEIPTS_PER_RUN = 10_000;
 
 /**
  * Returns the lake's receipts that are not published yet. Published receipts are removed from the lake's list.
- * @param fold what is published, as far as this process has followed it
+ * @param fold the published leaves, as far as this process has read them
  */
-export async function unpublishedReceipts(
+export async function readUnpublishedReceipts(
   lake: Pick<Statements, "all" | "run">,
   fold: PublishedFold,
 ): Promise<ReceiptDraft[]> {
-  const rows = await lake.all<Pick<Row, "sha256">>(sql("queries/receipts:open"), { most: RECEIPTS_PER_RUN });
-  const known = rows.map(({ sha256 }) => sha256).filter((sha256) => fold.receipts.has(sha256));
-  if (known.length > 0) await lake.run(sql("queries/receipts:published"), { known: JSON.stringify(known) });
+  const rows = await lake.all<Pick<CommitmentRow, "sha256">>(sql("queries/receipts:open"), { most: RECEIPTS_PER_RUN });
+  const publishedHashes = rows.map(({ sha256 }) => sha256).filter((sha256) => fold.receipts.has(sha256));
+  if (publishedHashes.length > 0)
+    await lake.run(sql("queries/receipts:published"), { known: JSON.stringify(publishedHashes) });
   return rows.filter(({ sha256 }) => !fold.receipts.has(sha256)).map(({ sha256 }) => ({ kind: "receipt", sha256 }));
 }

@@ -5,10 +5,10 @@ import { Failure } from "../../infra/errors.ts";
 import { publishableAt } from "../record/commitment.ts";
 import { Leaf, MAX_LEAF_BYTES } from "../record/leaf.ts";
 
-type Position = "index" | "seq" | "at";
+type PositionMember = "index" | "seq" | "at";
 /** The known members of a leaf, without its position. (`Omit` would lose them, because leaves have an index signature.) */
 type WithoutPosition<T> = T extends Leaf
-  ? { [K in keyof T as string extends K ? never : K extends Position ? never : K]: T[K] }
+  ? { [K in keyof T as string extends K ? never : K extends PositionMember ? never : K]: T[K] }
   : never;
 /**
  * Under this symbol the draft of a grade carries the RFC 8785 text of its card, so that the card need not be serialized
@@ -37,24 +37,24 @@ export interface Entry {
 }
 
 /** @throws BadLeaf */
-export function sealLeaf(draft: Draft, index: number, seq: number, at: string): Entry {
-  const leaf = { ...draft, index, seq, at } as Leaf;
+export function sealLeaf(draft: Draft, index: number, seq: number, publishedAt: string): Entry {
+  const leaf = { ...draft, index, seq, at: publishedAt } as Leaf;
   let bytes: Buffer;
   try {
-    const checked = Leaf.safeParse(leaf);
-    if (!checked.success) {
-      const issue = checked.error.issues[0]!;
+    const parsed = Leaf.safeParse(leaf);
+    if (!parsed.success) {
+      const issue = parsed.error.issues[0]!;
       throw new TypeError(`${issue.path.join("/") || "value"}: ${issue.message}`);
     }
     // Another machine's clock may be ahead of ours. The draft is left out now; a later run brings it again.
-    if (draft.kind === "commitment" && at < publishableAt(draft.moment).toISOString())
-      throw new TypeError(`moment: the hour of ${draft.moment} is not over at ${at}`);
+    if (draft.kind === "commitment" && publishedAt < publishableAt(draft.moment).toISOString())
+      throw new TypeError(`moment: the hour of ${draft.moment} is not over at ${publishedAt}`);
     bytes = bytesOf(leaf, draft[CARD_TEXT]);
   } catch (error) {
     throw new BadLeaf(draft, (error as Error).message);
   }
   if (bytes.length > MAX_LEAF_BYTES) throw new BadLeaf(draft, `${bytes.length} bytes, at most ${MAX_LEAF_BYTES}`);
-  // The caller does not use a grade's leaf any more. Other objects may still be changed by it, so they are parsed anew.
+  // The caller does not use a grade's leaf any more. It may still change other objects, so for these a copy is parsed.
   return { leaf: leaf.kind === "grade" ? leaf : (JSON.parse(bytes.toString("utf8")) as Leaf), bytes };
 }
 
@@ -81,21 +81,21 @@ export async function sealGroups(
   groups: readonly Group[],
   size: number,
   nextSeq: ReadonlyMap<string, number>,
-  at: string,
+  publishedAt: string,
 ): Promise<SealedGroups> {
   const sealed: SealedGroups = { entries: [], kept: [], refused: [] };
   const seqs = new Map(nextSeq);
   const seal = (group: Group): void => {
-    const ahead = new Map(seqs);
+    const nextSeqs = new Map(seqs);
     try {
       const entries = group.map((draft, i) => {
-        const seq = ahead.get(draft.kind) ?? 0;
-        ahead.set(draft.kind, seq + 1);
-        return sealLeaf(draft, size + sealed.entries.length + i, seq, at);
+        const seq = nextSeqs.get(draft.kind) ?? 0;
+        nextSeqs.set(draft.kind, seq + 1);
+        return sealLeaf(draft, size + sealed.entries.length + i, seq, publishedAt);
       });
       sealed.entries.push(...entries);
       sealed.kept.push(group);
-      for (const [kind, seq] of ahead) seqs.set(kind, seq);
+      for (const [kind, seq] of nextSeqs) seqs.set(kind, seq);
     } catch (error) {
       if (!(error instanceof BadLeaf)) throw error;
       sealed.refused.push(error);

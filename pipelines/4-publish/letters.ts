@@ -1,4 +1,4 @@
-import { type DayLetter, type HeldLetter, publishedBand } from "../3-grade/hold.ts";
+import { bandToPublish, type DayLetter, type HeldLetter } from "../3-grade/hold.ts";
 import type { PublishedCap } from "../published/caps.ts";
 import type { PublishedCorrection, RawLetter } from "../published/endpoint.ts";
 import type { Band } from "../record/vocabulary.ts";
@@ -43,5 +43,5 @@ export const holdOf = (
   cap: Pick<PublishedCap, "letters"> | undefined,
   corrections: readonly PublishedCorrection[],
   today: string,
-  raw: Band,
-): HeldLetter => publishedBand(cap ? lettersOf(cap, corrections) : [], today, raw);
+  rawToday: Band,
+): HeldLetter => bandToPublish(cap ? lettersOf(cap, corrections) : [], today, rawToday);

@@ -1,8 +1,8 @@
-/** A written file of rows of endpoints. `live` counts those of its rows that no newer file replaces. */
+/** A written file of rows of endpoints. `liveRows` counts those of its rows that no newer file replaces. */
 interface LiveFile {
   key: string;
   caps: readonly string[];
-  live: number;
+  liveRows: number;
 }
 
 /** How many files a table may have beyond the number that its rows fill; above it small files are joined. */
@@ -19,9 +19,9 @@ const MIN_ROWS_TO_SEARCH = 4_096;
  * I/O.
  */
 export class LiveFiles {
-  readonly #newest = new Map<string, LiveFile>();
+  readonly #newestFileByCap = new Map<string, LiveFile>();
   #files: LiveFile[] = [];
-  #written = 0;
+  #rowsInFiles = 0;
 
   /** @param fileRows rows of a full file */
   constructor(private readonly fileRows: number) {}
@@ -33,44 +33,44 @@ export class LiveFiles {
 
   /** Rows of the table. */
   get rows(): number {
-    return this.#newest.size;
+    return this.#newestFileByCap.size;
   }
 
   has(cap: string): boolean {
-    return this.#newest.has(cap);
+    return this.#newestFileByCap.has(cap);
   }
 
   /** Records that a file with the present rows of these endpoints was written. */
   add(key: string, caps: readonly string[]): void {
-    const file = { key, caps, live: caps.length };
+    const file = { key, caps, liveRows: caps.length };
     for (const cap of caps) {
-      const before = this.#newest.get(cap);
-      if (before) before.live--;
-      this.#newest.set(cap, file);
+      const olderFile = this.#newestFileByCap.get(cap);
+      if (olderFile) olderFile.liveRows--;
+      this.#newestFileByCap.set(cap, file);
     }
-    this.#files = [...this.#files, file].filter(({ live }) => live > 0);
-    this.#written = this.#files.reduce((sum, { caps: all }) => sum + all.length, 0);
+    this.#files = [...this.#files, file].filter(({ liveRows }) => liveRows > 0);
+    this.#rowsInFiles = this.#files.reduce((sum, { caps: all }) => sum + all.length, 0);
   }
 
   /**
    * Endpoints whose rows should be written again with the next file, so that older files can be dropped: about one full
    * file of rows at a time, to spread the cost.
    */
-  toRewrite(): string[] {
-    const full = Math.ceil((2 * this.rows) / this.fileRows);
-    if (this.#files.length > MAX_EXTRA_FILES + full) {
-      return this.#liveRowsOf([...this.#files].sort((a, b) => a.live - b.live).slice(0, FILES_JOINED_AT_ONCE));
+  capsToRewrite(): string[] {
+    const fullFiles = Math.ceil((2 * this.rows) / this.fileRows);
+    if (this.#files.length > MAX_EXTRA_FILES + fullFiles) {
+      return this.#liveRowsOf([...this.#files].sort((a, b) => a.liveRows - b.liveRows).slice(0, FILES_JOINED_AT_ONCE));
     }
-    if (this.#written - this.rows <= Math.max(MIN_ROWS_TO_SEARCH, this.rows / 2)) return [];
-    return this.#liveRowsOf([...this.#files].sort((a, b) => a.live / a.caps.length - b.live / b.caps.length));
+    if (this.#rowsInFiles - this.rows <= Math.max(MIN_ROWS_TO_SEARCH, this.rows / 2)) return [];
+    return this.#liveRowsOf([...this.#files].sort((a, b) => a.liveRows / a.caps.length - b.liveRows / b.caps.length));
   }
 
   /** Endpoints whose newest row is in these files, file by file, up to the rows of a full file. */
   #liveRowsOf(files: readonly LiveFile[]): string[] {
     const caps: string[] = [];
     for (const file of files) {
-      if (caps.length > 0 && caps.length + file.live > this.fileRows) break;
-      for (const cap of file.caps) if (this.#newest.get(cap) === file) caps.push(cap);
+      if (caps.length > 0 && caps.length + file.liveRows > this.fileRows) break;
+      for (const cap of file.caps) if (this.#newestFileByCap.get(cap) === file) caps.push(cap);
     }
     return caps;
   }

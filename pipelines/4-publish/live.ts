@@ -11,25 +11,25 @@ export interface LiveTree {
 }
 
 /** A log without leaves. */
-export const EMPTY_LIVE: LiveTree = { tree: TreeState.empty, tail: [] };
+export const EMPTY_TREE: LiveTree = { tree: TreeState.empty, tail: [] };
 
 /** Appends entries in memory. @returns the new log, with the tiles and bundles that have to be written */
-export function growTree(live: LiveTree, entries: readonly Buffer[]) {
-  const { state, tiles } = live.tree.append(entries.map(leafHash));
+export function growTree(liveTree: LiveTree, entries: readonly Buffer[]) {
+  const { state, tiles } = liveTree.tree.append(entries.map(leafHash));
   const bundles: { n: number; entries: Buffer[] }[] = [];
-  const all = [...live.tail, ...entries];
-  const first = Math.floor(live.tree.size / TILE_WIDTH);
-  for (let i = 0; i * TILE_WIDTH < all.length; i++) {
-    bundles.push({ n: first + i, entries: all.slice(i * TILE_WIDTH, (i + 1) * TILE_WIDTH) });
+  const allEntries = [...liveTree.tail, ...entries];
+  const firstBundle = Math.floor(liveTree.tree.size / TILE_WIDTH);
+  for (let i = 0; i * TILE_WIDTH < allEntries.length; i++) {
+    bundles.push({ n: firstBundle + i, entries: allEntries.slice(i * TILE_WIDTH, (i + 1) * TILE_WIDTH) });
   }
-  const rest = bundles.at(-1)?.entries ?? [];
-  const tail = rest.length < TILE_WIDTH ? rest : [];
-  return { live: { tree: state, tail } satisfies LiveTree, tiles, bundles, from: live.tree.size };
+  const lastEntries = bundles.at(-1)?.entries ?? [];
+  const tail = lastEntries.length < TILE_WIDTH ? lastEntries : [];
+  return { live: { tree: state, tail } satisfies LiveTree, tiles, bundles, oldSize: liveTree.tree.size };
 }
 export type Growth = ReturnType<typeof growTree>;
 
 /** Loads the published log of this size, so that a writer can extend it. */
-export async function loadLive(store: Store, head: { size: number; root: Buffer }): Promise<LiveTree> {
+export async function loadLiveTree(store: Store, head: { size: number; root: Buffer }): Promise<LiveTree> {
   const tree = await TreeState.load(head.size, head.root, createObjectFetch(store));
   const { full, width } = edgeOf(head.size, 0);
   const tail = width ? await (await RecordReader.open(store, head)).entries(full) : [];

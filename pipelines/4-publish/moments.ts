@@ -4,7 +4,7 @@
  */
 export class MomentIndex {
   readonly #momentByName = new Map<string, string>();
-  readonly #sets = new Map<string, Set<string>>();
+  readonly #namesByBucket = new Map<string, Set<string>>();
 
   /** Number of names that have a time. */
   get size(): number {
@@ -13,33 +13,33 @@ export class MomentIndex {
 
   /** Sets the moment from which the name is due, in place of an earlier one; null: never. */
   set(name: string, moment: string | null): void {
-    const before = this.#momentByName.get(name);
-    if (before !== undefined) this.#remove(name, before);
+    const oldMoment = this.#momentByName.get(name);
+    if (oldMoment !== undefined) this.#remove(name, oldMoment);
     if (moment === null) {
       this.#momentByName.delete(name);
       return;
     }
     this.#momentByName.set(name, moment);
-    const set = this.#sets.get(bucketOf(moment));
+    const set = this.#namesByBucket.get(bucketOf(moment));
     if (set) set.add(name);
-    else this.#sets.set(bucketOf(moment), new Set([name]));
+    else this.#namesByBucket.set(bucketOf(moment), new Set([name]));
   }
 
   /** Names whose time is not after `now`. They stay due until {@link set} changes them. */
-  due(now: string): string[] {
-    const due: string[] = [];
-    for (const [shelf, names] of this.#sets) {
-      if (shelf > bucketOf(now)) continue;
-      for (const name of names) if (this.#momentByName.get(name)! <= now) due.push(name);
+  findDue(now: string): string[] {
+    const dueNames: string[] = [];
+    for (const [bucket, names] of this.#namesByBucket) {
+      if (bucket > bucketOf(now)) continue;
+      for (const name of names) if (this.#momentByName.get(name)! <= now) dueNames.push(name);
     }
-    return due;
+    return dueNames;
   }
 
   #remove(name: string, moment: string): void {
-    const shelf = bucketOf(moment);
-    const set = this.#sets.get(shelf);
+    const bucket = bucketOf(moment);
+    const set = this.#namesByBucket.get(bucket);
     set?.delete(name);
-    if (set?.size === 0) this.#sets.delete(shelf);
+    if (set?.size === 0) this.#namesByBucket.delete(bucket);
   }
 }
 

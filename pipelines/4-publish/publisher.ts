@@ -17,7 +17,7 @@ import type { Draft } from "./leaves.ts";
 import { checkLine, type Run } from "./runs.ts";
 import { type OnRefused, type RunResult, RunTaker } from "./take-run.ts";
 import { checkpointKeys } from "./tree-head.ts";
-import { collectLive, nameHistory, writeHistory, writeLive, writeView } from "./view.ts";
+import { collectLiveFiles, nameHistory, writeHistory, writeLiveTable, writeView } from "./view.ts";
 import type { Witnesses } from "./witnesses.ts";
 import { collectIndexTables, collectPartials, putPacked } from "./writes.ts";
 
@@ -28,7 +28,7 @@ export interface PublisherOptions {
   clock: Clock;
   /** Name of the log: the base address without its scheme unless configured. */
   origin: string;
-  /** Partitions of the event log whose positions runs carry. */
+  /** Number of partitions of the event log. */
   partitions: number;
   logger: Logger;
   metrics: Metrics;
@@ -45,7 +45,7 @@ export interface PublisherOptions {
 /**
  * The only writer of the published tree. Calls run one after the other; each first finishes what a crashed publisher left.
  * Leaves that the log holds already are left out, so any call may be repeated after a failure.
- * Errors: ClockRefused, Fork, PublicConflict, BadPrivate, MissingObject, Tampered, and what a store throws.
+ * Errors: ClockRefused, Fork, PublicConflict, BadPrivateObject, MissingObject, Tampered, and what a store throws.
  */
 export class Publisher implements PublishedRecord {
   readonly #options: PublisherOptions;
@@ -55,7 +55,7 @@ export class Publisher implements PublishedRecord {
    * Leaf of a new index. It is published together with the next leaves, since an index alone does not cause a
    * publication.
    */
-  #index: Draft | null = null;
+  #indexDraft: Draft | null = null;
 
   constructor(options: PublisherOptions) {
     this.#options = options;
@@ -78,9 +78,9 @@ export class Publisher implements PublishedRecord {
     this.#runs = new RunTaker({
       privateStore,
       commit: (plan) => this.#commit(plan),
-      before: () => this.#committer.before(),
+      readState: () => this.#committer.readState(),
       partitions: options.partitions,
-      cards: options.signers.cards,
+      cardSigner: options.signers.cards,
       logger,
       metrics,
     });
@@ -88,10 +88,10 @@ export class Publisher implements PublishedRecord {
 
   /** Recovers: finishes the generation of a writer that died, and reads what is published. Other calls recover too. */
   async start(): Promise<void> {
-    await this.#committer.before();
+    await this.#committer.readState();
   }
 
-  /** Reads what another publisher publishes and writes nothing, so that {@link start} has little left to read. */
+  /** Reads new leaves of other publishers and writes nothing, so that {@link start} has little left to read. */
   follow(): Promise<void> {
     return this.#committer.follow();
   }
@@ -103,7 +103,7 @@ export class Publisher implements PublishedRecord {
 
   /** Returns the fold after a recovery, with what other publishers have published. */
   async current(): Promise<PublishedFold> {
-    return (await this.#committer.before()).fold;
+    return (await this.#committer.readState()).fold;
   }
 
   /**
@@ -116,12 +116,12 @@ export class Publisher implements PublishedRecord {
 
   /** Publishes closes of days, in order; publishes none if another publisher has closed one of the days first. */
   publishDayCloses(closes: readonly DayClose[]): Promise<CommitResult> {
-    return this.#commit((before) => planDayCloses(before, closes));
+    return this.#commit((state) => planDayCloses(state, closes));
   }
 
   /** Publishes archive files in one generation, without those of a day that another publisher filed meanwhile. */
   publishFilings(filings: readonly Filing[]): Promise<CommitResult> {
-    return this.#commit((before) => planFilings(before, filings));
+    return this.#commit((state) => planFilings(state, filings));
   }
 
   /** Publishes leaves, except those that the log has already. */
@@ -142,18 +142,19 @@ export class Publisher implements PublishedRecord {
     const { publicStore, signers, clock } = this.#options;
     // If a publisher died after writing keys document n, the first round publishes n and the second ours as n + 1.
     for (let round = 0; round < 2; round++) {
-      const { fold } = await this.#committer.before();
-      const by = previousSignerOf(await readNewestKeys(publicStore, fold), signers);
-      const draft = await writeKeys(publicStore, fold, jwks, by, clock.now());
+      const { fold } = await this.#committer.readState();
+      const signer = previousSignerOf(await readNewestKeys(publicStore, fold), signers);
+      const draft = await writeKeys(publicStore, fold, jwks, signer, clock.now());
       if (!draft) return;
       await this.publishLeaves([draft]);
     }
   }
 
   /**
-   * Publishes what a run changed against what is published now, its corrections with the cards that follow from them.
-   * The run need not be in the store, so its lines are checked here as `readRun` checks those of the store.
-   * @throws ZodError, or Error naming the endpoint, for a line that is not as it must be
+   * Publishes the cards of a run that differ from the published ones, and its corrections together with the cards that
+   * follow from them. The run need not be in the store, so its lines are checked here as `readRun` checks those of the
+   * store.
+   * @throws ZodError, or Error naming the endpoint, for an invalid line
    */
   async takeRun(run: Run): Promise<RunResult> {
     return this.#runs.take({ ...run, lines: run.lines.map(checkLine) });
@@ -166,55 +167,62 @@ export class Publisher implements PublishedRecord {
 
   /** Writes the market index of the present state; its leaf is published with the next leaves. */
   async buildIndex(): Promise<void> {
-    const { fold } = await this.#committer.before();
-    this.#index = (await writeIndex(this.#options.publicStore, fold, this.#options.signers.cards)) ?? this.#index;
+    const { fold } = await this.#committer.readState();
+    this.#indexDraft =
+      (await writeIndex(this.#options.publicStore, fold, this.#options.signers.cards)) ?? this.#indexDraft;
   }
 
-  /** Sign the checkpoint again, for freshness: at least every 10 minutes (publication.md, Promises). */
+  /** Signs the checkpoint again, for freshness: at least every 10 minutes (publication.md, Promises). */
   refreshCheckpoint(): Promise<void> {
     return this.#committer.refresh();
   }
 
-  /** Write one file of a partition's volatile table; the key goes into the next view. */
-  writeLive(partition: number, bytes: Uint8Array): Promise<string> {
-    return writeLive(this.#options.publicStore, this.#options.clock, partition, bytes);
+  /** Writes one file of a partition's volatile table. @returns its key, for the next view */
+  writeLiveTable(partition: number, bytes: Uint8Array): Promise<string> {
+    return writeLiveTable(this.#options.publicStore, this.#options.clock, partition, bytes);
   }
 
-  /** Move the view that serving follows: the newest index, and these tables with the positions behind them. */
+  /** Replaces the view that serving follows: the newest index, and these tables with the positions that they were read up to. */
   async writeView(tables: Pick<View, "live" | "positions">): Promise<View> {
-    const { fold } = await this.#committer.before();
+    const { fold } = await this.#committer.readState();
     const at = this.#options.clock.now().toISOString();
     const view: View = { v: 1, at, index: fold.index?.key ?? null, tree_size: fold.size, ...tables };
     await writeView(this.#options.publicStore, view);
     return view;
   }
 
-  /** Write one bucket's history; the key goes into {@link nameHistory}. */
+  /** Writes one bucket's history. @returns its key, for {@link nameHistory} */
   writeHistory(bucket: number, bytes: Uint8Array): Promise<string> {
     return writeHistory(this.#options.publicStore, this.#options.clock, bucket, bytes);
   }
 
-  /** Put these history files in force. @returns false when there is no view that could name them */
+  /** Replaces the history files that the view names. @returns false when there is no view yet */
   nameHistory(history: HistoryNames): Promise<boolean> {
     return nameHistory(this.#options.publicStore, history);
   }
 
   /**
    * Deletes expired objects: partial tiles and Parquet files of indexes after 48 h, live tables after an hour.
-   * @param kept live files that are in use although no view names them yet @returns how many objects were deleted
+   * @param keysInUse live files that are in use although no view names them yet @returns how many objects were deleted
    */
-  async collectGarbage(kept: Iterable<string> = []): Promise<number> {
+  async collectGarbage(keysInUse: Iterable<string> = []): Promise<number> {
     const { publicStore, clock } = this.#options;
-    const { fold } = await this.#committer.before();
-    const tables = await collectIndexTables(publicStore, clock, fold.index?.table);
-    return tables + (await collectPartials(publicStore, clock)) + (await collectLive(publicStore, clock, kept));
+    const { fold } = await this.#committer.readState();
+    const deletedTables = await collectIndexTables(publicStore, clock, fold.index?.table);
+    return (
+      deletedTables +
+      (await collectPartials(publicStore, clock)) +
+      (await collectLiveFiles(publicStore, clock, keysInUse))
+    );
   }
 
   #commit(plan: Parameters<Committer["commit"]>[0]): Promise<CommitResult> {
-    return this.#committer.commit(async (before) => {
-      const planned = await plan(before);
-      const riding = this.#index ? newDraftsOf(before.fold, [this.#index]) : [];
-      return planned.groups.length && riding.length ? { ...planned, groups: [...planned.groups, riding] } : planned;
+    return this.#committer.commit(async (state) => {
+      const planned = await plan(state);
+      const indexGroup = this.#indexDraft ? newDraftsOf(state.fold, [this.#indexDraft]) : [];
+      return planned.groups.length && indexGroup.length
+        ? { ...planned, groups: [...planned.groups, indexGroup] }
+        : planned;
     });
   }
 }

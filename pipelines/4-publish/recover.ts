@@ -13,8 +13,14 @@ import { packSegment } from "../published/leaves.ts";
 import { HINT_INDEX, HINT_KEYS, segmentKey } from "../published/objects.ts";
 import { RecordReader, readCheckpoint, SIMULATED_TIME } from "../published/reader.ts";
 import { type ChainTime, publicationTime } from "./clocks.ts";
-import { BadPrivate, type Generation, highestGeneration, readGeneration, readStagedLeaves } from "./generation.ts";
-import { EMPTY_LIVE, type Growth, growTree, type LiveTree, loadLive } from "./live.ts";
+import {
+  BadPrivateObject,
+  type Generation,
+  highestGeneration,
+  readGeneration,
+  readStagedLeaves,
+} from "./generation.ts";
+import { EMPTY_TREE, type Growth, growTree, type LiveTree, loadLiveTree } from "./live.ts";
 import { type CheckpointKeys, Fork, ownTrust, publishCheckpoint } from "./tree-head.ts";
 import type { Witnesses } from "./witnesses.ts";
 import { putPacked, putPublic, swapPublic } from "./writes.ts";
@@ -29,30 +35,30 @@ export interface CommitterOptions {
   metrics: Metrics;
   /** Names this process in the generations it wins. */
   writer: string;
-  /** Newest block of the chain we pay on; asked before each publication unless time is simulated. */
+  /** Reads the newest block of the chain that we pay on; called before each publication unless time is simulated. */
   chainTime?: () => Promise<ChainTime | null>;
   /** True: the record's time is simulated, and the checkpoint states that. */
   simulatedTime?: boolean;
-  /** Witnesses that are not ours, which are asked before a checkpoint is published. */
+  /** Witnesses that are not ours. They are asked to cosign a checkpoint before it is published. */
   witnesses?: Witnesses | undefined;
 }
 
 /** The log from which a writer continues, and the generation that made it. */
-export type Live = LiveTree & { generation: Generation | null };
+export type LiveLog = LiveTree & { generation: Generation | null };
 
 /** The state that survives an error in a process, when the rest is read from the stores again. */
 export interface RecoverState {
   /** Brought up to the log by {@link recover}. */
   fold: PublishedFold;
-  hinted: HintedLeaves;
+  hintedLeaves: HintedLeaves;
   /** Number of a generation that exists, -1 for none known. */
-  known: number;
+  knownGeneration: number;
 }
 
 /** Generations lost in a row after which a publication gives up; other publishers are making progress then. */
 export const MAX_LOST_GENERATIONS = 16;
 
-export const treeHeadText = (tree: TreeState): Generation["new"] => ({
+export const encodeTreeHead = (tree: TreeState): Generation["new"] => ({
   size: tree.size,
   root: tree.root().toString("hex"),
 });
@@ -66,7 +72,8 @@ export const treeHeadOf = (
 });
 
 /**
- * Runs steps 3 and 4 of the publication order for a generation that we won, or a writer that died since.
+ * Writes the tree and the checkpoint of a generation (steps 3 and 4 of publication.md), which this process won, or a
+ * writer that died since.
  * @returns false when another publisher has finished it and extended the log
  */
 export async function finishGeneration(
@@ -76,37 +83,37 @@ export async function finishGeneration(
 ): Promise<boolean> {
   const { publicStore, keys, clock, witnesses } = options;
   await writeTree(publicStore, growth);
-  const at = publicationTime({ clock }, generation);
-  return publishCheckpoint(publicStore, treeHeadOf(options, generation.new), keys, at, { witnesses });
+  const signAt = publicationTime({ clock }, generation);
+  return publishCheckpoint(publicStore, treeHeadOf(options, generation.new), keys, signAt, { witnesses });
 }
 
 /**
  * Loads the log of the highest generation, after finishing that generation if its writer did not. Called at a start,
  * after an error and after a lost race.
- * @throws BadPrivate, Fork, ClockRefused, MissingObject, Tampered
+ * @throws BadPrivateObject, Fork, ClockRefused, MissingObject, Tampered
  */
-export async function recover(options: CommitterOptions, kept: RecoverState): Promise<Live> {
+export async function recover(options: CommitterOptions, state: RecoverState): Promise<LiveLog> {
   const { privateStore, publicStore, keys } = options;
   for (let attempt = 0; attempt < MAX_LOST_GENERATIONS; attempt++) {
-    const n = await highestGeneration(privateStore, kept.known);
+    const n = await highestGeneration(privateStore, state.knownGeneration);
     const published = await readCheckpoint(publicStore, ownTrust(keys));
-    if (n < 0 && !published) return { ...EMPTY_LIVE, generation: null };
+    if (n < 0 && !published) return { ...EMPTY_TREE, generation: null };
     if (n < 0) {
-      // The very first generation may have been won, and published, between the two looks.
+      // The very first generation may have been won, and published, after we looked for generations.
       if ((await highestGeneration(privateStore, -1)) >= 0) continue;
-      throw new BadPrivate("generation/", "the public store holds a log that no generation knows");
+      throw new BadPrivateObject("generation/", "the public store holds a log that no generation knows");
     }
     const generation = await readGeneration(privateStore, n);
-    // A larger checkpoint belongs to a generation that was won since we looked.
+    // A larger checkpoint belongs to a generation that was won after we looked for generations.
     if (published && published.size > generation.new.size) continue;
     const head = treeHeadOf(options, generation.new);
     if (published?.size !== head.size) await completeGeneration(options, generation);
     else if (!sameHash(published.root, head.root)) throw new Fork(head.size, head.root, published.root);
-    await kept.fold.readNewLeaves(await RecordReader.open(publicStore, head));
-    await writeHints(publicStore, kept.fold, kept.hinted);
-    return { ...(await loadLive(publicStore, head)), generation };
+    await state.fold.readNewLeaves(await RecordReader.open(publicStore, head));
+    await writeHints(publicStore, state.fold, state.hintedLeaves);
+    return { ...(await loadLiveTree(publicStore, head)), generation };
   }
-  throw new BadPrivate("generation/", "the public checkpoint stays ahead of every generation");
+  throw new BadPrivateObject("generation/", "the public checkpoint stays ahead of every generation");
 }
 
 /** Applies the leaves below the public checkpoint that this fold lacks. @throws BadNote, MissingObject, Tampered */
@@ -119,10 +126,13 @@ async function completeGeneration(options: CommitterOptions, generation: Generat
   const { privateStore, publicStore, logger } = options;
   logger.warn({ generation: generation.n }, "finishing a generation that was not published whole");
   const entries = await readStagedLeaves(privateStore, generation.staging);
-  const growth = growTree(await loadLive(publicStore, treeHeadOf(options, generation.old)), entries);
-  const got = treeHeadText(growth.live.tree);
-  if (got.size !== generation.new.size || got.root !== generation.new.root) {
-    throw new BadPrivate(generation.staging, `leads to ${got.root} at ${got.size}, not to ${generation.new.root}`);
+  const growth = growTree(await loadLiveTree(publicStore, treeHeadOf(options, generation.old)), entries);
+  const computedHead = encodeTreeHead(growth.live.tree);
+  if (computedHead.size !== generation.new.size || computedHead.root !== generation.new.root) {
+    throw new BadPrivateObject(
+      generation.staging,
+      `leads to ${computedHead.root} at ${computedHead.size}, not to ${generation.new.root}`,
+    );
   }
   await finishGeneration(options, generation, growth);
 }
@@ -131,14 +141,17 @@ async function completeGeneration(options: CommitterOptions, generation: Generat
  * Writes everything that a checkpoint of the new size commits to: tiles, bundles, and each completed segment. All
  * objects are create-only, so repeating this, or continuing after another writer died, changes nothing.
  */
-export async function writeTree(store: Store, { live, tiles, bundles, from }: Growth): Promise<void> {
+export async function writeTree(store: Store, { live, tiles, bundles, oldSize: from }: Growth): Promise<void> {
   const writes: (() => Promise<unknown>)[] = tiles.map(
     (tile) => () => putPublic(store, tilePath(tile.level, tile.n, tile.width), tile.bytes),
   );
   for (const { n, entries } of bundles) writes.push(() => writeBundle(store, n, entries));
   await forEachConcurrent(writes, WRITES_AT_ONCE, (write) => write());
-  const [first, end] = [from, live.tree.size].map((size) => Math.floor(size / SEGMENT_LEAVES)) as [number, number];
-  for (let n = first; n < end; n++) {
+  const [firstSegment, endSegment] = [from, live.tree.size].map((size) => Math.floor(size / SEGMENT_LEAVES)) as [
+    number,
+    number,
+  ];
+  for (let n = firstSegment; n < endSegment; n++) {
     // Two compressors may pack one segment differently.
     await putPacked(store, segmentKey(n), await packSegment(store, n));
   }
@@ -149,9 +162,9 @@ const WRITES_AT_ONCE = 16;
 
 async function writeBundle(store: Store, n: number, entries: readonly Buffer[]): Promise<void> {
   const packed = await packBundle(entries);
-  await putPublic(store, entriesPath(n, entries.length), packed, async (theirs) => {
-    const other = await unpackBundle(theirs, entries.length);
-    return other.every((entry, i) => entry.equals(entries[i]!));
+  await putPublic(store, entriesPath(n, entries.length), packed, async (storedBytes) => {
+    const storedEntries = await unpackBundle(storedBytes, entries.length);
+    return storedEntries.every((entry, i) => entry.equals(entries[i]!));
   });
 }
 
@@ -162,14 +175,14 @@ export type HintedLeaves = Map<string, number>;
  * Writes the hints, which name the newest index and the newest keys document. Hints are unsigned: a reader proves the named
  * leaf. A hint is written only if the stored one is older.
  */
-export async function writeHints(store: Store, fold: PublishedFold, hinted: HintedLeaves): Promise<void> {
-  const hint = async (key: string, content: { leaf: number }) => {
-    if (hinted.get(key) === content.leaf) return;
-    await swapPublic(store, key, (theirs) => (leafOfHint(theirs) >= content.leaf ? null : canonicalBytes(content)));
-    hinted.set(key, content.leaf);
+export async function writeHints(store: Store, fold: PublishedFold, hintedLeaves: HintedLeaves): Promise<void> {
+  const writeHint = async (key: string, content: { leaf: number }) => {
+    if (hintedLeaves.get(key) === content.leaf) return;
+    await swapPublic(store, key, (stored) => (leafOfHint(stored) >= content.leaf ? null : canonicalBytes(content)));
+    hintedLeaves.set(key, content.leaf);
   };
-  if (fold.index) await hint(HINT_INDEX, fold.index);
-  if (fold.keys) await hint(HINT_KEYS, fold.keys);
+  if (fold.index) await writeHint(HINT_INDEX, fold.index);
+  if (fold.keys) await writeHint(HINT_KEYS, fold.keys);
 }
 
 const leafOfHint = (hint: { bytes: Uint8Array } | null): number =>

@@ -5,7 +5,7 @@ import { highestNumbered, numberedKey } from "../../infra/store/numbered.ts";
 import type { Store } from "../../infra/store/store.ts";
 import { RunHeader, RunLine } from "../record/card.ts";
 import { TIERS } from "../record/vocabulary.ts";
-import { BadPrivate } from "./generation.ts";
+import { BadPrivateObject } from "./generation.ts";
 import type { Draft } from "./leaves.ts";
 
 /** A grade run (records.md): the changed cards that a grader found, and the log positions up to which it had read. */
@@ -32,12 +32,12 @@ export type RunDrafts = readonly (Draft & { kind: z.infer<typeof RunDraft>["kind
 /** A line with a draft. It has the one member `draft`, which no line with cards has. */
 const DraftLine = z.strictObject({ draft: RunDraft });
 
-const draftLine = (draft: unknown): string => `${JSON.stringify(DraftLine.parse({ draft }))}\n`;
+const formatDraftLine = (draft: unknown): string => `${JSON.stringify(DraftLine.parse({ draft }))}\n`;
 
 export const runKey = (n: number): string => numberedKey("runs", n);
 
 /**
- * A run line as it must be: cards of its endpoint, deepest tier first, exactly one of them the headline.
+ * Checks a line of a run: its cards are of its endpoint, the deepest tier first, and exactly one is the headline.
  * @throws ZodError, or Error naming the endpoint
  */
 export function checkLine(value: unknown): RunLine {
@@ -58,9 +58,9 @@ const LINES_PER_TURN = 64;
 
 /**
  * Most lines with cards, and most drafts about other endpoints, of a run object that an owner writes. A line with
- * its listing takes some 3 kB of text, and a string of V8 has at most 512 MB: one object ended at some 170,000 endpoints.
+ * its listing takes some 3 kB of text, and a string of V8 has at most 512 MB, which is reached at some 170,000 endpoints.
  */
-export const RUN_LINES = 8_192;
+export const MAX_RUN_LINES = 8_192;
 
 /** Lines of a run in the form of a run object, checked and compressed, with their endpoints. */
 export interface PackedLines {
@@ -87,46 +87,46 @@ const MAX_RACES = 64;
  * Writes a run under the next free number: a header line, lines with cards, lines with drafts of other leaves, as
  * NDJSON in one zstd frame.
  * @param header without `n`, the number @param lines packed or not
- * @param known number of an existing run, from which the search begins
+ * @param knownRun number of an existing run, from which the search begins
  * @throws when the run does not match its schema; nothing is written then
  */
 export async function writeRun(
   store: Store,
   header: Omit<RunHeader, "n">,
   lines: readonly RunLine[] | PackedLines,
-  known = -1,
+  knownRun = -1,
   drafts: RunDrafts = [],
 ): Promise<number> {
   const body = "packed" in lines ? decompress(lines.packed) : await textOf(lines);
-  const drafted: string[] = [];
-  await forEachYielding(drafts, LINES_PER_TURN, (draft) => drafted.push(draftLine(draft)));
-  let n = (await highestNumbered(store, "runs", known)) + 1;
+  const draftLines: string[] = [];
+  await forEachYielding(drafts, LINES_PER_TURN, (draft) => draftLines.push(formatDraftLine(draft)));
+  let n = (await highestNumbered(store, "runs", knownRun)) + 1;
   for (let race = 0; race < MAX_RACES; race++, n++) {
-    const first = `${JSON.stringify(RunHeader.parse({ ...header, n }))}\n`;
-    const text = Buffer.concat([Buffer.from(first), body, Buffer.from(drafted.join(""))]);
+    const headerLine = `${JSON.stringify(RunHeader.parse({ ...header, n }))}\n`;
+    const text = Buffer.concat([Buffer.from(headerLine), body, Buffer.from(draftLines.join(""))]);
     const { result } = await store.create(runKey(n), compress(text, ZSTD_OPTIONS));
     if (result === "created") return n;
   }
   throw new Error(`no free number for a run after ${MAX_RACES} tries`);
 }
 
-/** Run n, or null when there is none yet. @throws BadPrivate when it does not read as a run */
+/** Reads run n; null when there is none yet. @throws BadPrivateObject when the object is not a valid run */
 export async function readRun(store: Store, n: number): Promise<Run | null> {
   const object = await store.get(runKey(n));
   if (!object) return null;
   try {
-    const [first, ...rest] = decompress(object.bytes).toString("utf8").trimEnd().split("\n");
-    const header = RunHeader.parse(JSON.parse(first!));
+    const [headerLine, ...lineTexts] = decompress(object.bytes).toString("utf8").trimEnd().split("\n");
+    const header = RunHeader.parse(JSON.parse(headerLine!));
     if (header.n !== n) throw new Error(`its header says ${header.n}`);
     const lines: RunLine[] = [];
     const drafts: RunDrafts[number][] = [];
-    await forEachYielding(rest, LINES_PER_TURN, (text) => {
+    await forEachYielding(lineTexts, LINES_PER_TURN, (text) => {
       const value = JSON.parse(text) as object;
       if ("cap" in value) lines.push(checkLine(value));
       else drafts.push(DraftLine.parse(value).draft as unknown as RunDrafts[number]);
     });
     return { header, lines, drafts };
   } catch (error) {
-    throw new BadPrivate(runKey(n), (error as Error).message.slice(0, 300));
+    throw new BadPrivateObject(runKey(n), (error as Error).message.slice(0, 300));
   }
 }

@@ -21,7 +21,7 @@ import { holdOf } from "./letters.ts";
 export type GradeDraft = Draft & { kind: "grade" };
 export type CorrectionDraft = Draft & { kind: "correction" | "dispute" | "reinstated" };
 
-/** The leaves that some lines of a run add to what is published. */
+/** The leaves to publish for some lines of a run, and the lines that were not taken. */
 export interface TakeResult {
   groups: Group[];
   cards: number;
@@ -31,13 +31,13 @@ export interface TakeResult {
    * Endpoints among the stale ones for which only the run's time was too early, while the cards had changed: the grader's
    * clock was behind that of the published cards. These cards are lost, so the owner has to grade the endpoints again.
    */
-  early: string[];
+  earlyCaps: string[];
 }
 
 export interface TakeContext {
   /** Number of partitions of the event log. */
   partitions: number;
-  cards: Signer;
+  cardSigner: Signer;
   /** Called for every card that is signed. */
   onSigned: () => void;
 }
@@ -46,7 +46,7 @@ export interface TakeContext {
 const LINES_PER_TURN = 32;
 
 /** Corrections of this group as if published: each withdraws letters that are in the log now. */
-const asPublished = (drafts: readonly CorrectionDraft[]): PublishedCorrection[] =>
+const toPublished = (drafts: readonly CorrectionDraft[]): PublishedCorrection[] =>
   drafts.map(({ kind, body, position = null }) => ({ leaf: Number.MAX_SAFE_INTEGER, kind, position, body }));
 
 /**
@@ -60,76 +60,88 @@ export async function takeLines(
   corrections: readonly CorrectionDraft[],
   context: TakeContext,
 ): Promise<TakeResult> {
-  const taken = { groups: [] as Promise<Group>[], cards: 0, stale: 0, early: [] as string[] };
-  const fresh = newDraftsOf(fold, corrections) as CorrectionDraft[];
-  const offsets = offsetsOf(header, context.partitions);
+  const result = { groups: [] as Promise<Group>[], cards: 0, stale: 0, earlyCaps: [] as string[] };
+  const newCorrections = newDraftsOf(fold, corrections) as CorrectionDraft[];
+  const offsets = offsetsByPartition(header, context.partitions);
   const take = (line: RunLine): void => {
-    const own = fresh.filter((draft) => draft.capability_id === line.cap);
-    const known = fold.caps.get(line.cap);
+    const ownCorrections = newCorrections.filter((draft) => draft.capability_id === line.cap);
+    const published = fold.caps.get(line.cap);
     const positions = offsets[partitionOf(line.cap, context.partitions)]!;
-    const behind = known !== undefined && isBehind(positions, known);
-    if (known && (behind || header.now <= known.computedAt)) {
-      taken.stale++;
-      if (!behind && evaluate(known, header.now, line, own).verdict.publish !== "no") taken.early.push(line.cap);
-      if (own.length) taken.groups.push(Promise.resolve(own));
+    const isOlderRun = published !== undefined && isBehind(positions, published);
+    if (published && (isOlderRun || header.now <= published.computedAt)) {
+      result.stale++;
+      if (!isOlderRun && evaluate(published, header.now, line, ownCorrections).verdict.publish !== "no")
+        result.earlyCaps.push(line.cap);
+      if (ownCorrections.length) result.groups.push(Promise.resolve(ownCorrections));
       return;
     }
-    const { cards, verdict } = evaluate(known, header.now, line, own);
-    const now = verdict.publish === "now" ? cards : [];
-    const drafts = now.map((card) => signDraft(card, header, line, positions, context));
-    taken.cards += drafts.length;
+    const { cards, verdict } = evaluate(published, header.now, line, ownCorrections);
+    const cardsToPublish = verdict.publish === "now" ? cards : [];
+    const drafts = cardsToPublish.map((card) => signDraft(card, header, line, positions, context));
+    result.cards += drafts.length;
     // The next lines are evaluated while the thread pool signs these.
-    const group = Promise.all([...own, ...drafts]);
+    const group = Promise.all([...ownCorrections, ...drafts]);
     // Whatever fails is thrown below; until then a failure is not an unhandled one.
     group.catch(() => undefined);
-    if (own.length + drafts.length) taken.groups.push(group);
+    if (ownCorrections.length + drafts.length) result.groups.push(group);
   };
   await forEachYielding(lines, LINES_PER_TURN, take);
-  return { ...taken, groups: await Promise.all(taken.groups) };
+  return { ...result, groups: await Promise.all(result.groups) };
 }
 
 /** Computes the cards that a line would publish, and decides whether they are published. */
 function evaluate(
-  known: PublishedCap | undefined,
+  published: PublishedCap | undefined,
   now: string,
   line: Pick<RunLine, "cards">,
-  own: readonly CorrectionDraft[],
+  corrections: readonly CorrectionDraft[],
 ): { cards: NextCard[]; verdict: PublicationDecision } {
-  const cards = nextCardsOf(known, { now }, line, own);
-  const corrected = own.some((draft) => draft.kind !== "dispute") || correctedSinceCards(known);
-  return { cards, verdict: decidePublication(publishedFactsOf(known), cards.map(nextFacts), new Date(now), corrected) };
+  const cards = nextCardsOf(published, { now }, line, corrections);
+  const hasCorrection = corrections.some((draft) => draft.kind !== "dispute") || correctedSinceCards(published);
+  return {
+    cards,
+    verdict: decidePublication(publishedFactsOf(published), cards.map(nextFacts), new Date(now), hasCorrection),
+  };
 }
 
 /**
  * Would this line change nothing that is published? A grader leaves such lines out of its run. Must not be called for an
  * endpoint with an unpublished correction.
  */
-export const changesNothing = (known: PublishedCap | undefined, now: string, line: Pick<RunLine, "cards">): boolean =>
-  known !== undefined && now >= known.computedAt && evaluate(known, now, line, []).verdict.publish === "no";
+export const changesNothing = (
+  published: PublishedCap | undefined,
+  now: string,
+  line: Pick<RunLine, "cards">,
+): boolean =>
+  published !== undefined && now >= published.computedAt && evaluate(published, now, line, []).verdict.publish === "no";
 
 /** Was a correction published after the newest cards? Then new cards have to be published. */
-const correctedSinceCards = (known: PublishedCap | undefined): boolean =>
-  !!known && known.cards.length > 0 && wasCorrectedBetween(known, known.cards.at(-1)!.leaf);
+const correctedSinceCards = (published: PublishedCap | undefined): boolean =>
+  !!published && published.cards.length > 0 && wasCorrectedBetween(published, published.cards.at(-1)!.leaf);
 
 /** The published cards of an endpoint in the form that the publish rule compares. */
-const publishedFactsOf = (known: PublishedCap | undefined): PublishedFacts | null =>
-  known && known.cards.length > 0
+const publishedFactsOf = (published: PublishedCap | undefined): PublishedFacts | null =>
+  published && published.cards.length > 0
     ? {
-        cards: known.cards.map(({ text, raw_band, headline }) => {
+        cards: published.cards.map(({ text, raw_band, headline }) => {
           return { card: JSON.parse(text) as SignedCard, raw_band, headline };
         }),
-        at: dayStart(known.day),
-        countedDay: lastCountedDayOf(known) || null,
+        publishedAt: dayStart(published.day),
+        countedDay: lastCountedDayOf(published) || null,
       }
     : null;
 
-const nextFacts = ({ run, card }: NextCard): CardFacts => ({ card, raw_band: run.raw_band, headline: run.headline });
+const nextFacts = ({ runCard: run, card }: NextCard): CardFacts => ({
+  card,
+  raw_band: run.raw_band,
+  headline: run.headline,
+});
 
 /** {topic: next offset} of each partition. */
-const offsetsOf = ({ positions }: RunHeader, partitions: number): Record<string, number>[] =>
+const offsetsByPartition = ({ positions }: RunHeader, partitions: number): Record<string, number>[] =>
   Array.from({ length: partitions }, (_, partition) => {
-    const of = Object.entries(positions).map(([topic, offsets]) => [topic, offsets[String(partition)]] as const);
-    return Object.fromEntries(of.filter((one): one is [string, number] => one[1] !== undefined));
+    const entries = Object.entries(positions).map(([topic, offsets]) => [topic, offsets[String(partition)]] as const);
+    return Object.fromEntries(entries.filter((one): one is [string, number] => one[1] !== undefined));
   });
 
 /**
@@ -137,56 +149,58 @@ const offsetsOf = ({ positions }: RunHeader, partitions: number): Record<string,
  * no position of the run may be behind the published one, the run must have read every published correction, and its
  * time must be later: readers tell groups of cards apart by their time.
  */
-const isBehind = (positions: Record<string, number>, known: PublishedCap): boolean =>
-  Object.entries(known.positions).some(([topic, next]) => (positions[topic] ?? 0) < next) ||
-  known.corrections.some(({ position }) => position !== null && (positions.corrections ?? 0) <= position);
+const isBehind = (positions: Record<string, number>, published: PublishedCap): boolean =>
+  Object.entries(published.positions).some(([topic, next]) => (positions[topic] ?? 0) < next) ||
+  published.corrections.some(({ position }) => position !== null && (positions.corrections ?? 0) <= position);
 
 /** A card to be published, after the hold and the clamp to the headline's letter, before it is signed. */
 export interface NextCard {
-  run: RunCard;
+  runCard: RunCard;
   card: UnsignedCard;
   why: string;
 }
 
 /** Computes the cards to publish from a run's line: applies the hold that follows from the raw letters in the log. */
 export function nextCardsOf(
-  known: Pick<PublishedCap, "letters" | "corrections"> | undefined,
+  published: Pick<PublishedCap, "letters" | "corrections"> | undefined,
   header: Pick<RunHeader, "now">,
   line: Pick<RunLine, "cards">,
   corrections: readonly CorrectionDraft[],
 ): NextCard[] {
   const { raw_band } = line.cards.find((card) => card.headline)!;
-  const all = [...(known?.corrections ?? []), ...asPublished(corrections)];
-  const held = holdOf(known, all, dayOf(new Date(header.now)), raw_band);
-  return line.cards.map((run) => {
-    const band = run.headline ? held.band : clampToHeadline(run.raw_band, held.band);
-    const heldUntil = band !== run.raw_band && band === held.band ? held.heldUntil : null;
-    const flags = heldUntil ? withFlag(run.card.flags, "held_14d") : run.card.flags;
-    const why = whyText({ band, rawBand: run.raw_band, parts: run.why, heldUntil });
-    return { run, card: { ...run.card, band, flags }, why };
+  const allCorrections = [...(published?.corrections ?? []), ...toPublished(corrections)];
+  const heldLetter = holdOf(published, allCorrections, dayOf(new Date(header.now)), raw_band);
+  return line.cards.map((runCard) => {
+    const band = runCard.headline ? heldLetter.band : clampToHeadline(runCard.raw_band, heldLetter.band);
+    const heldUntil = band !== runCard.raw_band && band === heldLetter.band ? heldLetter.heldUntil : null;
+    const flags = heldUntil ? withFlag(runCard.card.flags, "held_14d") : runCard.card.flags;
+    const why = whyText({ band, rawBand: runCard.raw_band, parts: runCard.why, heldUntil });
+    return { runCard, card: { ...runCard.card, band, flags }, why };
   });
 }
 
 /** Adds a flag, in the order of publication. */
-const withFlag = (flags: readonly Flag[], more: Flag): Flag[] =>
-  FLAGS.filter((flag) => flag === more || flags.includes(flag));
+const withFlag = (flags: readonly Flag[], addedFlag: Flag): Flag[] =>
+  FLAGS.filter((flag) => flag === addedFlag || flags.includes(flag));
 
 /**
  * Limits the letter of another tier to the headline's: it is never better. Beside an UNRATED headline it does not
  * change, since UNRATED is not a letter.
  */
-const clampToHeadline = (raw: Band, headline: Band): Band =>
-  raw !== "UNRATED" && headline !== "UNRATED" && BANDS.indexOf(headline) > BANDS.indexOf(raw) ? headline : raw;
+const clampToHeadline = (rawBand: Band, headline: Band): Band =>
+  rawBand !== "UNRATED" && headline !== "UNRATED" && BANDS.indexOf(headline) > BANDS.indexOf(rawBand)
+    ? headline
+    : rawBand;
 
 async function signDraft(
-  { run, card, why }: NextCard,
+  { runCard: run, card, why }: NextCard,
   header: RunHeader,
   line: RunLine,
   positions: Record<string, number>,
   context: TakeContext,
 ): Promise<GradeDraft> {
   context.onSigned();
-  const signed = await signTextSoon(context.cards, card);
+  const signed = await signTextSoon(context.cardSigner, card);
   return {
     kind: "grade",
     day: dayOf(new Date(header.now)),

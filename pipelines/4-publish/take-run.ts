@@ -3,7 +3,7 @@ import type { Store } from "../../infra/store/store.ts";
 import type { Logger, Metrics } from "../../infra/telemetry.ts";
 import type { RunHeader, RunLine } from "../record/card.ts";
 import type { CommitResult, Planner, PublishedState, TakenRun } from "./committer.ts";
-import { BadPrivate, mergePositions } from "./generation.ts";
+import { BadPrivateObject, mergePositions } from "./generation.ts";
 import { newDraftsOf, relatedPartyDrafts } from "./known.ts";
 import { type Run, type RunDrafts, readRun } from "./runs.ts";
 import { type CorrectionDraft, type TakeResult, takeLines } from "./take-lines.ts";
@@ -11,7 +11,7 @@ import { type CorrectionDraft, type TakeResult, takeLines } from "./take-lines.t
 export interface RunResult {
   n: number;
   /**
-   * False when the run is older than what was taken, belongs to another log or cannot be read. Nothing of it is published
+   * False when the run is older than a taken run, belongs to another log or cannot be read. Nothing of it is published
    * then, and its cards are lost, so the owner has to grade everything again.
    */
   taken: boolean;
@@ -28,9 +28,9 @@ export type OnRefused = (result: RunResult) => Promise<unknown>;
 export interface RunTakerOptions {
   privateStore: Store;
   commit: (plan: Planner) => Promise<CommitResult>;
-  before: () => Promise<PublishedState>;
+  readState: () => Promise<PublishedState>;
   partitions: number;
-  cards: Signer;
+  cardSigner: Signer;
   logger: Logger;
   metrics: Metrics;
 }
@@ -44,9 +44,9 @@ const SLICE_LINES = 1_000;
 /** Takes runs into the tree in the order of their numbers, and remembers the next number. */
 export class RunTaker {
   /** Newest run taken by this process; the generation may name a newer run that another publisher took. */
-  #taken: TakenRun | null = null;
+  #newestTaken: TakenRun | null = null;
   /** Number of the next run to read, also after refused and unreadable runs. */
-  #next = 0;
+  #nextRun = 0;
 
   constructor(private readonly options: RunTakerOptions) {}
 
@@ -54,49 +54,59 @@ export class RunTaker {
   async take(run: Run, onRefused: OnRefused = async () => undefined): Promise<RunResult> {
     const { header } = run;
     const result = refusedResult(header.n, null);
-    result.reason = this.#refusalOf(header, await this.options.before());
+    result.reason = this.#refusalOf(header, await this.options.readState());
     if (result.reason) {
       this.options.logger.warn({ run: header.n, reason: result.reason }, "a run was not taken");
       this.options.metrics.count("touchstone_runs_refused_total");
       return result;
     }
-    const { alone, corrections } = splitDrafts(run.drafts ?? []);
-    if (alone.length > 0)
-      await this.options.commit(({ fold }) => ({ groups: newDraftsOf(fold, alone).map((draft) => [draft]) }));
-    const rest = new Set(corrections);
+    const { standaloneDrafts, corrections } = splitDrafts(run.drafts ?? []);
+    if (standaloneDrafts.length > 0)
+      await this.options.commit(({ fold }) => ({
+        groups: newDraftsOf(fold, standaloneDrafts).map((draft) => [draft]),
+      }));
+    const remaining = new Set(corrections);
     for (let at = 0; at === 0 || at < run.lines.length; at += SLICE_LINES) {
       const lines = run.lines.slice(at, at + SLICE_LINES);
-      const last = at + SLICE_LINES >= run.lines.length;
+      const isLast = at + SLICE_LINES >= run.lines.length;
       const caps = new Set(lines.map((line) => line.cap));
-      const own = [...rest].filter((draft) => caps.has(draft.capability_id));
-      for (const draft of own) rest.delete(draft);
-      await this.#takeSlice(run, { lines, own, alone: last ? [...rest] : [], last }, result, onRefused);
+      const ownCorrections = [...remaining].filter((draft) => caps.has(draft.capability_id));
+      for (const draft of ownCorrections) remaining.delete(draft);
+      await this.#takeSlice(
+        run,
+        { lines, corrections: ownCorrections, standaloneCorrections: isLast ? [...remaining] : [], isLast },
+        result,
+        onRefused,
+      );
     }
-    this.#taken = { ...takenRunOf(header), positions: mergePositions(this.#taken?.positions ?? {}, header.positions) };
-    this.#next = Math.max(this.#next, header.n + 1);
+    this.#newestTaken = {
+      ...takenRunOf(header),
+      positions: mergePositions(this.#newestTaken?.positions ?? {}, header.positions),
+    };
+    this.#nextRun = Math.max(this.#nextRun, header.n + 1);
     return { ...result, taken: true };
   }
 
   async #takeSlice(
     { header }: Run,
-    { lines, own, alone, last }: Slice,
+    { lines, corrections, standaloneCorrections, isLast }: Slice,
     result: RunResult,
     onRefused: OnRefused,
   ): Promise<void> {
-    const { partitions, cards, metrics } = this.options;
-    let planned: TakeResult | null = null;
-    const committed = await this.options.commit(async (before) => {
+    const { partitions, cardSigner, metrics } = this.options;
+    let takeResult: TakeResult | null = null;
+    const committed = await this.options.commit(async (state) => {
       const onSigned = () => metrics.count("touchstone_cards_signed_total");
-      planned = await takeLines(before, header, lines, own, { partitions, cards, onSigned });
-      if (planned.early.length > 0) await this.#refuseEarly(result, planned.early, onRefused);
+      takeResult = await takeLines(state, header, lines, corrections, { partitions, cardSigner, onSigned });
+      if (takeResult.earlyCaps.length > 0) await this.#refuseEarly(result, takeResult.earlyCaps, onRefused);
       // A correction without a line changed no card: the run had read the correction.
-      const groups = [...planned.groups, ...newDraftsOf(before.fold, alone).map((draft) => [draft])];
-      if (!last) return { groups };
-      const changes = relatedPartyDrafts(before.fold, header, partitions);
+      const groups = [...takeResult.groups, ...newDraftsOf(state.fold, standaloneCorrections).map((draft) => [draft])];
+      if (!isLast) return { groups };
+      const changes = relatedPartyDrafts(state.fold, header, partitions);
       return { groups: changes.length > 0 ? [...groups, changes] : groups, taken: takenRunOf(header) };
     });
-    const { cards: published, stale } = planned!;
-    result.cards += published;
+    const { cards: publishedCards, stale } = takeResult!;
+    result.cards += publishedCards;
     result.leaves += committed.leaves;
     result.stale += stale;
   }
@@ -105,8 +115,8 @@ export class RunTaker {
    * Reports lines with a too early time, before the generation that takes the run, so that a crash cannot lose the
    * report.
    */
-  async #refuseEarly(result: RunResult, early: readonly string[], onRefused: OnRefused): Promise<void> {
-    const reason = `its moment is not past that of published cards, of ${early.length} endpoints such as ${early[0]}`;
+  async #refuseEarly(result: RunResult, earlyCaps: readonly string[], onRefused: OnRefused): Promise<void> {
+    const reason = `its moment is not past that of published cards, of ${earlyCaps.length} endpoints such as ${earlyCaps[0]}`;
     this.options.logger.warn({ run: result.n, reason }, "lines of a run were not taken");
     this.options.metrics.count("touchstone_runs_refused_total");
     await onRefused({ ...result, reason });
@@ -115,25 +125,25 @@ export class RunTaker {
   /** Takes all new runs. @param onRefused called for each run that is not taken whole, before the next run is read */
   async takeNew(onRefused: OnRefused = async () => undefined): Promise<RunResult[]> {
     const results: RunResult[] = [];
-    const { generation } = await this.options.before();
-    for (let n = Math.max(this.#next, (generation?.run ?? -1) + 1); ; n++) {
-      const run = await this.#read(n);
+    const { generation } = await this.options.readState();
+    for (let n = Math.max(this.#nextRun, (generation?.run ?? -1) + 1); ; n++) {
+      const run = await this.#readRun(n);
       if (!run) return results;
-      const result = run instanceof BadPrivate ? refusedResult(n, run.message) : await this.take(run, onRefused);
+      const result = run instanceof BadPrivateObject ? refusedResult(n, run.message) : await this.take(run, onRefused);
       if (!result.taken) await onRefused(result);
       results.push(result);
-      this.#next = n + 1;
+      this.#nextRun = n + 1;
     }
   }
 
   /** Reads run n; null when there is none yet. Returns the error of an unreadable run after {@link MAX_READS} attempts. */
-  async #read(n: number): Promise<Awaited<ReturnType<typeof readRun>> | BadPrivate> {
-    for (let reading = 1; ; reading++) {
+  async #readRun(n: number): Promise<Awaited<ReturnType<typeof readRun>> | BadPrivateObject> {
+    for (let attempt = 1; ; attempt++) {
       try {
         return await readRun(this.options.privateStore, n);
       } catch (error) {
-        if (!(error instanceof BadPrivate)) throw error;
-        if (reading < MAX_READS) continue;
+        if (!(error instanceof BadPrivateObject)) throw error;
+        if (attempt < MAX_READS) continue;
         this.options.logger.error({ err: error }, "a run cannot be read and is left out");
         this.options.metrics.count("touchstone_runs_unreadable_total");
         return error;
@@ -142,23 +152,23 @@ export class RunTaker {
   }
 
   /**
-   * Why a run is not taken, or null: it names an unknown table of related parties, read another log, or read less of a
-   * partition than a run that was taken. Partitions that it does not name are not compared, since each grader grades
-   * its own alone.
+   * Returns why a run is not taken, or null. A run is refused if it names an unknown table of related parties, was read
+   * from another log, or has read less of a partition than a run that was taken. Partitions that it does not name are
+   * not compared, since each grader grades only the partitions that it owns.
    */
   #refusalOf(header: RunHeader, { generation, fold }: PublishedState): string | null {
     if (!fold.relatedParties.has(header.kin_sha256))
       return `the tree names no table of related parties ${header.kin_sha256}`;
-    const known = [this.#taken, generation?.log ? takenRunOfGeneration(generation) : null].filter(
+    const takenRuns = [this.#newestTaken, generation?.log ? takenRunOfGeneration(generation) : null].filter(
       (taken) => taken !== null,
     );
     const partitions = new Set(Object.values(header.positions).flatMap((offsets) => Object.keys(offsets)));
-    for (const { log, positions } of known) {
+    for (const { log, positions } of takenRuns) {
       if (log !== header.log) return `it read log ${header.log}, the last one read ${log}`;
       for (const [topic, offsets] of Object.entries(positions)) {
         for (const [partition, next] of Object.entries(offsets)) {
-          const own = header.positions[topic]?.[partition] ?? 0;
-          if (partitions.has(partition) && own < next) return `behind in ${topic}/${partition}: ${own} < ${next}`;
+          const offset = header.positions[topic]?.[partition] ?? 0;
+          if (partitions.has(partition) && offset < next) return `behind in ${topic}/${partition}: ${offset} < ${next}`;
         }
       }
     }
@@ -175,21 +185,21 @@ const refusedResult = (n: number, reason: string | null): RunResult => ({
   stale: 0,
 });
 
-/** Some lines of a run with their corrections (`own`). The last slice also has corrections of endpoints without a line. */
+/** Some lines of a run with their `corrections`. The last slice also has corrections of endpoints without a line. */
 interface Slice {
   lines: readonly RunLine[];
-  own: readonly CorrectionDraft[];
-  alone: readonly CorrectionDraft[];
-  last: boolean;
+  corrections: readonly CorrectionDraft[];
+  standaloneCorrections: readonly CorrectionDraft[];
+  isLast: boolean;
 }
 
 /** Splits drafts into those published alone, and corrections that are published with the cards that they change. */
-function splitDrafts(all: RunDrafts) {
-  const standsAlone = ({ kind }: RunDrafts[number]): boolean =>
+function splitDrafts(drafts: RunDrafts) {
+  const isStandalone = ({ kind }: RunDrafts[number]): boolean =>
     kind === "listing" || kind === "delisting" || kind === "commitment" || kind === "receipt";
   return {
-    alone: all.filter(standsAlone),
-    corrections: all.filter((draft) => !standsAlone(draft)) as CorrectionDraft[],
+    standaloneDrafts: drafts.filter(isStandalone),
+    corrections: drafts.filter((draft) => !isStandalone(draft)) as CorrectionDraft[],
   };
 }
 

@@ -19,9 +19,9 @@ import { swapPublic } from "./writes.ts";
 
 /** Our key has signed two roots for one size. Publishing stops, since a fork cannot be repaired. */
 export class Fork extends Failure {
-  constructor(size: number, ours: Uint8Array, theirs: Uint8Array) {
+  constructor(size: number, ownRoot: Uint8Array, storedRoot: Uint8Array) {
     const hex = (bytes: Uint8Array) => Buffer.from(bytes).toString("hex");
-    super("failed", `fork: the checkpoint of ${size} leaves has root ${hex(theirs)}, ours has ${hex(ours)}`);
+    super("failed", `fork: the checkpoint of ${size} leaves has root ${hex(storedRoot)}, ours has ${hex(ownRoot)}`);
   }
 }
 
@@ -37,7 +37,7 @@ export function checkpointKeys(
   origin: string,
   signers: { log: Signer; witness: Signer; retired?: readonly RetiredKey[] },
 ): CheckpointKeys {
-  const named = (name: string, signer: Signer) => ({
+  const toNoteSigner = (name: string, signer: Signer) => ({
     name,
     publicKey: signer.publicKey,
     sign: (message: Uint8Array) => signer.sign(message),
@@ -45,13 +45,17 @@ export function checkpointKeys(
   const replaced = (signers.retired ?? []).flatMap(({ signer, until }) => {
     const role = signer.purpose;
     if (role !== "log" && role !== "witness") return [];
-    return [{ role, signer: named(role === "log" ? origin : witnessName(origin), signer), until }];
+    return [{ role, signer: toNoteSigner(role === "log" ? origin : witnessName(origin), signer), until }];
   });
-  return { log: named(origin, signers.log), witness: named(witnessName(origin), signers.witness), replaced };
+  return {
+    log: toNoteSigner(origin, signers.log),
+    witness: toNoteSigner(witnessName(origin), signers.witness),
+    replaced,
+  };
 }
 
-const replacedKeysOf = (keys: CheckpointKeys, role: "log" | "witness", at?: Date): NoteSigner[] =>
-  (keys.replaced ?? []).flatMap((one) => (one.role === role && (!at || one.until > at) ? [one.signer] : []));
+const replacedKeysOf = (keys: CheckpointKeys, role: "log" | "witness", signAt?: Date): NoteSigner[] =>
+  (keys.replaced ?? []).flatMap((one) => (one.role === role && (!signAt || one.until > signAt) ? [one.signer] : []));
 
 /** The keys under which our own checkpoints are accepted: the present keys and all replaced ones. */
 export const ownTrust = (keys: CheckpointKeys): CheckpointTrust => ({
@@ -64,26 +68,26 @@ export const ownTrust = (keys: CheckpointKeys): CheckpointTrust => ({
 interface CheckpointSwap {
   head: TreeHead;
   keys: CheckpointKeys;
-  at: Date;
+  signAt: Date;
   refresh: boolean;
 }
 
 /**
- * The head to sign; `larger` if a larger checkpoint is stored, `there` if this head's is and is new enough. @throws
- * Fork
+ * Returns the head to sign; `larger` if a larger checkpoint is stored, `there` if a checkpoint of this head is stored
+ * that is new enough. @throws Fork
  */
 function headToSign(
-  { head, keys, at, refresh }: CheckpointSwap,
+  { head, keys, signAt, refresh }: CheckpointSwap,
   bytes: Uint8Array | null,
 ): TreeHead | "larger" | "there" {
-  const theirs = bytes && openCheckpoint(bytes, ownTrust(keys));
-  if (!theirs) return head;
-  if (theirs.size === head.size && !sameHash(theirs.root, head.root)) {
-    throw new Fork(head.size, head.root, theirs.root);
+  const stored = bytes && openCheckpoint(bytes, ownTrust(keys));
+  if (!stored) return head;
+  if (stored.size === head.size && !sameHash(stored.root, head.root)) {
+    throw new Fork(head.size, head.root, stored.root);
   }
-  if (theirs.size > head.size) return "larger";
-  if (theirs.size === head.size && (!refresh || theirs.cosignedAt! >= wholeSecond(at))) return "there";
-  return isSimulated(theirs) ? { ...head, extensions: [SIMULATED_TIME] } : head;
+  if (stored.size > head.size) return "larger";
+  if (stored.size === head.size && (!refresh || stored.cosignedAt! >= toWholeSecond(signAt))) return "there";
+  return isSimulated(stored) ? { ...head, extensions: [SIMULATED_TIME] } : head;
 }
 
 /**
@@ -98,35 +102,38 @@ export async function publishCheckpoint(
   store: Store,
   head: TreeHead,
   keys: CheckpointKeys,
-  at: Date,
+  signAt: Date,
   { refresh = false, witnesses }: { refresh?: boolean; witnesses?: Witnesses | undefined } = {},
 ): Promise<boolean> {
-  const swap: CheckpointSwap = { head, keys, at, refresh };
-  const cosigned = witnesses ? await collectCosignatures(witnesses, store, swap) : null;
-  let superseded = false;
+  const swap: CheckpointSwap = { head, keys, signAt, refresh };
+  const cosignatures = witnesses ? await collectCosignatures(witnesses, store, swap) : null;
+  let isSuperseded = false;
   await swapPublic(store, CHECKPOINT, (object) => {
-    const signed = headToSign(swap, object?.bytes ?? null);
-    superseded = signed === "larger";
-    if (typeof signed === "string") return null;
-    const retiring = { logs: replacedKeysOf(keys, "log", at), witnesses: replacedKeysOf(keys, "witness", at) };
-    const others = cosigned?.text === bodyOf(signed) ? cosigned.lines : [];
-    return signCheckpoint(signed, keys.log, keys.witness, at, retiring, others);
+    const decision = headToSign(swap, object?.bytes ?? null);
+    isSuperseded = decision === "larger";
+    if (typeof decision === "string") return null;
+    const retiringKeys = {
+      logs: replacedKeysOf(keys, "log", signAt),
+      witnesses: replacedKeysOf(keys, "witness", signAt),
+    };
+    const otherSignatures = cosignatures?.text === bodyOf(decision) ? cosignatures.lines : [];
+    return signCheckpoint(decision, keys.log, keys.witness, signAt, retiringKeys, otherSignatures);
   });
-  return !superseded;
+  return !isSuperseded;
 }
 
 /** Collects the witnesses' cosignatures of the text to be published; null when nothing is to be published. */
 async function collectCosignatures(witnesses: Witnesses, publicStore: Store, swap: CheckpointSwap) {
-  const theirs = await readCheckpoint(publicStore, ownTrust(swap.keys));
-  const signed = headToSign(swap, theirs?.bytes ?? null);
-  if (typeof signed === "string") return null;
-  const text = bodyOf(signed);
+  const stored = await readCheckpoint(publicStore, ownTrust(swap.keys));
+  const decision = headToSign(swap, stored?.bytes ?? null);
+  if (typeof decision === "string") return null;
+  const text = bodyOf(decision);
   // A witness may know only the log's older key, so keys that are being retired sign too.
-  const lines = [swap.keys.log, ...replacedKeysOf(swap.keys, "log", swap.at)].map((key) =>
+  const lines = [swap.keys.log, ...replacedKeysOf(swap.keys, "log", swap.signAt)].map((key) =>
     signatureLine(key, ED25519, key.sign(Buffer.from(text))),
   );
   const note = Buffer.from(`${text}\n${lines.join("")}`);
-  return { text, lines: await witnesses.collect({ note, head: signed, publicStore }) };
+  return { text, lines: await witnesses.collect({ note, head: decision, publicStore }) };
 }
 
-const wholeSecond = (at: Date): Date => new Date(Math.floor(at.getTime() / 1000) * 1000);
+const toWholeSecond = (time: Date): Date => new Date(Math.floor(time.getTime() / 1000) * 1000);

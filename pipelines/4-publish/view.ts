@@ -20,11 +20,11 @@ export async function readView(store: Store): Promise<View | null> {
 
 const parseView = (bytes: Uint8Array): View => JSON.parse(Buffer.from(bytes).toString("utf8")) as View;
 
-/** Write one file of a partition's volatile table. @returns the key, for the view. */
-export const writeLive = (store: Store, clock: Clock, partition: number, bytes: Uint8Array): Promise<string> =>
+/** Writes one file of a partition's volatile table. @returns the key, for the view. */
+export const writeLiveTable = (store: Store, clock: Clock, partition: number, bytes: Uint8Array): Promise<string> =>
   writeNumbered(store, clock, (n) => liveKey(partition, n), bytes);
 
-/** Write one bucket's history. @returns the key, for the view. */
+/** Writes one bucket's history. @returns the key, for the view. */
 export const writeHistory = (store: Store, clock: Clock, bucket: number, bytes: Uint8Array): Promise<string> =>
   writeNumbered(store, clock, (n) => historyKey(bucket, n), bytes);
 
@@ -50,10 +50,10 @@ async function writeNumbered(
  */
 export async function writeView(store: Store, view: View): Promise<void> {
   await swapPublic(store, VIEW, (object) => {
-    const theirs = object && parseView(object.bytes);
+    const storedView = object && parseView(object.bytes);
     // A publisher that was paused must not replace a newer view.
-    if (theirs && theirs.tree_size > view.tree_size) return null;
-    const history = view.history ?? theirs?.history;
+    if (storedView && storedView.tree_size > view.tree_size) return null;
+    const history = view.history ?? storedView?.history;
     return canonicalBytes({ ...view, ...(history ? { history } : {}) });
   });
 }
@@ -64,19 +64,19 @@ export function nameHistory(store: Store, history: HistoryNames): Promise<boolea
 }
 
 /**
- * Delete live tables and history files that no view names and that are older than an hour of record time.
- * @param kept files that the next view will name, which may be old: a table keeps its older files
+ * Deletes live tables and history files that no view names and that are older than an hour of record time.
+ * @param keysInUse files that the next view will name, which may be old: a table keeps its older files
  */
-export async function collectLive(store: Store, clock: Clock, kept: Iterable<string> = []): Promise<number> {
+export async function collectLiveFiles(store: Store, clock: Clock, keysInUse: Iterable<string> = []): Promise<number> {
   const view = await readView(store);
-  const named = new Set([...kept, ...(view?.live ?? []), ...Object.values(view?.history?.files ?? {})]);
-  const before = clock.now().getTime() - KEEP_MS;
-  let collected = 0;
+  const namedKeys = new Set([...keysInUse, ...(view?.live ?? []), ...Object.values(view?.history?.files ?? {})]);
+  const deleteBeforeMs = clock.now().getTime() - KEEP_MS;
+  let deletedCount = 0;
   for await (const { key } of objectsBelow(store, LIVE_FOLDER)) {
-    const made = /^live\/(?:history\/)?\d+\.(\d+)\.arrow$/.exec(key)?.[1];
-    if (made === undefined || named.has(key) || Number(made) > before) continue;
+    const madeAtMs = /^live\/(?:history\/)?\d+\.(\d+)\.arrow$/.exec(key)?.[1];
+    if (madeAtMs === undefined || namedKeys.has(key) || Number(madeAtMs) > deleteBeforeMs) continue;
     await store.delete(key);
-    collected++;
+    deletedCount++;
   }
-  return collected;
+  return deletedCount;
 }

@@ -35,10 +35,14 @@ export interface WitnessesOptions {
 
 /** Too few witnesses cosigned, and the settings hold the checkpoint back. The next publication asks the witnesses again. */
 class BelowQuorum extends Failure {
-  constructor(size: number, got: number, quorum: number) {
-    super("unwitnessed", `the checkpoint of ${size} leaves has ${got} of ${quorum} cosignatures and is held back`, {
-      retriable: true,
-    });
+  constructor(size: number, cosignatures: number, quorum: number) {
+    super(
+      "unwitnessed",
+      `the checkpoint of ${size} leaves has ${cosignatures} of ${quorum} cosignatures and is held back`,
+      {
+        retriable: true,
+      },
+    );
   }
 }
 
@@ -51,9 +55,9 @@ type SubmissionResult = "cosigned" | "late" | "down" | "refused" | "ahead" | "ga
 class NotCosigned extends Error {
   constructor(
     readonly result: Exclude<SubmissionResult, "cosigned">,
-    says: string,
+    message: string,
   ) {
-    super(says);
+    super(message);
   }
 }
 
@@ -74,8 +78,8 @@ const MAX_ANSWER_BYTES = 16 * 1024;
  * race.
  */
 const MAX_REQUESTS = 3;
-/** Failures in a row after which a witness is asked less often, and the longest pause, ms. */
-const PATIENT_FAILURES = 3;
+/** A witness with more failed submissions in a row is asked less often. */
+const MAX_FAILURES_WITHOUT_PAUSE = 3;
 const FIRST_PAUSE_MS = 10_000;
 const MAX_PAUSE_MS = 10 * 60_000;
 
@@ -108,95 +112,98 @@ export class Witnesses {
     const { clock, patienceMs, quorum, belowQuorum, metrics, logger } = this.options;
     const now = clock.monotonic();
     const signal = AbortSignal.timeout(patienceMs);
-    const proofFrom = this.#createProver(submission);
-    const asked = this.#witnesses.filter(({ notBefore }) => notBefore <= now);
-    const late = waitForAbort(signal).then((): never => {
+    const proveFrom = this.#createProver(submission);
+    const witnessesToAsk = this.#witnesses.filter(({ notBefore }) => notBefore <= now);
+    const timeout = waitForAbort(signal).then((): never => {
       throw new NotCosigned("late", `no answer within ${patienceMs} ms`);
     });
-    late.catch(() => undefined);
+    timeout.catch(() => undefined);
     const lines = await Promise.all(
-      asked.map((one) =>
-        Promise.race([this.#submit(one, submission, proofFrom, signal), late]).then(
-          (line) => this.#recordCosignature(one, submission.head.size, line),
-          (error: unknown) => this.#recordFailure(one, error, signal),
+      witnessesToAsk.map((witness) =>
+        Promise.race([this.#submit(witness, submission, proveFrom, signal), timeout]).then(
+          (line) => this.#recordCosignature(witness, submission.head.size, line),
+          (error: unknown) => this.#recordFailure(witness, error, signal),
         ),
       ),
     );
-    const got = lines.filter((line) => line !== null);
-    metrics.gauge("touchstone_witnesses_missing", Math.max(0, quorum - got.length));
-    if (got.length < quorum) {
-      if (belowQuorum === "hold") throw new BelowQuorum(submission.head.size, got.length, quorum);
-      logger.warn({ cosignatures: got.length, quorum }, "a checkpoint is published below the quorum of witnesses");
+    const cosignatures = lines.filter((line) => line !== null);
+    metrics.gauge("touchstone_witnesses_missing", Math.max(0, quorum - cosignatures.length));
+    if (cosignatures.length < quorum) {
+      if (belowQuorum === "hold") throw new BelowQuorum(submission.head.size, cosignatures.length, quorum);
+      logger.warn(
+        { cosignatures: cosignatures.length, quorum },
+        "a checkpoint is published below the quorum of witnesses",
+      );
     }
-    return got;
+    return cosignatures;
   }
 
-  #recordCosignature(one: WitnessState, size: number, line: string): string {
+  #recordCosignature(witness: WitnessState, size: number, line: string): string {
     const { clock, metrics } = this.options;
-    Object.assign(one, { size, failures: 0, notBefore: 0 });
-    metrics.count("touchstone_witness_submissions_total", { witness: one.name, result: "cosigned" });
-    metrics.gauge(COSIGNED_GAUGE, clock.now().getTime() / 1000, { witness: one.name });
+    Object.assign(witness, { size, failures: 0, notBefore: 0 });
+    metrics.count("touchstone_witness_submissions_total", { witness: witness.name, result: "cosigned" });
+    metrics.gauge(COSIGNED_GAUGE, clock.now().getTime() / 1000, { witness: witness.name });
     return line;
   }
 
-  #recordFailure(one: WitnessState, error: unknown, signal: AbortSignal): null {
+  #recordFailure(witness: WitnessState, error: unknown, signal: AbortSignal): null {
     const { clock, logger, metrics } = this.options;
-    one.failures++;
-    const pauses = one.failures - PATIENT_FAILURES;
+    witness.failures++;
+    const pauses = witness.failures - MAX_FAILURES_WITHOUT_PAUSE;
     if (pauses >= 0)
-      one.notBefore = clock.monotonic() + Math.min(MAX_PAUSE_MS, FIRST_PAUSE_MS * 2 ** Math.min(pauses, 10));
+      witness.notBefore = clock.monotonic() + Math.min(MAX_PAUSE_MS, FIRST_PAUSE_MS * 2 ** Math.min(pauses, 10));
     const result = error instanceof NotCosigned ? error.result : signal.aborted ? "late" : "failed";
-    metrics.count("touchstone_witness_submissions_total", { witness: one.name, result });
-    logger.warn({ witness: one.name, result, failures: one.failures, err: error }, "a witness did not cosign");
+    metrics.count("touchstone_witness_submissions_total", { witness: witness.name, result });
+    logger.warn({ witness: witness.name, result, failures: witness.failures, err: error }, "a witness did not cosign");
     return null;
   }
 
   /** Returns a function that makes consistency proofs up to the submission's head. Tiles are opened at the first proof. */
-  #createProver({ head, publicStore }: Submission): (old: number) => Promise<Uint8Array[]> {
+  #createProver({ head, publicStore }: Submission): (oldSize: number) => Promise<Uint8Array[]> {
     let tiles: Promise<TileReader> | null = null;
-    return async (old) => {
-      if (old === 0 || old === head.size) return [];
+    return async (oldSize) => {
+      if (oldSize === 0 || oldSize === head.size) return [];
       tiles ??= TileReader.open(head.size, head.root, createObjectFetch(publicStore));
-      return consistencyProof(old, head.size, (await tiles).node);
+      return consistencyProof(oldSize, head.size, (await tiles).node);
     };
   }
 
   async #submit(
-    one: WitnessState,
+    witness: WitnessState,
     { note, head }: Submission,
-    proofFrom: (old: number) => Promise<Uint8Array[]>,
+    proveFrom: (old: number) => Promise<Uint8Array[]>,
     signal: AbortSignal,
   ): Promise<string> {
     // A larger size than ours came from another publisher or is wrong, so the witness is asked for its size again.
-    let old = one.size > head.size ? 0 : one.size;
+    let oldSize = witness.size > head.size ? 0 : witness.size;
     for (let request = 0; request < MAX_REQUESTS; request++) {
-      const body = formatAddCheckpoint({ old, proof: await proofFrom(old), checkpoint: note });
-      const answer = await post(`${one.url.replace(/\/+$/, "")}/add-checkpoint`, body, signal);
-      if (answer.status === 200) return this.#ownLineOf(one, note, answer.bytes);
+      const body = formatAddCheckpoint({ old: oldSize, proof: await proveFrom(oldSize), checkpoint: note });
+      const answer = await post(`${witness.url.replace(/\/+$/, "")}/add-checkpoint`, body, signal);
+      if (answer.status === 200) return this.#readCosignature(witness, note, answer.bytes);
       if (answer.status !== 409) {
         const result = answer.status >= 500 || answer.status === 429 ? "down" : "refused";
         throw new NotCosigned(result, `status ${answer.status}`);
       }
       const size = parseSize(answer);
-      if (size === null || size === old) throw new NotCosigned("garbage", "status 409 without another size");
+      if (size === null || size === oldSize) throw new NotCosigned("garbage", "status 409 without another size");
       if (size > head.size) throw new NotCosigned("ahead", `it has ${size} leaves, this checkpoint ${head.size}`);
-      old = size;
-      one.size = size;
+      oldSize = size;
+      witness.size = size;
     }
     throw new NotCosigned("garbage", `another size in each of ${MAX_REQUESTS} answers`);
   }
 
   /** Finds and verifies the witness's cosignature line in its answer; ignores lines of other keys. @throws NotCosigned */
-  #ownLineOf({ key }: WitnessState, note: Uint8Array, answer: Uint8Array): string {
+  #readCosignature({ key }: WitnessState, note: Uint8Array, answer: Uint8Array): string {
     try {
-      const opened = parseNote(Buffer.concat([note, answer]));
-      const at = cosignatureTime(opened, key);
-      if (at === null) throw new NotCosigned("garbage", "no cosignature under its key: was the key changed?");
+      const parsedNote = parseNote(Buffer.concat([note, answer]));
+      const cosignedAtMs = cosignatureTime(parsedNote, key);
+      if (cosignedAtMs === null) throw new NotCosigned("garbage", "no cosignature under its key: was the key changed?");
       const { clock } = this.options;
-      if (!clock.simulated && Math.abs(at - clock.now().getTime()) > MAX_SKEW_MS) {
-        throw new NotCosigned("garbage", `cosigned at ${new Date(at).toISOString()}, which is not now`);
+      if (!clock.simulated && Math.abs(cosignedAtMs - clock.now().getTime()) > MAX_SKEW_MS) {
+        throw new NotCosigned("garbage", `cosigned at ${new Date(cosignedAtMs).toISOString()}, which is not now`);
       }
-      return signatureLine(key, COSIGNATURE, lineOf(opened, key, COSIGNATURE)!);
+      return signatureLine(key, COSIGNATURE, lineOf(parsedNote, key, COSIGNATURE)!);
     } catch (error) {
       if (error instanceof BadNote) throw new NotCosigned("garbage", error.message);
       throw error;
@@ -205,8 +212,8 @@ export class Witnesses {
 }
 
 /**
- * The witnesses of the settings; undefined where there are none. @throws Failure `usage` for a key that is none, or a
- * quorum out of reach
+ * Creates the witnesses that the settings name; undefined where they name none. @throws Failure `usage` for an invalid
+ * key, or for a quorum above the number of witnesses
  */
 export function witnessesOf(
   { witnesses, witnessing }: Pick<Config, "witnesses" | "witnessing">,
@@ -235,10 +242,10 @@ async function post(url: string, body: Uint8Array, signal: AbortSignal): Promise
   try {
     const response = await fetch(url, { method: "POST", body, redirect: "manual", signal });
     const chunks: Uint8Array[] = [];
-    let bytes = 0;
+    let totalBytes = 0;
     for await (const chunk of response.body ?? []) {
-      bytes += chunk.byteLength;
-      if (bytes > MAX_ANSWER_BYTES)
+      totalBytes += chunk.byteLength;
+      if (totalBytes > MAX_ANSWER_BYTES)
         throw new NotCosigned("garbage", `an answer of more than ${MAX_ANSWER_BYTES} bytes`);
       chunks.push(chunk);
     }

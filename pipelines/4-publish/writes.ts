@@ -1,7 +1,7 @@
 import type { Clock } from "../../infra/clock.ts";
 import { Failure } from "../../infra/errors.ts";
 import { type ObjectMeta, objectsBelow, type Store, type StoredObject } from "../../infra/store/store.ts";
-import { MAX } from "../published/limits.ts";
+import { MAX_BYTES } from "../published/limits.ts";
 import { scanFrame } from "../published/lines.ts";
 import { headersOf, INDEX_TABLES } from "../published/objects.ts";
 
@@ -26,25 +26,26 @@ export async function putPublic(
   store: Store,
   key: string,
   bytes: Uint8Array,
-  same?: HasSameContent,
+  hasSameContent?: HasSameContent,
 ): Promise<Uint8Array> {
   if ((await store.create(key, bytes, metadataOf(key))).result === "created") return bytes;
-  const theirs = await store.get(key);
-  const equal = theirs && (same ? await same(theirs.bytes) : Buffer.compare(theirs.bytes, bytes) === 0);
-  if (!equal) throw new PublicConflict(key);
-  return theirs.bytes;
+  const stored = await store.get(key);
+  const isEqual =
+    stored && (hasSameContent ? await hasSameContent(stored.bytes) : Buffer.compare(stored.bytes, bytes) === 0);
+  if (!isEqual) throw new PublicConflict(key);
+  return stored.bytes;
 }
 
 /** {@link putPublic} for a zstd frame; compares unpacked bytes, since packed bytes differ between zstd versions. */
 export const putPacked = (store: Store, key: string, packed: Uint8Array): Promise<Uint8Array> =>
-  putPublic(store, key, packed, async (theirs) => {
-    const [ours, other] = await Promise.all([packed, theirs].map((frame) => contentHashOf(frame)));
-    return ours !== null && ours === other;
+  putPublic(store, key, packed, async (storedFrame) => {
+    const [ownHash, storedHash] = await Promise.all([packed, storedFrame].map((frame) => contentHashOf(frame)));
+    return ownHash !== null && ownHash === storedHash;
   });
 
 /** sha256 of the unpacked bytes of a frame; null when it is not a valid frame. */
 export async function contentHashOf(packed: Uint8Array): Promise<string | null> {
-  const facts = await scanFrame(packed, MAX.unpacked);
+  const facts = await scanFrame(packed, MAX_BYTES.unpacked);
   return "not" in facts ? null : facts.sha256;
 }
 
@@ -52,20 +53,20 @@ export async function contentHashOf(packed: Uint8Array): Promise<string | null> 
 const MAX_SWAPS = 8;
 
 /**
- * Replaces a mutable public object by compare-and-swap. `next` gets the stored object and returns the new bytes, or null to
- * leave it unchanged; it is called again after every lost race.
- * @returns false when `next` left the object unchanged
+ * Replaces a mutable public object by compare-and-swap. `makeNext` gets the stored object and returns the new bytes, or
+ * null to leave it unchanged; it is called again after every lost race.
+ * @returns false when `makeNext` left the object unchanged
  */
 export async function swapPublic(
   store: Store,
   key: string,
-  next: (theirs: StoredObject | null) => Uint8Array | null | Promise<Uint8Array | null>,
+  makeNext: (theirs: StoredObject | null) => Uint8Array | null | Promise<Uint8Array | null>,
 ): Promise<boolean> {
   for (let attempt = 0; attempt < MAX_SWAPS; attempt++) {
-    const theirs = await store.get(key);
-    const bytes = await next(theirs);
+    const stored = await store.get(key);
+    const bytes = await makeNext(stored);
     if (!bytes) return false;
-    const swap = await store.swap(key, bytes, theirs?.etag ?? null, metadataOf(key));
+    const swap = await store.swap(key, bytes, stored?.etag ?? null, metadataOf(key));
     if (swap.result === "swapped") return true;
   }
   throw new Error(`${key}: lost ${MAX_SWAPS} swaps in a row`);
@@ -80,18 +81,18 @@ const KEEP_MS = 48 * 3_600_000;
  * @returns how many were deleted.
  */
 export async function collectPartials(store: Store, clock: Clock): Promise<number> {
-  const before = clock.now().getTime() - KEEP_MS;
-  const full = new Map<string, boolean>();
-  let collected = 0;
+  const deleteBeforeMs = clock.now().getTime() - KEEP_MS;
+  const hasFullObject = new Map<string, boolean>();
+  let deletedCount = 0;
   for await (const { key, modifiedAt } of objectsBelow(store, "tile/")) {
-    const whole = /^(.*)\.p\/\d+$/.exec(key)?.[1];
-    if (whole === undefined || modifiedAt.getTime() > before) continue;
-    if (!full.has(whole)) full.set(whole, (await store.head(whole)) !== null);
-    if (!full.get(whole)) continue;
+    const fullKey = /^(.*)\.p\/\d+$/.exec(key)?.[1];
+    if (fullKey === undefined || modifiedAt.getTime() > deleteBeforeMs) continue;
+    if (!hasFullObject.has(fullKey)) hasFullObject.set(fullKey, (await store.head(fullKey)) !== null);
+    if (!hasFullObject.get(fullKey)) continue;
     await store.delete(key);
-    collected++;
+    deletedCount++;
   }
-  return collected;
+  return deletedCount;
 }
 
 /**
@@ -99,12 +100,12 @@ export async function collectPartials(store: Store, clock: Clock): Promise<numbe
  * again from its index, which is kept. @param newest key of the newest index's file @returns how many were deleted
  */
 export async function collectIndexTables(store: Store, clock: Clock, newest: string | undefined): Promise<number> {
-  const before = clock.now().getTime() - KEEP_MS;
-  let collected = 0;
+  const deleteBeforeMs = clock.now().getTime() - KEEP_MS;
+  let deletedCount = 0;
   for await (const { key, modifiedAt } of objectsBelow(store, INDEX_TABLES)) {
-    if (key === newest || modifiedAt.getTime() > before) continue;
+    if (key === newest || modifiedAt.getTime() > deleteBeforeMs) continue;
     await store.delete(key);
-    collected++;
+    deletedCount++;
   }
-  return collected;
+  return deletedCount;
 }

@@ -6,7 +6,7 @@ import { ZstdPacking } from "../../infra/zstd.ts";
 import { lakePositions } from "../2-ingest/load.ts";
 import { type NonDeliveringSeller, RelatedParties } from "../3-grade/related.ts";
 import type { DayClose, EvidenceDraft } from "../4-publish/filings.ts";
-import { BadPrivate } from "../4-publish/generation.ts";
+import { BadPrivateObject } from "../4-publish/generation.ts";
 import type { Publisher } from "../4-publish/publisher.ts";
 import { parseJson } from "../published/errors.ts";
 import type { PublishedFold } from "../published/fold.ts";
@@ -36,7 +36,7 @@ export function summarizeCloses(closes: readonly DayClose[]): EvidenceReport {
 }
 
 /** Adds the second report to the first. */
-export function addEvidence(report: EvidenceReport, { days, files, rows }: EvidenceReport): void {
+export function addReport(report: EvidenceReport, { days, files, rows }: EvidenceReport): void {
   report.days.push(...days);
   report.files += files;
   report.rows += rows;
@@ -74,20 +74,27 @@ export const firstUnclosedDay = (now: Date): string => dayOf(new Date(now.getTim
  * Finds the days to close now. All closed days with new records are closed again at once, since a later close states
  * that all records below its positions were read.
  */
-export async function dueDays({ lake, publisher, partitions }: FileParts, closed: string) {
+export async function dueDays({ lake, publisher, partitions }: FileParts, unclosedFrom: string) {
   const { evidence } = await publisher.current();
-  const ends = await lakePositions(lake);
+  const endPositions = await lakePositions(lake);
   // A closed day stays closed, even where a simulated clock runs through that day again after a crash.
   const afterNewest = evidence.newest ? addDays(evidence.newest, 1) : "";
-  const until = closed > afterNewest ? closed : afterNewest;
-  const news = await daysWithNews(lake, evidence, ends, until, partitions);
-  const named = daysWithoutTables(evidence);
-  const late = [...new Set([...news.filter((day) => day <= evidence.newest), ...named])].sort();
+  const endDay = unclosedFrom > afterNewest ? unclosedFrom : afterNewest;
+  const newsDays = await daysWithNews(lake, evidence, endPositions, endDay, partitions);
+  const daysLackingTables = daysWithoutTables(evidence);
+  const daysToCloseAgain = [
+    ...new Set([...newsDays.filter((day) => day <= evidence.newest), ...daysLackingTables]),
+  ].sort();
   const days: string[] = [];
-  const first = afterNewest || news[0];
-  if (first)
-    for (let day = first; day < until && days.length <= MAX_DAYS_AT_ONCE; day = addDays(day, 1)) days.push(day);
-  return { days: [...late, ...days.slice(0, MAX_DAYS_AT_ONCE)], more: days.length > MAX_DAYS_AT_ONCE, ends, until };
+  const firstNewDay = afterNewest || newsDays[0];
+  if (firstNewDay)
+    for (let day = firstNewDay; day < endDay && days.length <= MAX_DAYS_AT_ONCE; day = addDays(day, 1)) days.push(day);
+  return {
+    days: [...daysToCloseAgain, ...days.slice(0, MAX_DAYS_AT_ONCE)],
+    more: days.length > MAX_DAYS_AT_ONCE,
+    ends: endPositions,
+    until: endDay,
+  };
 }
 
 /**
@@ -121,15 +128,15 @@ export async function createClose(
   if (countCloses(evidence, day) !== close) return null;
   const drafts: EvidenceDraft[] = [...buckets];
   const names = [...(evidence.relatedParties.get(day) ?? [])].sort(([, a], [, b]) => a - b).map(([name]) => name);
-  const missing = (name: string) =>
+  const reportMissing = (name: string) =>
     parts.logger.error({ day, kin: name }, "no leaf and no run has a table of related parties: cards cannot be proven");
-  const known = relatedParties.tables(names);
-  for (const name of names) if (!known.has(name)) await loadKeptTable(parts.privateStore, name, known);
-  const tables = tableLines(known, names, missing);
+  const knownTables = relatedParties.tables(names);
+  for (const name of names) if (!knownTables.has(name)) await loadKeptTable(parts.privateStore, name, knownTables);
+  const tables = tableLines(knownTables, names, reportMissing);
   if (tables.length > 0) {
     const file = newFile();
     await addLines(file, tables);
-    drafts.push(await put(parts, day, "kin", file, { holds: "kin", bucket: null, positions: {}, below: size }));
+    drafts.push(await putFile(parts, day, "kin", file, { holds: "kin", bucket: null, positions: {}, below: size }));
   }
   if (drafts.length === 0 && close > 0) return null;
   if (drafts.length === 0) drafts.push(createEmptyDraft(day));
@@ -144,31 +151,31 @@ export async function createClose(
  * Makes one file for each bucket that has a line, in ascending order. It holds in memory the records of one sample or
  * endpoint at a time, and the packed bytes of the few files that are being written.
  */
-export async function bucketFiles(parts: FileParts, day: string, ends: Positions): Promise<EvidenceDraft[]> {
+export async function bucketFiles(parts: FileParts, day: string, endPositions: Positions): Promise<EvidenceDraft[]> {
   const { evidence } = await parts.publisher.current();
   const puts: Promise<EvidenceDraft>[] = [];
   let bucket = -1;
   let file: LinesFile | null = null;
-  const close = async () => {
+  const closeFile = async () => {
     if (!file) return;
-    const positions = positionsOfBucket(ends, bucket, parts.partitions);
-    const putting = put(parts, day, bucket, file, { holds: "rows", bucket, positions, below: null });
+    const positions = positionsOfBucket(endPositions, bucket, parts.partitions);
+    const putting = putFile(parts, day, bucket, file, { holds: "rows", bucket, positions, below: null });
     // The promise is awaited later. Until then its rejection must not count as unhandled.
     putting.catch(() => undefined);
     puts.push(putting);
     if (puts.length % PUTS_AT_ONCE === 0) await Promise.all(puts);
   };
-  for await (const group of recordGroups(parts, evidence, ends, day)) {
+  for await (const group of recordGroups(parts, evidence, endPositions, day)) {
     const lines = linesOf(group.facts);
     if (lines.length === 0) continue;
     if (group.bucket !== bucket) {
-      await close();
+      await closeFile();
       bucket = group.bucket;
       file = newFile();
     }
     await addLines(file!, lines);
   }
-  await close();
+  await closeFile();
   return Promise.all(puts);
 }
 
@@ -187,7 +194,7 @@ async function addLines(file: LinesFile, lines: readonly unknown[]): Promise<voi
 
 type FileContents = Pick<EvidenceDraft, "holds" | "bucket" | "positions" | "below">;
 
-async function put(
+async function putFile(
   { publisher }: { publisher: Pick<Publisher, "putEvidence"> },
   day: string,
   part: number | "kin",
@@ -215,19 +222,19 @@ const createEmptyDraft = (day: string): EvidenceDraft => ({
 
 /**
  * Loads a table of related parties that runs of version 1 stored as a private object; no leaf contains it. @throws
- * BadPrivate when the object is damaged
+ * BadPrivateObject when the object is damaged
  */
 async function loadKeptTable(
   privateStore: Store,
   sha256: string,
-  known: Map<string, readonly NonDeliveringSeller[]>,
+  knownTables: Map<string, readonly NonDeliveringSeller[]>,
 ): Promise<void> {
   const key = `kin/${sha256}.json`;
   const object = await privateStore.get(key);
   if (!object) return;
   const { data } = NonDeliveringSellers.safeParse(parseJson(object.bytes));
-  if (!data || new RelatedParties(data).sha256 !== sha256) throw new BadPrivate(key, "is not what its name says");
-  known.set(
+  if (!data || new RelatedParties(data).sha256 !== sha256) throw new BadPrivateObject(key, "is not what its name says");
+  knownTables.set(
     sha256,
     [...data].sort((a, b) => (a.cap < b.cap ? -1 : 1)),
   );
@@ -236,31 +243,31 @@ async function loadKeptTable(
 /**
  * Makes the lines of a day's file: each table that a card of the day names, as changes since the table on the line
  * before. The first line changes an empty table.
- * @param names hashes of tables in the order of the first card that names each @param missing called with each hash
- * whose table is not known
+ * @param names hashes of tables in the order of the first card that names each
+ * @param reportMissing called with each hash whose table is not known
  */
 function tableLines(
   tables: ReadonlyMap<string, readonly NonDeliveringSeller[]>,
   names: readonly string[],
-  missing: (sha256: string) => void,
+  reportMissing: (sha256: string) => void,
 ): RelatedPartiesLine[] {
   const lines: RelatedPartiesLine[] = [];
-  let before: readonly NonDeliveringSeller[] = [];
-  for (const name of names) {
-    const table = tables.get(name);
+  let previousTable: readonly NonDeliveringSeller[] = [];
+  for (const tableHash of names) {
+    const table = tables.get(tableHash);
     if (!table) {
-      missing(name);
+      reportMissing(tableHash);
       continue;
     }
-    const sellersBefore = new Map(before.map((seller) => [seller.cap, seller]));
+    const sellersBefore = new Map(previousTable.map((seller) => [seller.cap, seller]));
     const capsNow = new Set(table.map(({ cap }) => cap));
     const isSame = (a: NonDeliveringSeller, b: NonDeliveringSeller | undefined) =>
       b !== undefined && a.domain === b.domain && a.pay_to === b.pay_to;
     const add = table
       .filter((seller) => !isSame(seller, sellersBefore.get(seller.cap)))
       .map((seller) => ({ ...seller }));
-    lines.push({ kin: name, add, remove: before.flatMap(({ cap }) => (capsNow.has(cap) ? [] : [cap])) });
-    before = table;
+    lines.push({ kin: tableHash, add, remove: previousTable.flatMap(({ cap }) => (capsNow.has(cap) ? [] : [cap])) });
+    previousTable = table;
   }
   return lines;
 }

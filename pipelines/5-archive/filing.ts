@@ -37,7 +37,7 @@ export interface FilingParts {
   onStep?: (step: ArchiveStep, subject: ArchiveSubject | null, day: string | null) => void | Promise<void>;
 }
 
-/** What a new archive file is for. */
+/** Subject and day of a new archive file, and the file that it replaces, if any. */
 export interface FileDescription {
   subject: ArchiveSubject;
   day: string;
@@ -56,25 +56,25 @@ export const createEmptyFile = (lake: Pick<Lake, "workDir">): Promise<MadeFile> 
  * @returns the leaf
  * @throws Unproven, PublicConflict and errors of the store; then nothing is published and no row is removed
  */
-export async function fileMade(
+export async function storeMadeFile(
   parts: FilingParts,
-  made: MadeFile,
+  madeFile: MadeFile,
   description: FileDescription,
 ): Promise<ArchiveDraft> {
   const { publicStore, onStep = () => undefined } = parts;
   const { subject, day } = description;
-  const step = (name: ArchiveStep) => onStep(name, subject, day);
-  const { rows, contentHash, unpackedBytes } = made;
-  const bytes = await readFile(made.path);
-  await step("packed");
+  const reportStep = (name: ArchiveStep) => onStep(name, subject, day);
+  const { rows, contentHash, unpackedBytes } = madeFile;
+  const bytes = await readFile(madeFile.path);
+  await reportStep("packed");
   const key = archiveFileKey(subject, day, contentHash);
   await putPacked(publicStore, key, bytes);
-  await step("put");
+  await reportStep("put");
   const expected = { key, contentHash, unpackedBytes, rows };
-  const packed = await readBack(publicStore, expected, () => step("read back"));
-  await step("counted");
+  const packed = await readBack(publicStore, expected, () => reportStep("read back"));
+  await reportStep("counted");
   const manifest = await putManifest(parts, description, { key, rows, contentHash, bytes: packed.length });
-  await step("manifest put");
+  await reportStep("manifest put");
   const { supersedes, reason, positions } = description;
   return {
     ...{ kind: "archive", manifest, sha256: sha256hex(packed), unpacked_bytes: unpackedBytes },
@@ -109,15 +109,15 @@ async function putManifest(
   const { data: storedManifest } = ArchiveManifest.safeParse(stored && parseJson(stored.bytes));
   // A manifest in the store is accepted if it describes this file. Its time of verification and its address may differ.
   const { verified_at: _, file: __, reproduce: ___, ...fixedMembers } = unsigned;
-  const agrees =
+  const isForThisFile =
     storedManifest?.file.endsWith(`/${file.key}`) &&
     storedManifest.reproduce === reproduceCommand(storedManifest.file) &&
     Object.entries(fixedMembers).every(([name, value]) => storedManifest[name as keyof typeof fixedMembers] === value);
   const keys = await jwks();
-  const signed =
+  const isSigned =
     storedManifest &&
     keys &&
     verifyObject(keys, storedManifest, { purpose: "cards", at: storedManifest.verified_at }).ok;
-  if (!agrees || !signed) throw new PublicConflict(key);
+  if (!isForThisFile || !isSigned) throw new PublicConflict(key);
   return storedManifest;
 }

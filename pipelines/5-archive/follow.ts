@@ -43,15 +43,15 @@ interface NotedFile {
   arc_id: string;
   part: number;
 }
-const nameOf = ({ arc_id, part }: NotedFile): string => `${arc_id} ${part}`;
+const noteName = ({ arc_id, part }: NotedFile): string => `${arc_id} ${part}`;
 
 async function readNotedFiles(lake: Pick<Lake, "all">): Promise<Set<string>> {
-  return new Set((await lake.all<NotedFile>("SELECT arc_id, part FROM archived")).map(nameOf));
+  return new Set((await lake.all<NotedFile>("SELECT arc_id, part FROM archived")).map(noteName));
 }
 
 /** Partitions of a group for which the lake has not yet recorded every file in `archived`. */
-const findUnnotedParts = ({ leaves }: FileGroup, parts: Iterable<number>, noted: ReadonlySet<string>): number[] =>
-  [...parts].filter((part) => leaves.some(({ manifest }) => !noted.has(nameOf({ arc_id: manifest.id, part }))));
+const findUnnotedParts = ({ leaves }: FileGroup, parts: Iterable<number>, notedFiles: ReadonlySet<string>): number[] =>
+  [...parts].filter((part) => leaves.some(({ manifest }) => !notedFiles.has(noteName({ arc_id: manifest.id, part }))));
 
 const noteParameters = ({ type, day, next, leaves }: FileGroup, part: number, removed: number | null) => ({
   ids: JSON.stringify(leaves.map(({ manifest }) => manifest.id)),
@@ -62,7 +62,7 @@ const noteParameters = ({ type, day, next, leaves }: FileGroup, part: number, re
  * The error for a published file whose rows do not match those in the lake. Nothing was deleted, and an operator has to
  * look.
  */
-const mismatch = (id: string, says: string): Failure => new Failure("record", `${id}: ${says}`);
+const createMismatch = (id: string, reason: string): Failure => new Failure("record", `${id}: ${reason}`);
 
 /**
  * Deletes archived rows from the lake. Only the published leaves decide what was archived: rows of a leaf's type, UTC
@@ -73,7 +73,7 @@ const mismatch = (id: string, says: string): Failure => new Failure("record", `$
  * @throws Failure; groups that were done before stay done
  */
 export async function followArchive(lake: Lake, fold: ArchiveFold): Promise<number> {
-  const noted = await readNotedFiles(lake);
+  const notedFiles = await readNotedFiles(lake);
   let rows = 0;
   for (const group of groupFiles(fold)) {
     const positions = await lake.all<{ part: number; next: bigint }>(
@@ -82,9 +82,10 @@ export async function followArchive(lake: Lake, fold: ArchiveFold): Promise<numb
         topic: group.topic,
       },
     );
-    const loaded = new Map(positions.map(({ part, next }) => [part, Number(next)]));
-    const unnoted = findUnnotedParts(group, loaded.keys(), noted);
-    if (unnoted.length > 0) rows += await evictRows(lake, group, unnoted, { fold, loaded, noted });
+    const loadedOffsets = new Map(positions.map(({ part, next }) => [part, Number(next)]));
+    const unnotedParts = findUnnotedParts(group, loadedOffsets.keys(), notedFiles);
+    if (unnotedParts.length > 0)
+      rows += await evictRows(lake, group, unnotedParts, { fold, loaded: loadedOffsets, noted: notedFiles });
   }
   return rows;
 }
@@ -92,7 +93,7 @@ export async function followArchive(lake: Lake, fold: ArchiveFold): Promise<numb
 async function evictRows(
   lake: Lake,
   group: FileGroup,
-  unnoted: readonly number[],
+  unnotedParts: readonly number[],
   { fold, loaded, noted }: { fold: ArchiveFold; loaded: ReadonlyMap<number, number>; noted: ReadonlySet<string> },
 ): Promise<number> {
   const { type, day, next, leaves } = group;
@@ -102,54 +103,54 @@ async function evictRows(
   const isWhole = parts.every(
     (part) =>
       (loaded.get(part) ?? -1) >= next[String(part)]! &&
-      leaves.every(({ manifest }) => !noted.has(nameOf({ arc_id: manifest.id, part }))),
+      leaves.every(({ manifest }) => !noted.has(noteName({ arc_id: manifest.id, part }))),
   );
   return lake.transaction(async (tx) => {
-    let removed = 0;
-    for (const part of unnoted) {
+    let removedRows = 0;
+    for (const part of unnotedParts) {
       const filedRows = { type, day, part, next: next[String(part)] ?? 0 };
       const count = async () => Number((await tx.all<{ n: bigint }>(sql("archive/evict:count"), filedRows))[0]!.n);
       await tx.run(sql("archive/evict:hanging"), filedRows);
-      const before = await count();
+      const rowsBefore = await count();
       const deleteRows = () => tx.all<{ Count: bigint }>(sql("archive/evict:rows"), filedRows);
-      const [deleted] = before === 0 ? [{ Count: 0n }] : await deleteRows();
-      const after = await count();
-      if (Number(deleted!.Count) !== before || after !== 0)
-        throw mismatch(
+      const [deleted] = rowsBefore === 0 ? [{ Count: 0n }] : await deleteRows();
+      const rowsAfter = await count();
+      if (Number(deleted!.Count) !== rowsBefore || rowsAfter !== 0)
+        throw createMismatch(
           leaves[0]!.manifest.id,
-          `${before} rows of partition ${part}, ${deleted!.Count} left, ${after} are there`,
+          `${rowsBefore} rows of partition ${part}, ${deleted!.Count} left, ${rowsAfter} are there`,
         );
-      await tx.run(sql("archive/evict:note"), noteParameters(group, part, before));
-      removed += before;
+      await tx.run(sql("archive/evict:note"), noteParameters(group, part, rowsBefore));
+      removedRows += rowsBefore;
     }
     // There may be fewer rows than in the files, where partitions have other owners or were loaded without their
     // archived rows.
-    if (isWhole ? removed !== filedCount : removed > filedCount)
-      throw mismatch(
+    if (isWhole ? removedRows !== filedCount : removedRows > filedCount)
+      throw createMismatch(
         validLeaves.map(({ manifest }) => manifest.id).join(", "),
-        `${filedCount} rows, ${removed} in the lake`,
+        `${filedCount} rows, ${removedRows} in the lake`,
       );
-    return removed;
+    return removedRows;
   });
 }
 
 /**
  * Makes the object that ingest calls before it loads partitions that are new to this lake. It records which of their
  * rows were archived, so that these rows are counted in the totals and not loaded.
- * @param folded reads the archive's part of what the tree publishes
+ * @param readFold reads the archive's part of the published leaves
  */
-export const archivedMarker = (folded: () => Promise<ArchiveFold>) => ({
+export const createArchivedMarker = (readFold: () => Promise<ArchiveFold>) => ({
   async mark(lake: Lake): Promise<void> {
-    const groups = groupFiles(await folded());
-    const noted = await readNotedFiles(lake);
+    const groups = groupFiles(await readFold());
+    const notedFiles = await readNotedFiles(lake);
     await lake.transaction(async (tx) => {
       const positions = await tx.all<{ topic: string; part: number }>("SELECT topic, part FROM positions");
       for (const group of groups) {
-        const loaded = new Set(positions.filter(({ topic }) => topic === group.topic).map(({ part }) => part));
-        const fresh = Object.keys(group.next)
+        const loadedParts = new Set(positions.filter(({ topic }) => topic === group.topic).map(({ part }) => part));
+        const newParts = Object.keys(group.next)
           .map(Number)
-          .filter((part) => !loaded.has(part));
-        for (const part of findUnnotedParts(group, fresh, noted))
+          .filter((part) => !loadedParts.has(part));
+        for (const part of findUnnotedParts(group, newParts, notedFiles))
           await tx.run(sql("archive/evict:note"), noteParameters(group, part, null));
       }
     });

@@ -5,9 +5,9 @@ import { plannedSlot } from "../record/ids.ts";
 import { BLOCK_MS, blockStart, DAY_MS, rfc3339 } from "../record/time.ts";
 import { type PaidFact, type PaidState, paidState } from "./paid-state.ts";
 
-/** One record, with the id of the sample or capability that it is about (`of`). */
+/** One record, with the id of the sample or capability that it is about (`subjectId`). */
 export interface Fact extends PaidFact {
-  of: string;
+  subjectId: string;
   cap: string;
   topic: string;
 }
@@ -18,7 +18,7 @@ const toPrice = (money: string | null): number | null => (money === null ? null 
 const plannedAt = ({ block, minute }: { block: number; minute: number }): string =>
   rfc3339(new Date(blockStart(block).getTime() + minute * 60_000));
 
-const identityOf = ({ of, cap, topic }: Fact) => ({ obs_id: of, capability_id: cap, topic });
+const identityOf = ({ subjectId: of, cap, topic }: Fact) => ({ obs_id: of, capability_id: cap, topic });
 
 /** Makes the line of a handshake. A handshake is one record and is never amended. */
 function probeSample(fact: Fact): SampleLine {
@@ -80,27 +80,27 @@ interface RowKind<S extends object> {
  */
 function rowSteps<S extends object>(facts: readonly Fact[], kind: RowKind<S>): { head: Fact; steps: Step<S>[] } | null {
   const ordered = [...facts].sort((a, b) => a.offset - b.offset);
-  const at = ordered.findIndex(({ type }) => type === kind.head);
-  const head = ordered[at];
+  const headIndex = ordered.findIndex(({ type }) => type === kind.head);
+  const head = ordered[headIndex];
   if (!head) return null;
-  const steps = ordered.slice(at).map((fact, i) => ({
+  const steps = ordered.slice(headIndex).map((fact, i) => ({
     offset: fact.offset,
     fact,
-    state: kind.stateOf(head, ordered.slice(0, at + i + 1)),
+    state: kind.stateOf(head, ordered.slice(0, headIndex + i + 1)),
   }));
   return { head, steps };
 }
 
 /** Makes the member `before` of a line that holds the last of these states. */
 function earlierStates(steps: readonly Step<object>[]): NonNullable<SampleLine["before"]> {
-  const now = steps.at(-1)!.state;
-  const earlier = steps.slice(0, -1).map(({ state }, i) => {
-    return { upto: steps[i + 1]!.offset, ...Object.fromEntries(changedMembers(now, state)) };
+  const currentState = steps.at(-1)!.state;
+  const earlierEntries = steps.slice(0, -1).map(({ state }, i) => {
+    return { upto: steps[i + 1]!.offset, ...Object.fromEntries(changedMembers(currentState, state)) };
   });
   // Of equal consecutive states only the last becomes an entry; a state equal to the line's own is left out.
-  const same = (a: object, b: object | undefined) =>
+  const isSameState = (a: object, b: object | undefined) =>
     b !== undefined && canonicalText({ ...a, upto: 0 }) === canonicalText({ ...b, upto: 0 });
-  return earlier.filter((entry, i) => !same(entry, earlier[i + 1] ?? { upto: 0 }));
+  return earlierEntries.filter((entry, i) => !isSameState(entry, earlierEntries[i + 1] ?? { upto: 0 }));
 }
 
 function paidLine(intent: Fact, steps: readonly Step<PaidState>[]): SampleLine {
@@ -160,12 +160,12 @@ function publishedState({ body, t }: Fact, facts: readonly Fact[]): { fault: str
   if (REFUSING_STATUSES.has(status)) return { fault: "bad_input" };
   const verdicts = facts.filter((fact) => {
     const { kind } = fact.body as BodyOf<"paid.followup">;
-    const verdict = kind === "reproduced" || kind === "not_reproduced";
-    return fact.type === "paid.followup" && verdict && fact.t >= t - DAY_MS;
+    const isVerdict = kind === "reproduced" || kind === "not_reproduced";
+    return fact.type === "paid.followup" && isVerdict && fact.t >= t - DAY_MS;
   });
-  const [first] = verdicts.sort((a, b) => a.t - b.t || (a.event_id < b.event_id ? -1 : 1));
-  if (!first) return { fault: "unconfirmed" };
-  return { fault: (first.body as BodyOf<"paid.followup">).kind === "reproduced" ? null : "not_reproduced" };
+  const [firstVerdict] = verdicts.sort((a, b) => a.t - b.t || (a.event_id < b.event_id ? -1 : 1));
+  if (!firstVerdict) return { fault: "unconfirmed" };
+  return { fault: (firstVerdict.body as BodyOf<"paid.followup">).kind === "reproduced" ? null : "not_reproduced" };
 }
 
 /**
@@ -206,7 +206,7 @@ const PUBLISHED_ROW: RowKind<{ fault: string | null }> = {
 };
 
 const createAmendment = (fact: Fact, field: string, value: unknown): AmendmentLine => ({
-  of: fact.of,
+  of: fact.subjectId,
   capability_id: fact.cap,
   topic: fact.topic,
   position: fact.offset,
@@ -242,8 +242,8 @@ function callLines<S extends object>(facts: readonly Fact[], kind: RowKind<S>): 
  * members
  */
 export function linesOf(facts: readonly Fact[]): EvidenceLine[] {
-  const paid = facts.filter(({ topic }) => topic === "observations.paid");
-  const lines: EvidenceLine[] = [...callLines(paid, PAID_ROW), ...callLines(paid, PUBLISHED_ROW)];
+  const paidFacts = facts.filter(({ topic }) => topic === "observations.paid");
+  const lines: EvidenceLine[] = [...callLines(paidFacts, PAID_ROW), ...callLines(paidFacts, PUBLISHED_ROW)];
   for (const fact of facts) {
     if (!fact.member) continue;
     switch (fact.type) {
@@ -265,13 +265,13 @@ export function linesOf(facts: readonly Fact[]): EvidenceLine[] {
 
 /** Compares for the order in a file: the sample first, then amendments by position in the log, then by field name. */
 function compareLines(a: EvidenceLine, b: EvidenceLine): number {
-  const key = (line: EvidenceLine) => [
+  const sortKey = (line: EvidenceLine) => [
     "obs_id" in line ? 0 : 1,
     line.topic,
     line.position,
     "field" in line ? String(line.field) : "",
   ];
-  const [x, y] = [key(a), key(b)];
+  const [x, y] = [sortKey(a), sortKey(b)];
   const at = x.findIndex((value, i) => value !== y[i]);
   return at < 0 ? 0 : x[at]! < y[at]! ? -1 : 1;
 }

@@ -1,4 +1,4 @@
-import { SHOWN_AGAIN_MS } from "../3-grade/params.ts";
+import { REPEATED_PROOF_WINDOW_MS } from "../3-grade/params.ts";
 import type { BodyOf } from "../record/bodies.ts";
 import { DAY_MS } from "../record/time.ts";
 
@@ -39,55 +39,58 @@ export interface PaidState {
   refund: unknown;
 }
 
-interface Seen<T> {
+interface TimedRecord<T> {
   t: number;
   event_id: string;
   body: T;
 }
 type Result = BodyOf<"paid.result">;
-type ShownAgain = Seen<NonNullable<BodyOf<"paid.followup">["shown_again"]>>;
+type ShownAgain = TimedRecord<NonNullable<BodyOf<"paid.followup">["shown_again"]>>;
 
-const earlier = (a: Seen<unknown>, b: Seen<unknown>): number =>
+const compareByTime = (a: TimedRecord<unknown>, b: TimedRecord<unknown>): number =>
   a.t - b.t || (a.event_id < b.event_id ? -1 : a.event_id > b.event_id ? 1 : 0);
 const toRank = (x: number | boolean | null): number => (x === null ? -1 : Number(x));
 
-const factsOfType = <T>(facts: readonly PaidFact[], type: string): Seen<T>[] =>
+const factsOfType = <T>(facts: readonly PaidFact[], type: string): TimedRecord<T>[] =>
   facts.filter((fact) => fact.type === type).map((fact) => ({ ...fact, body: fact.body as T }));
 
 /**
  * Finds the call's result: preferably one whose connection was watched to its end, else the one that was written after
  * a restart.
  */
-const findResult = (facts: readonly PaidFact[]): Seen<Result> | undefined =>
+const findResult = (facts: readonly PaidFact[]): TimedRecord<Result> | undefined =>
   factsOfType<Result>(facts, "paid.result").sort(
-    (a, b) => Number(b.body.watched) - Number(a.body.watched) || earlier(a, b),
+    (a, b) => Number(b.body.watched) - Number(a.body.watched) || compareByTime(a, b),
   )[0];
 
 /** Finds the best answer among those that came in time after the payment proof was sent again. */
 function findShownAgain(
-  followups: readonly Seen<BodyOf<"paid.followup">>[],
-  result: Seen<Result>,
+  followups: readonly TimedRecord<BodyOf<"paid.followup">>[],
+  result: TimedRecord<Result>,
 ): ShownAgain | undefined {
-  const shown = followups.flatMap(({ body, ...seen }): ShownAgain[] => {
-    const inTime = body.kind === "shown_again" && seen.t <= result.t + SHOWN_AGAIN_MS;
-    return inTime && body.shown_again?.watched ? [{ ...seen, body: body.shown_again }] : [];
+  const shownAnswers = followups.flatMap(({ body, ...seen }): ShownAgain[] => {
+    const isInTime = body.kind === "shown_again" && seen.t <= result.t + REPEATED_PROOF_WINDOW_MS;
+    return isInTime && body.shown_again?.watched ? [{ ...seen, body: body.shown_again }] : [];
   });
   const rank = ({ body }: ShownAgain) => [body.delivered, body.outcome, body.delivery, body.schema_ok].map(toRank);
-  return shown.sort((a, b) => {
+  return shownAnswers.sort((a, b) => {
     const [x, y] = [rank(a), rank(b)];
     const at = x.findIndex((value, i) => value !== y[i]);
-    return at < 0 ? earlier(a, b) : y[at]! - x[at]!;
+    return at < 0 ? compareByTime(a, b) : y[at]! - x[at]!;
   })[0];
 }
 
 /** Finds the call's Transfer on the chain: preferably a final one, else the one that was seen first. */
-function findSettlement(facts: readonly PaidFact[], finality: boolean) {
-  const seen = factsOfType<BodyOf<"settlement">>(facts, "settlement");
-  const first = [...seen].sort((a, b) => Number(b.body.final) - Number(a.body.final) || earlier(a, b))[0];
-  if (!first) return null;
-  const { tx, block_number, block_time, network, asset, from, to, amount_atomic, nonce, as_quoted } = first.body;
-  const final = seen.some(({ body }) => body.final) || finality;
-  return { tx, block_number, block_time, network, asset, from, to, amount_atomic, nonce, as_quoted, final };
+function findSettlement(facts: readonly PaidFact[], hasFinality: boolean) {
+  const settlements = factsOfType<BodyOf<"settlement">>(facts, "settlement");
+  const firstSettlement = [...settlements].sort(
+    (a, b) => Number(b.body.final) - Number(a.body.final) || compareByTime(a, b),
+  )[0];
+  if (!firstSettlement) return null;
+  const { tx, block_number, block_time, network, asset, from, to, amount_atomic, nonce, as_quoted } =
+    firstSettlement.body;
+  const isFinal = settlements.some(({ body }) => body.final) || hasFinality;
+  return { tx, block_number, block_time, network, asset, from, to, amount_atomic, nonce, as_quoted, final: isFinal };
 }
 
 /** The score of an answer whose truth is known; 0 where the call ended without an answer. */
@@ -95,8 +98,8 @@ const scoreOutcome = (input: string, ended: boolean, delivered: boolean, outcome
   input === "known_answer" && ended && !delivered ? (outcome ?? 0) : outcome;
 
 const allTrue = (values: readonly (boolean | null | undefined)[]): boolean | null => {
-  const known = values.filter((value) => value !== null && value !== undefined);
-  return known.length === 0 ? null : known.every(Boolean);
+  const knownValues = values.filter((value) => value !== null && value !== undefined);
+  return knownValues.length === 0 ? null : knownValues.every(Boolean);
 };
 
 /**
@@ -104,7 +107,7 @@ const allTrue = (values: readonly (boolean | null | undefined)[]): boolean | nul
  * the current row in the lake; this function computes it for any position of the log, since a card may have been graded
  * between two of the records.
  */
-export function paidState(intent: Seen<BodyOf<"paid.intent">>, facts: readonly PaidFact[]): PaidState {
+export function paidState(intent: TimedRecord<BodyOf<"paid.intent">>, facts: readonly PaidFact[]): PaidState {
   // Clocks of machines differ, so a record may be dated a little before its call. A record from more than a day before
   // belongs to another call.
   const ownFacts = facts.filter(({ t }) => t >= intent.t - DAY_MS);
@@ -112,11 +115,11 @@ export function paidState(intent: Seen<BodyOf<"paid.intent">>, facts: readonly P
   const result = findResult(ownFacts);
   const resultBody = result?.body;
   const shownAgain = result && findShownAgain(followups, result);
-  const money = findSettlement(
+  const settlement = findSettlement(
     ownFacts,
     followups.some(({ body }) => body.kind === "finality"),
   );
-  const settled = money?.final ?? false;
+  const settled = settlement?.final ?? false;
   const isDeliveredAtOnce = resultBody?.delivered ?? false;
   const isDeliveredLater = !isDeliveredAtOnce && (shownAgain?.body.delivered ?? false);
   const countedAnswer = isDeliveredLater && shownAgain ? shownAgain.body : resultBody;
@@ -126,11 +129,11 @@ export function paidState(intent: Seen<BodyOf<"paid.intent">>, facts: readonly P
   // The failure cannot be blamed on the seller: our process did not see how the call ended, or the money left, no
   // answer came and the proof was not sent again.
   const isUnseen = !resultBody?.watched || (settled && !isDeliveredAtOnce && !shownAgain);
-  const refund = followups.filter(({ body }) => body.kind === "refund").sort(earlier)[0];
+  const refund = followups.filter(({ body }) => body.kind === "refund").sort(compareByTime)[0];
   return {
     fault: isUnseen ? "ours" : (resultBody?.fault ?? null),
     live: resultBody?.live ?? true,
-    honest: allTrue([resultBody?.honest, intent.body.first_leg.honest, money?.as_quoted]),
+    honest: allTrue([resultBody?.honest, intent.body.first_leg.honest, settlement?.as_quoted]),
     settled,
     delivered: isDeliveredAtOnce || isDeliveredLater,
     refunded: refund !== undefined,
@@ -152,7 +155,7 @@ export function paidState(intent: Seen<BodyOf<"paid.intent">>, facts: readonly P
     differs: resultBody?.differs ?? null,
     control: resultBody?.control ?? null,
     shown_again: shownAgain !== undefined,
-    settlement: money,
+    settlement,
     refund: refund?.body.refund ?? null,
   };
 }

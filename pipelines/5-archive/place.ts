@@ -27,7 +27,7 @@ export const createArchivePlace = (publicStore: Store, keys: Keys, origin: strin
 });
 
 /** Rows of UTC days before this one may move to the archive. */
-export const archivedUntil = (now: Date): string => dayOf(new Date(now.getTime() - RETENTION_DAYS * DAY_MS));
+export const firstRetainedDay = (now: Date): string => dayOf(new Date(now.getTime() - RETENTION_DAYS * DAY_MS));
 
 /** Reads the archive's leaves from our public tree; empty before the first checkpoint. */
 export async function readArchiveFold(store: Store, trust: CheckpointTrust): Promise<ArchiveFold> {

@@ -45,11 +45,11 @@ const UNPRINTED_MARK = 0x1e;
  * @throws DamagedChain, and errors of the store and of DuckDB
  */
 export async function makeProbeFiles(
-  from: { printer: LinePrinter; privateStore: Store; logId: string },
+  sources: { printer: LinePrinter; privateStore: Store; logId: string },
   { subject, day, parts }: { subject: ProbeSubject; day: string; parts: readonly PartRows[] },
   { rowsAFile = ROWS_PER_FILE, others = [] }: { rowsAFile?: number; others?: readonly string[] } = {},
 ): Promise<ProbeFiles> {
-  const { printer, privateStore, logId } = from;
+  const { printer, privateStore, logId } = sources;
   const { topic, type } = PROBE_SUBJECTS[subject];
   const segments = await openSegments(
     { workDir: printer.workDir, privateStore, logId },
@@ -62,10 +62,10 @@ export async function makeProbeFiles(
   try {
     if (segments.files === null) return { files: [], rows: new Map() };
     // DuckDB cannot read an empty list of files, so the list always has this empty file.
-    const none = join(segments.folder, "none.ndjson");
-    await writeFile(none, "");
+    const emptyFile = join(segments.folder, "none.ndjson");
+    await writeFile(emptyFile, "");
     const bounds = JSON.stringify(parts.map(({ part, first, next }) => ({ part, first, next })));
-    const params = { files: segments.files, others: JSON.stringify([none, ...others]), type, day, bounds };
+    const params = { files: segments.files, others: JSON.stringify([emptyFile, ...others]), type, day, bounds };
     for await (const batch of printer.batches(sql("archive/lines"), params)) {
       const parts = batch.getColumnVector(0) as DuckDBVector<number>;
       const lines = batch.getColumnVector(1) as DuckDBBlobVector;
@@ -88,7 +88,7 @@ export async function makeProbeFiles(
  * Reads the spans of offsets that contain the records of a day. Adjacent spans are joined, so that segments are still
  * found after they were merged.
  */
-export async function daySpans(
+export async function readDaySpans(
   lake: Pick<Lake, "all">,
   subject: ProbeSubject,
   day: string,
@@ -101,8 +101,8 @@ export async function daySpans(
     part,
     day,
   })) {
-    const before = spans.at(-1);
-    if (before && first <= before[1] + 1) before[1] = Math.max(before[1], last);
+    const previousSpan = spans.at(-1);
+    if (previousSpan && first <= previousSpan[1] + 1) previousSpan[1] = Math.max(previousSpan[1], last);
     else spans.push([first, last]);
   }
   return spans;
@@ -114,7 +114,7 @@ class LineFiles {
   readonly files: MadeFile[] = [];
   #packing = new ZstdPacking(true);
   #lines: Uint8Array[] = [];
-  #count = 0;
+  #rowCount = 0;
 
   constructor(
     private readonly lake: Pick<Lake, "workDir">,
@@ -129,7 +129,7 @@ class LineFiles {
   add(part: number, printedRow: Uint8Array): boolean {
     this.#lines.push(printedRow[0] === UNPRINTED_MARK ? this.#print(printedRow) : printedRow);
     this.rows.set(part, (this.rows.get(part) ?? 0) + 1);
-    return ++this.#count === this.rowsAFile;
+    return ++this.#rowCount === this.rowsAFile;
   }
 
   async flush(): Promise<void> {
@@ -139,8 +139,8 @@ class LineFiles {
   /** Ends the current file, if it has a line, and begins the next. */
   async close(): Promise<void> {
     await this.flush();
-    if (this.#count > 0) this.files.push(await writeMadeFile(this.lake, this.#packing, this.#count));
-    [this.#packing, this.#count] = [new ZstdPacking(true), 0];
+    if (this.#rowCount > 0) this.files.push(await writeMadeFile(this.lake, this.#packing, this.#rowCount));
+    [this.#packing, this.#rowCount] = [new ZstdPacking(true), 0];
   }
 
   #print(printedRow: Uint8Array): Buffer {
@@ -163,9 +163,9 @@ interface ProbeRow {
 
 /** Prints the archive's line of a probe (records.md, Archive rows) in RFC 8785 form, without its newline. */
 function probeLine({ event_id, cap, t, body }: ProbeRow, isTool: boolean): string {
-  const { state, status, latency_ms, price, terms, ...seen } = JSON.parse(body) as BodyOf<"mcp.probe">;
+  const { state, status, latency_ms, price, terms, ...otherMembers } = JSON.parse(body) as BodyOf<"mcp.probe">;
   const offers = terms?.offers ?? [];
-  const fault = seen.fault ?? (seen.wall ? "blocked" : null);
+  const fault = otherMembers.fault ?? (otherMembers.wall ? "blocked" : null);
   const networks = [...new Set(offers.map((offer) => offer.network))];
   return canonicalText({
     amount: price ?? null,
@@ -173,7 +173,7 @@ function probeLine({ event_id, cap, t, body }: ProbeRow, isTool: boolean): strin
     capability_id: cap,
     counts: fault === null || fault === "blocked",
     fault,
-    initialize_ms: isTool ? (seen.initialize_ms ?? null) : undefined,
+    initialize_ms: isTool ? (otherMembers.initialize_ms ?? null) : undefined,
     latency_ms: latency_ms ?? null,
     networks: networks.length > 1 ? networks.sort(compareBytes) : networks,
     observed_at: rfc3339(new Date(t)),
@@ -182,8 +182,8 @@ function probeLine({ event_id, cap, t, body }: ProbeRow, isTool: boolean): strin
     state: state ?? null,
     status: status ?? null,
     terms_sha256: terms?.sha256 ?? null,
-    tool: isTool ? (seen.tool ?? null) : undefined,
-    tool_present: isTool ? (seen.tool_present ?? null) : undefined,
+    tool: isTool ? (otherMembers.tool ?? null) : undefined,
+    tool_present: isTool ? (otherMembers.tool_present ?? null) : undefined,
   });
 }
 
@@ -205,12 +205,12 @@ export async function makeGradeFiles(
   lake: Pick<Lake, "workDir">,
   fold: Pick<ArchiveFold, "subjectOf">,
   { subject, day, span }: { subject: ArchiveSubject; day: string; span: LeafSpan },
-  leavesAFile = LEAVES_PER_FILE,
+  leavesPerFile = LEAVES_PER_FILE,
 ): Promise<MadeFile[]> {
   const files: MadeFile[] = [];
   let rows = 0;
   let packing: ZstdPacking | null = null;
-  const close = async () => {
+  const closeFile = async () => {
     if (!packing) return;
     files.push(await writeMadeFile(lake, packing, rows));
     [rows, packing] = [0, null];
@@ -222,8 +222,8 @@ export async function makeGradeFiles(
     rows++;
     packing ??= new ZstdPacking(true);
     await packing.add(Buffer.concat([bytes, LF]));
-    if (rows === leavesAFile) await close();
+    if (rows === leavesPerFile) await closeFile();
   }
-  await close();
+  await closeFile();
   return files;
 }

@@ -40,8 +40,8 @@ export async function readBack(
   const object = await publicStore.get(key);
   if (!object) throw new Unproven(key, expected, "no object");
   await onRead();
-  const found = describeText(await scanFrame(object.bytes, unpackedBytes, { onChunk: onText }));
-  if (found !== expected) throw new Unproven(key, expected, found);
+  const actual = describeText(await scanFrame(object.bytes, unpackedBytes, { onChunk: onText }));
+  if (actual !== expected) throw new Unproven(key, expected, actual);
   return object.bytes;
 }
 

@@ -14,7 +14,7 @@ const EVIDENCE_TOPICS = ["observations.free", "observations.paid", "observations
 /** Records after which the loop yields to other work: a few milliseconds. */
 const FACTS_PER_TURN = 32;
 
-interface Row {
+interface RecordRow {
   bucket: number;
   about: string;
   event_id: string;
@@ -46,17 +46,17 @@ export const positionsOfBucket = (ends: Positions, bucket: number, partitions: n
 
 /** Log positions up to which the published closes of days have read each partition. */
 function closedPositions(fold: EvidenceFold, partitions: number): Positions {
-  const read: Positions = {};
+  const positionsRead: Positions = {};
   for (const { buckets } of fold.days.values()) {
     for (const [bucket, positions] of buckets) {
       const part = String(partitionOfBucket(bucket, partitions));
       for (const [topic, next] of Object.entries(positions)) {
-        read[topic] ??= {};
-        read[topic][part] = Math.max(read[topic][part] ?? 0, next);
+        positionsRead[topic] ??= {};
+        positionsRead[topic][part] = Math.max(positionsRead[topic][part] ?? 0, next);
       }
     }
   }
-  return read;
+  return positionsRead;
 }
 
 /**
@@ -93,12 +93,12 @@ export async function* recordGroups(
 ): AsyncGenerator<RecordGroup> {
   const partitions = new Set(EVIDENCE_TOPICS.flatMap((topic) => Object.keys(ends[topic] ?? {}).map(Number)));
   for (const partition of [...partitions].sort((a, b) => a - b)) {
-    const below = positionsOf(ends, partition, EVIDENCE_TOPICS);
-    const segments = await openDaySegments(parts, { partition, day, below });
+    const endOffsets = positionsOf(ends, partition, EVIDENCE_TOPICS);
+    const segments = await openDaySegments(parts, { partition, day, below: endOffsets });
     try {
       // Without a segment the day has no record.
       if (segments.files !== null)
-        yield* recordGroupsIn(parts.lake, fold, below, { partition, day, files: segments.files });
+        yield* recordGroupsIn(parts.lake, fold, endOffsets, { partition, day, files: segments.files });
     } finally {
       await segments.close();
     }
@@ -108,21 +108,21 @@ export async function* recordGroups(
 async function* recordGroupsIn(
   lake: Pick<Lake, "stream">,
   fold: EvidenceFold,
-  below: Readonly<Record<string, number>>,
+  endOffsets: Readonly<Record<string, number>>,
   { partition: part, day, files }: { partition: number; day: string; files: string },
 ): AsyncGenerator<RecordGroup> {
-  const known = [...(fold.days.get(day)?.buckets ?? [])].flatMap(([bucket, positions]) =>
+  const positionsRead = [...(fold.days.get(day)?.buckets ?? [])].flatMap(([bucket, positions]) =>
     Object.entries(positions).map(([topic, next]) => ({ bucket, topic, next })),
   );
-  const ends = JSON.stringify(Object.entries(below).map(([topic, next]) => ({ topic, part, next })));
-  const params = { day, files, ends, known: JSON.stringify(known) };
+  const endsText = JSON.stringify(Object.entries(endOffsets).map(([topic, next]) => ({ topic, part, next })));
+  const params = { day, files, ends: endsText, known: JSON.stringify(positionsRead) };
   const yieldAfterFact = createYielder(FACTS_PER_TURN);
   let group: (RecordGroup & { about: string; cap: string }) | null = null;
-  for await (const rows of lake.stream<Row>(sql("evidence/records:of_day"), params)) {
+  for await (const rows of lake.stream<RecordRow>(sql("evidence/records:of_day"), params)) {
     for (const { bucket, about, log_offset, body, ...rest } of rows) {
       // DuckDB returns thousands of rows at once, and the caller makes lines of each, so the loop yields in between.
       await yieldAfterFact();
-      const fact: Fact = { ...rest, of: about, offset: log_offset, body: JSON.parse(body) };
+      const fact: Fact = { ...rest, subjectId: about, offset: log_offset, body: JSON.parse(body) };
       if (group && group.bucket === bucket && group.about === about && group.cap === fact.cap) {
         group.facts.push(fact);
         continue;

@@ -8,10 +8,10 @@ import { RecordReader, readCheckpoint } from "../published/reader.ts";
 import { type ArchiveManifest, dayOfManifest } from "../record/archive.ts";
 import { archiveId } from "../record/ids.ts";
 import type { ArchiveLeaf } from "../record/leaf.ts";
-import { createEmptyFile, type FilingParts, fileMade } from "./filing.ts";
+import { createEmptyFile, type FilingParts, storeMadeFile } from "./filing.ts";
 import { followArchive } from "./follow.ts";
 import type { ArchivePlace } from "./place.ts";
-import { daySpans, makeGradeFiles, makeProbeFiles } from "./probe-files.ts";
+import { makeGradeFiles, makeProbeFiles, readDaySpans } from "./probe-files.ts";
 import {
   isProbeSubject,
   type MadeFile,
@@ -45,48 +45,48 @@ export async function supersede(parts: SupersedeParts, id: string, reason: strin
   if (reason.trim() === "" || reason.length > 2_000)
     throw new Failure("usage", "the reason needs 1 to 2,000 characters");
   const { archive: fold } = await parts.publisher.current();
-  const wrong = fold.files.get(id);
-  if (!wrong) throw new Failure("unknown", `${id} is not in the archive`);
+  const wrongLeaf = fold.files.get(id);
+  if (!wrongLeaf) throw new Failure("unknown", `${id} is not in the archive`);
   const replacement = fold.superseded.get(id);
   if (replacement) throw new Failure("already", `${id} was replaced by ${replacement} already`);
-  const { subject } = wrong.manifest;
-  const day = dayOfManifest(wrong.manifest);
-  const known = fold.filesOf(subject, day).length;
-  const made = await remakeFile(parts, fold, wrong);
-  const { contentHash } = made;
+  const { subject } = wrongLeaf.manifest;
+  const day = dayOfManifest(wrongLeaf.manifest);
+  const filesBefore = fold.filesOf(subject, day).length;
+  const madeFile = await remakeFile(parts, fold, wrongLeaf);
+  const { contentHash } = madeFile;
   if (fold.files.has(archiveId(subject, day, contentHash))) {
-    await removeFiles([made]);
+    await removeFiles([madeFile]);
     throw new Failure("already", `nothing is wrong with ${id}: it comes out with the same bytes (${contentHash})`);
   }
-  const what = { subject, day, supersedes: id, reason, positions: wrong.positions };
+  const description = { subject, day, supersedes: id, reason, positions: wrongLeaf.positions };
   try {
-    const draft = await fileMade(parts, made, what);
+    const draft = await storeMadeFile(parts, madeFile, description);
     const { manifest } = draft;
-    const { leaves, refused } = await parts.publisher.publishFilings([{ subject, day, known, drafts: [draft] }]);
+    const { leaves, refused } = await parts.publisher.publishFilings([{ subject, day, filesBefore, drafts: [draft] }]);
     if (refused[0]) throw refused[0];
     if (leaves === 0) throw new Failure("already", `somebody else filed ${subject} of ${day} meanwhile: look again`);
     await followArchive(parts.lake, (await parts.publisher.current()).archive);
     return manifest;
   } finally {
-    await removeFiles([made]);
+    await removeFiles([madeFile]);
   }
 }
 
-async function remakeFile(parts: SupersedeParts, fold: ArchiveFold, wrong: ArchiveLeaf): Promise<MadeFile> {
-  const { subject } = wrong.manifest;
-  const day = dayOfManifest(wrong.manifest);
-  const others = fold.currentFilesOf(subject, day).filter(({ manifest }) => manifest.id !== wrong.manifest.id);
+async function remakeFile(parts: SupersedeParts, fold: ArchiveFold, wrongLeaf: ArchiveLeaf): Promise<MadeFile> {
+  const { subject } = wrongLeaf.manifest;
+  const day = dayOfManifest(wrongLeaf.manifest);
+  const otherFiles = fold.currentFilesOf(subject, day).filter(({ manifest }) => manifest.id !== wrongLeaf.manifest.id);
   const { lake, publicStore, trust } = parts;
-  let made: MadeFile[];
-  if (isProbeSubject(subject)) made = await remakeProbes(parts, subject, day, wrong, others);
+  let madeFiles: MadeFile[];
+  if (isProbeSubject(subject)) madeFiles = await remakeProbes(parts, subject, day, wrongLeaf, otherFiles);
   else {
-    const end = wrong.positions.tree?.["0"] ?? 0;
-    const below = others.map(({ positions }) => positions.tree?.["0"] ?? 0).filter((size) => size < end);
-    const span = { first: Math.max(0, ...below), end };
+    const end = wrongLeaf.positions.tree?.["0"] ?? 0;
+    const smallerSizes = otherFiles.map(({ positions }) => positions.tree?.["0"] ?? 0).filter((size) => size < end);
+    const span = { first: Math.max(0, ...smallerSizes), end };
     const reader = await RecordReader.open(publicStore, (await readCheckpoint(publicStore, trust))!);
-    made = await makeGradeFiles(reader, lake, fold, { subject, day, span }, UNLIMITED_ROWS);
+    madeFiles = await makeGradeFiles(reader, lake, fold, { subject, day, span }, UNLIMITED_ROWS);
   }
-  return made[0] ?? createEmptyFile(lake);
+  return madeFiles[0] ?? createEmptyFile(lake);
 }
 
 /**
@@ -97,21 +97,22 @@ async function remakeProbes(
   { lake, publicStore, privateStore, logId }: SupersedeParts,
   subject: ProbeSubject,
   day: string,
-  wrong: ArchiveLeaf,
-  others: readonly ArchiveLeaf[],
+  wrongLeaf: ArchiveLeaf,
+  otherFiles: readonly ArchiveLeaf[],
 ): Promise<MadeFile[]> {
   const parts = await Promise.all(
-    Object.entries(wrong.positions[PROBE_SUBJECTS[subject].topic] ?? {}).map(async ([name, next]) => {
+    Object.entries(wrongLeaf.positions[PROBE_SUBJECTS[subject].topic] ?? {}).map(async ([name, next]) => {
       const part = Number(name);
-      return { part, first: 0, next, spans: await daySpans(lake, subject, day, part) };
+      return { part, first: 0, next, spans: await readDaySpans(lake, subject, day, part) };
     }),
   );
-  const texts: string[] = [];
+  const textPaths: string[] = [];
   try {
-    for (const other of others) texts.push(await readLeafFile(publicStore, lake, other));
-    const from = { printer: lake, privateStore, logId };
-    return (await makeProbeFiles(from, { subject, day, parts }, { rowsAFile: UNLIMITED_ROWS, others: texts })).files;
+    for (const other of otherFiles) textPaths.push(await readLeafFile(publicStore, lake, other));
+    const sources = { printer: lake, privateStore, logId };
+    return (await makeProbeFiles(sources, { subject, day, parts }, { rowsAFile: UNLIMITED_ROWS, others: textPaths }))
+      .files;
   } finally {
-    for (const text of texts) await rm(text, { force: true });
+    for (const text of textPaths) await rm(text, { force: true });
   }
 }

@@ -27,11 +27,11 @@ export const comparedMembers = ({ band, tier, composite, computed_at, flags = []
 
 /**
  * Classifies how a card differs from the endpoint's card before.
- * @param corrected true where a correction, or the withdrawal of one, was published between the two cards
+ * @param wasCorrected true where a correction, or the withdrawal of one, was published between the two cards
  */
-export function classifyChange(from: Standing | null, to: Standing, corrected: boolean): NoticeChange {
+export function classifyChange(from: Standing | null, to: Standing, wasCorrected: boolean): NoticeChange {
   if (from === null) return "first";
-  if (corrected) return "corrected";
+  if (wasCorrected) return "corrected";
   if (from.band !== to.band) return "band";
   if (from.tier !== to.tier) return "tier";
   return from.flags.join() === to.flags.join() ? "figures" : "flags";
@@ -48,22 +48,22 @@ export interface Message {
  * Signs a message under Standard Webhooks. Header `webhook-signature` has `v1a,<base64>` of each signer, over
  * `id.timestamp.body`. If the receiver gave a key, `v1,<base64>` (HMAC) comes first, which is the only kind that stock
  * libraries verify.
- * @param at time of this attempt; receivers refuse messages with an old time @param hmacKey base64
+ * @param attemptAt time of this attempt; receivers refuse messages with an old time @param hmacKey base64
  */
 export function signMessage(
   id: string,
   text: string,
-  at: Date,
+  attemptAt: Date,
   signers: readonly Pick<Signer, "sign">[],
   hmacKey: string | null = null,
 ): Message {
-  const timestamp = String(Math.floor(at.getTime() / 1000));
-  const signed = Buffer.from(`${id}.${timestamp}.${text}`);
+  const timestamp = String(Math.floor(attemptAt.getTime() / 1000));
+  const signedBytes = Buffer.from(`${id}.${timestamp}.${text}`);
   const hmac = (key: string): string =>
-    `v1,${createHmac("sha256", Buffer.from(key, "base64")).update(signed).digest("base64")}`;
+    `v1,${createHmac("sha256", Buffer.from(key, "base64")).update(signedBytes).digest("base64")}`;
   const signatures = [
     ...(hmacKey === null ? [] : [hmac(hmacKey)]),
-    ...signers.map((signer) => `v1a,${Buffer.from(signer.sign(signed)).toString("base64")}`),
+    ...signers.map((signer) => `v1a,${Buffer.from(signer.sign(signedBytes)).toString("base64")}`),
   ];
   return {
     id,
@@ -93,7 +93,11 @@ export interface NoticeParts {
  * Makes a notice, signed with two keys (egress.md, Notices): the key that signs cards, which identifies the sender, and
  * the key that signs answers. Every attempt has an equal body.
  */
-export function createNotice(parts: NoticeParts, at: Date, signers: { cards: Signer; answers: Signer }): Message {
+export function createNotice(
+  parts: NoticeParts,
+  attemptAt: Date,
+  signers: { cards: Signer; answers: Signer },
+): Message {
   const { watcher, hmacKey, change, card, asked, published } = parts;
   const body = {
     type: "card.changed",
@@ -109,7 +113,7 @@ export function createNotice(parts: NoticeParts, at: Date, signers: { cards: Sig
     at: published,
   };
   const id = noticeId(watcher, card.signature);
-  return signMessage(id, canonicalText(body), at, [signers.cards, signers.answers], hmacKey);
+  return signMessage(id, canonicalText(body), attemptAt, [signers.cards, signers.answers], hmacKey);
 }
 
 export type WatcherType =

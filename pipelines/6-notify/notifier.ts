@@ -23,16 +23,24 @@ import {
   WatcherTable,
 } from "./watcher-table.ts";
 
-const SECOND = 1_000;
-const MINUTE = 60 * SECOND;
-const HOUR = 60 * MINUTE;
+const SECOND_MS = 1_000;
+const MINUTE_MS = 60 * SECOND_MS;
+const HOUR_MS = 60 * MINUTE_MS;
 
 /** Pauses after the first, second, and each further failed attempt, ms (egress.md, Notices). The last pause repeats. */
-const RETRY_PAUSES_MS = [5 * SECOND, 5 * MINUTE, 30 * MINUTE, 2 * HOUR, 5 * HOUR, 10 * HOUR, 10 * HOUR];
+const RETRY_PAUSES_MS = [
+  5 * SECOND_MS,
+  5 * MINUTE_MS,
+  30 * MINUTE_MS,
+  2 * HOUR_MS,
+  5 * HOUR_MS,
+  10 * HOUR_MS,
+  10 * HOUR_MS,
+];
 /** A receiver whose attempts have all failed for this long gets no further notice, ms. */
-export const DISABLED_AFTER_MS = 5 * 24 * HOUR;
+export const DISABLED_AFTER_MS = 5 * 24 * HOUR_MS;
 /** Longest pause that a receiver may ask for, ms. */
-const MAX_RETRY_AFTER_MS = 24 * HOUR;
+const MAX_RETRY_AFTER_MS = 24 * HOUR_MS;
 /**
  * Up to this fraction of a pause is added at random, so that attempts that failed together are not repeated at one
  * time.
@@ -44,18 +52,18 @@ const MAX_JITTER = 0.1;
  * one. It is never later than the moment at which the receiver is disabled, so that a last attempt is made then.
  * @param attempts number of attempts that failed
  * @param times.since time of the first failed attempt since the last accepted notice, unix ms
- * @param asked pause that header Retry-After asks for, ms, or null
+ * @param requestedPauseMs pause that header Retry-After asks for, ms, or null
  * @param random in [0, 1)
  */
 export function nextAttemptAt(
   attempts: number,
   times: { now: number; since: number },
-  asked: number | null,
+  requestedPauseMs: number | null,
   random: number,
 ) {
-  const pause = RETRY_PAUSES_MS[Math.min(attempts, RETRY_PAUSES_MS.length) - 1]! * (1 + MAX_JITTER * random);
-  const due = times.now + Math.max(pause, Math.min(asked ?? 0, MAX_RETRY_AFTER_MS));
-  return Math.min(due, times.since + DISABLED_AFTER_MS);
+  const pauseMs = RETRY_PAUSES_MS[Math.min(attempts, RETRY_PAUSES_MS.length) - 1]! * (1 + MAX_JITTER * random);
+  const dueMs = times.now + Math.max(pauseMs, Math.min(requestedPauseMs ?? 0, MAX_RETRY_AFTER_MS));
+  return Math.min(dueMs, times.since + DISABLED_AFTER_MS);
 }
 
 export interface NotifierParts {
@@ -79,7 +87,6 @@ export interface NotifierParts {
  * domain.
  */
 const MAX_ATTEMPTS_PER_DOMAIN = 2;
-const MINUTE_MS = 60_000;
 /** Pause after a fault of our own (log or store), ms. Such a fault does not count as an attempt. */
 const OWN_FAULT_PAUSE_MS = 5_000;
 /** Pause after nothing could be sent (no free connection, or no network), ms. It does not count as an attempt. */
@@ -92,7 +99,7 @@ type NoticeMembers = Pick<
 
 /** The queue of one watcher with the state of its sending. */
 interface SendingQueue extends NoticeQueue {
-  busy: boolean;
+  isBusy: boolean;
   /** Nothing is sent before this time, unix ms, for a reason of our own. */
   pausedUntil: number;
   /** The result of an attempt that is not in the log yet. No further notice is sent before it is. */
@@ -111,7 +118,7 @@ export class Notifier {
   readonly #tail: LogTail;
   /** Queues of active watchers. A queue that was served moves to the end, since a Map keeps the order of insertion. */
   readonly #queues = new Map<string, SendingQueue>();
-  readonly #domainAttempts = new Map<string, { running: number; begun: number[] }>();
+  readonly #domainAttempts = new Map<string, { running: number; startTimes: number[] }>();
   readonly #places = new Places({ name: "notices", size: NOTICES_AT_ONCE });
   readonly #stop = new AbortController();
   readonly #running = new Set<Promise<void>>();
@@ -137,7 +144,7 @@ export class Notifier {
     this.#forgetDomains();
     this.#startAttempts();
     this.parts.metrics.gauge("touchstone_watchers", this.table.size);
-    this.parts.metrics.gauge("touchstone_notices_waiting", this.#waiting());
+    this.parts.metrics.gauge("touchstone_notices_waiting", this.#countWaiting());
   }
 
   /** Resolves when no attempt is running. */
@@ -151,9 +158,9 @@ export class Notifier {
     await this.waitUntilIdle();
   }
 
-  #waiting(): number {
+  #countWaiting(): number {
     let waiting = 0;
-    for (const line of this.#queues.values()) waiting += line.waiting.length;
+    for (const queue of this.#queues.values()) waiting += queue.waiting.length;
     return waiting;
   }
 
@@ -162,14 +169,14 @@ export class Notifier {
    * delivered.
    */
   #syncQueues(): void {
-    for (const [id, line] of this.#queues) {
-      if (line.watcher.state !== "active" && !line.busy) this.#queues.delete(id);
-      else dropDelivered(line);
+    for (const [id, queue] of this.#queues) {
+      if (queue.watcher.state !== "active" && !queue.isBusy) this.#queues.delete(id);
+      else dropDelivered(queue);
     }
-    for (const watcher of this.table.active()) {
+    for (const watcher of this.table.activeWatchers()) {
       if (this.#queues.has(watcher.id)) continue;
-      const nothing = { waiting: [], corrected: new Set<string>(), busy: false, pausedUntil: 0, unrecorded: null };
-      this.#queues.set(watcher.id, { watcher, seen: watcher.next, ...nothing });
+      const emptyState = { waiting: [], corrected: new Set<string>(), isBusy: false, pausedUntil: 0, unrecorded: null };
+      this.#queues.set(watcher.id, { watcher, scannedTo: watcher.next, ...emptyState });
     }
   }
 
@@ -180,16 +187,16 @@ export class Notifier {
   async #scan(): Promise<void> {
     if (!this.#snapshot) return;
     const { reader, head } = this.#snapshot;
-    const room = { all: MAX_WAITING_ALL - this.#waiting() };
-    const behind = [...this.#queues.values()].filter((line) => isBehind(line, this.#scannedTo));
-    if (behind.length > 0) {
-      const from = Math.min(...behind.map(({ seen }) => seen));
-      await scanLeaves(behind, reader.leaves(from, this.#scannedTo), this.#scannedTo, room);
+    const room = { notices: MAX_WAITING_ALL - this.#countWaiting() };
+    const queuesBehind = [...this.#queues.values()].filter((queue) => isBehind(queue, this.#scannedTo));
+    if (queuesBehind.length > 0) {
+      const firstLeaf = Math.min(...queuesBehind.map(({ scannedTo: seen }) => seen));
+      await scanLeaves(queuesBehind, reader.leaves(firstLeaf, this.#scannedTo), this.#scannedTo, room);
     }
-    const lines = [...this.#queues.values()].filter(({ seen }) => seen >= this.#scannedTo);
+    const queues = [...this.#queues.values()].filter(({ scannedTo: seen }) => seen >= this.#scannedTo);
     // Leaves before the earliest queue's position need not be read.
-    const from = Math.min(head.size, ...lines.map(({ seen }) => seen));
-    await scanLeaves(lines, reader.leaves(from, head.size), head.size, room);
+    const firstLeaf = Math.min(head.size, ...queues.map(({ scannedTo: seen }) => seen));
+    await scanLeaves(queues, reader.leaves(firstLeaf, head.size), head.size, room);
     this.#scannedTo = Math.max(this.#scannedTo, head.size);
   }
 
@@ -197,25 +204,25 @@ export class Notifier {
     if (this.#stop.signal.aborted) return;
     const { clock, perDomainMinute } = this.parts;
     const now = clock.now().getTime();
-    for (const [id, line] of [...this.#queues]) {
+    for (const [id, queue] of [...this.#queues]) {
       if (this.#places.takenCount >= NOTICES_AT_ONCE) return;
-      if (line.busy || !isDue(line, now)) continue;
-      const { domain: name, platform, by } = line.watcher;
+      if (queue.isBusy || !isDue(queue, now)) continue;
+      const { domain: name, platform, by } = queue.watcher;
       const domain = this.#recentAttempts(name);
       const platformAttempts = this.#recentAttempts(`all of ${platform}`);
-      if (domain.running >= MAX_ATTEMPTS_PER_DOMAIN || domain.begun.length >= perDomainMinute) continue;
-      if (platformAttempts.begun.length >= PLATFORM_CAP_FACTOR * perDomainMinute) continue;
+      if (domain.running >= MAX_ATTEMPTS_PER_DOMAIN || domain.startTimes.length >= perDomainMinute) continue;
+      if (platformAttempts.startTimes.length >= PLATFORM_CAP_FACTOR * perDomainMinute) continue;
       const place = this.#places.tryTake({ client: by ?? undefined, domain: platform });
       if (!place) continue;
       this.#queues.delete(id);
-      this.#queues.set(id, line);
+      this.#queues.set(id, queue);
       domain.running++;
-      for (const one of [domain, platformAttempts]) one.begun.push(clock.monotonic());
-      line.busy = true;
-      const work = this.#attempt(line).finally(() => {
+      for (const one of [domain, platformAttempts]) one.startTimes.push(clock.monotonic());
+      queue.isBusy = true;
+      const work = this.#attempt(queue).finally(() => {
         domain.running--;
         place.leave();
-        line.busy = false;
+        queue.isBusy = false;
         this.#running.delete(work);
         this.#startAttempts();
       });
@@ -224,18 +231,18 @@ export class Notifier {
   }
 
   /** The attempts to a domain in the last minute, and how many are running. */
-  #recentAttempts(name: string): { running: number; begun: number[] } {
-    const from = this.parts.clock.monotonic() - MINUTE_MS;
-    const domain = this.#domainAttempts.get(name) ?? { running: 0, begun: [] };
-    while (domain.begun.length > 0 && domain.begun[0]! <= from) domain.begun.shift();
+  #recentAttempts(name: string): { running: number; startTimes: number[] } {
+    const oneMinuteAgo = this.parts.clock.monotonic() - MINUTE_MS;
+    const domain = this.#domainAttempts.get(name) ?? { running: 0, startTimes: [] };
+    while (domain.startTimes.length > 0 && domain.startTimes[0]! <= oneMinuteAgo) domain.startTimes.shift();
     this.#domainAttempts.set(name, domain);
     return domain;
   }
 
   #forgetDomains(): void {
     for (const name of this.#domainAttempts.keys()) {
-      const { running, begun } = this.#recentAttempts(name);
-      if (running === 0 && begun.length === 0) this.#domainAttempts.delete(name);
+      const { running, startTimes } = this.#recentAttempts(name);
+      if (running === 0 && startTimes.length === 0) this.#domainAttempts.delete(name);
     }
   }
 
@@ -243,27 +250,27 @@ export class Notifier {
    * Makes and records one attempt for the first notice of a queue. After a fault of our own, which is logged, the
    * attempt is made again later.
    */
-  async #attempt(line: SendingQueue): Promise<void> {
+  async #attempt(queue: SendingQueue): Promise<void> {
     const { logger, clock } = this.parts;
     try {
-      if (line.unrecorded) await this.#record(line, line.unrecorded.type, line.unrecorded.body);
+      if (queue.unrecorded) await this.#record(queue, queue.unrecorded.type, queue.unrecorded.body);
       // A watcher that a client stopped is recorded in the log before the client gets its answer. Read it now, since
       // nothing may be sent after a stop.
-      await this.#tail.catchUp(line.watcher.partition);
-      dropDelivered(line);
-      const change = line.waiting[0];
-      if (line.watcher.state !== "active" || !change || !isDue(line, clock.now().getTime())) return;
-      const message = await this.#createMessage(line.watcher, change);
+      await this.#tail.catchUp(queue.watcher.partition);
+      dropDelivered(queue);
+      const change = queue.waiting[0];
+      if (queue.watcher.state !== "active" || !change || !isDue(queue, clock.now().getTime())) return;
+      const message = await this.#createMessage(queue.watcher, change);
       const result = await this.parts.egress.fetch({
-        ...{ url: line.watcher.url, method: "POST", headers: message.headers, body: message.body },
+        ...{ url: queue.watcher.url, method: "POST", headers: message.headers, body: message.body },
         ...{ profile: "notice", signal: this.#stop.signal },
       });
-      await this.#recordResult(line, change, message.id, result);
+      await this.#recordResult(queue, change, message.id, result);
     } catch (error) {
       if (this.#stop.signal.aborted) return;
-      line.pausedUntil = clock.now().getTime() + OWN_FAULT_PAUSE_MS;
+      queue.pausedUntil = clock.now().getTime() + OWN_FAULT_PAUSE_MS;
       logger.warn(
-        { err: error, watcher: line.watcher.id },
+        { err: error, watcher: queue.watcher.id },
         "a notice could not be sent or recorded; it is tried again",
       );
     }
@@ -280,70 +287,75 @@ export class Notifier {
     throw new Error(`leaf ${change.leaf} is no card`);
   }
 
-  async #recordResult(line: SendingQueue, change: Change, id: string, result: EgressResult): Promise<void> {
+  async #recordResult(queue: SendingQueue, change: Change, id: string, result: EgressResult): Promise<void> {
     const { clock, metrics } = this.parts;
     // The attempt was aborted, or could not be made at all. This is not recorded as a failure of the receiver.
     if (result.outcome !== "answered" && this.#stop.signal.aborted) return;
     if (result.outcome === "refused" && result.reason === undefined) {
-      line.pausedUntil = clock.now().getTime() + NO_EGRESS_PAUSE_MS;
+      queue.pausedUntil = clock.now().getTime() + NO_EGRESS_PAUSE_MS;
       return;
     }
     const at = rfc3339(clock.now());
-    const answered = result.outcome === "answered" ? result.status : null;
-    const { watcher } = line;
-    const notified: NoticeMembers = {
+    const answerStatus = result.outcome === "answered" ? result.status : null;
+    const { watcher } = queue;
+    const noticeMembers: NoticeMembers = {
       ...{ id: watcher.id, notice: id, capability_id: change.capability, seq: change.seq, leaf: change.leaf },
       ...{ change: change.change, attempt: (watcher.failing?.attempts ?? 0) + 1, at },
     };
-    if (answered !== null && answered >= 200 && answered < 300) {
+    if (answerStatus !== null && answerStatus >= 200 && answerStatus < 300) {
       metrics.count("touchstone_notices_total", { result: "delivered" });
-      return this.#record(line, "watcher.delivered", { ...notified, status: answered, to: change.to });
+      return this.#record(queue, "watcher.delivered", { ...noticeMembers, status: answerStatus, to: change.to });
     }
     metrics.count("touchstone_notices_total", { result: "failed" });
-    if (answered === 410) return this.#record(line, "watcher.stopped", { id: watcher.id, why: "gone", at });
-    await this.#recordFailure(line, notified, result);
+    if (answerStatus === 410) return this.#record(queue, "watcher.stopped", { id: watcher.id, why: "gone", at });
+    await this.#recordFailure(queue, noticeMembers, result);
   }
 
-  async #recordFailure(line: SendingQueue, notified: NoticeMembers, result: EgressResult): Promise<void> {
+  async #recordFailure(queue: SendingQueue, noticeMembers: NoticeMembers, result: EgressResult): Promise<void> {
     const { clock, random = Math.random } = this.parts;
     const now = clock.now().getTime();
-    const since = Date.parse(line.watcher.failing?.since ?? notified.at);
+    const failingSinceMs = Date.parse(queue.watcher.failing?.since ?? noticeMembers.at);
     const says = (result.outcome === "answered" ? `answered ${result.status}` : result.says).slice(0, 300);
-    const asked = retryAfterMs(result.headers?.["retry-after"], now);
-    const due = nextAttemptAt(notified.attempt, { now, since }, asked, random());
+    const requestedPauseMs = retryAfterMs(result.headers?.["retry-after"], now);
+    const dueMs = nextAttemptAt(noticeMembers.attempt, { now, since: failingSinceMs }, requestedPauseMs, random());
     const status = result.status ?? null;
-    const retry_at = rfc3339(new Date(due));
-    await this.#record(line, "watcher.failed", { ...notified, status, says, retry_at });
-    if (now < since + DISABLED_AFTER_MS) return;
-    const at = notified.at;
-    await this.#record(line, "watcher.disabled", { id: line.watcher.id, since: rfc3339(new Date(since)), says, at });
+    const retry_at = rfc3339(new Date(dueMs));
+    await this.#record(queue, "watcher.failed", { ...noticeMembers, status, says, retry_at });
+    if (now < failingSinceMs + DISABLED_AFTER_MS) return;
+    const at = noticeMembers.at;
+    await this.#record(queue, "watcher.disabled", {
+      id: queue.watcher.id,
+      since: rfc3339(new Date(failingSinceMs)),
+      says,
+      at,
+    });
   }
 
   /**
    * Appends a record and waits until the watcher table has read it. Until it is appended it is kept in `unrecorded`.
    */
-  async #record<T extends WatcherType>(line: SendingQueue, type: T, body: BodyOf<T>): Promise<void> {
-    line.unrecorded = { type, body };
+  async #record<T extends WatcherType>(queue: SendingQueue, type: T, body: BodyOf<T>): Promise<void> {
+    queue.unrecorded = { type, body };
     const { log, clock } = this.parts;
-    const [at] = await log.append([
+    const [position] = await log.append([
       createWatcherRecord(type, body, { now: clock.now(), producer: "notifier" }, log.partitions),
     ]);
-    line.unrecorded = null;
-    await this.#tail.reach(at!.partition, at!.offset, OWN_FAULT_PAUSE_MS);
-    dropDelivered(line);
+    queue.unrecorded = null;
+    await this.#tail.reach(position!.partition, position!.offset, OWN_FAULT_PAUSE_MS);
+    dropDelivered(queue);
   }
 }
 
 function isDue({ watcher, waiting, pausedUntil, unrecorded }: SendingQueue, now: number): boolean {
   if (pausedUntil > now) return false;
   if (unrecorded) return true;
-  const head = waiting[0];
-  if (watcher.state !== "active" || !head) return false;
-  return watcher.failing?.leaf !== head.leaf || Date.parse(watcher.failing.retryAt) <= now;
+  const firstNotice = waiting[0];
+  if (watcher.state !== "active" || !firstNotice) return false;
+  return watcher.failing?.leaf !== firstNotice.leaf || Date.parse(watcher.failing.retryAt) <= now;
 }
 
 /** Drops the notices that any process has delivered, and all notices of a watcher that has ended. */
 function dropDelivered({ watcher, waiting }: NoticeQueue): void {
-  const done = watcher.state === "active" ? waiting.findIndex(({ leaf }) => leaf >= watcher.next) : -1;
-  waiting.splice(0, done < 0 ? waiting.length : done);
+  const firstUndelivered = watcher.state === "active" ? waiting.findIndex(({ leaf }) => leaf >= watcher.next) : -1;
+  waiting.splice(0, firstUndelivered < 0 ? waiting.length : firstUndelivered);
 }

@@ -69,7 +69,7 @@ export interface Watcher {
   late: Attempt[];
 }
 
-type Kept = { watcher: Omit<Watcher, "caps"> & { caps: [string, WatchedCap][] } } | { ended: string[] };
+type StoredItem = { watcher: Omit<Watcher, "caps"> & { caps: [string, WatchedCap][] } } | { ended: string[] };
 
 const STOP_REASONS = {
   asked: "stopped with its token",
@@ -94,7 +94,7 @@ const holderOf = ({ by, platform }: Pick<Watcher, "by" | "platform">): Holder =>
 export class WatcherTable implements StoredFold {
   readonly form = "watchers.3";
   readonly #watchers = new Map<string, Watcher>();
-  readonly #active = new Map<string, number>();
+  readonly #activeByDomain = new Map<string, number>();
   readonly #ended = new Set<string>();
 
   get(id: string): Watcher | undefined {
@@ -102,7 +102,7 @@ export class WatcherTable implements StoredFold {
   }
 
   /** Active watchers, in the order in which they were created. */
-  *active(): Generator<Watcher> {
+  *activeWatchers(): Generator<Watcher> {
     for (const watcher of this.#watchers.values()) if (watcher.state === "active") yield watcher;
   }
 
@@ -113,67 +113,67 @@ export class WatcherTable implements StoredFold {
 
   /** Number of active watchers with a receiver under this registrable domain. */
   countForDomain(domain: string): number {
-    return this.#active.get(domain) ?? 0;
+    return this.#activeByDomain.get(domain) ?? 0;
   }
 
   /** Number of active watchers with a receiver under this platform. */
   countForPlatform(platform: string): number {
-    return this.#active.get(`all of ${platform}`) ?? 0;
+    return this.#activeByDomain.get(`all of ${platform}`) ?? 0;
   }
 
   /**
-   * Finds the watcher that would be ended to make room for a new one, where at most `most` may be active: a watcher
+   * Finds the watcher that would be ended to make room for a new one, where at most `maxActive` may be active: a watcher
    * that was unused for the longest time, else the newest watcher of the party with the most watchers. @returns null
    * where there is room; undefined where no watcher may be ended
    */
-  findEvictable(most: number, one: Pick<Watcher, "by" | "platform">, now: Date) {
-    if (this.size < most) return null;
-    const before = rfc3339(new Date(now.getTime() - UNUSED_MS));
-    const line = new FairQueue<Watcher>({ name: "watchers", size: this.size });
-    let unused: Watcher | null = null;
-    for (const watcher of this.active()) {
-      line.admit(holderOf(watcher), watcher);
-      if (watcher.usedAt < (unused?.usedAt ?? before)) unused = watcher;
+  findEvictable(maxActive: number, newWatcher: Pick<Watcher, "by" | "platform">, now: Date) {
+    if (this.size < maxActive) return null;
+    const unusedBefore = rfc3339(new Date(now.getTime() - UNUSED_MS));
+    const queue = new FairQueue<Watcher>({ name: "watchers", size: this.size });
+    let longestUnused: Watcher | null = null;
+    for (const watcher of this.activeWatchers()) {
+      queue.admit(holderOf(watcher), watcher);
+      if (watcher.usedAt < (longestUnused?.usedAt ?? unusedBefore)) longestUnused = watcher;
     }
-    if (unused) return { watcher: unused, why: "unused" as const };
-    const watcher = line.wouldEvict(holderOf(one));
+    if (longestUnused) return { watcher: longestUnused, why: "unused" as const };
+    const watcher = queue.wouldEvict(holderOf(newWatcher));
     return watcher ? { watcher, why: "share" as const } : undefined;
   }
 
-  #count({ domain, platform }: Watcher, by: 1 | -1): void {
+  #addToCounts({ domain, platform }: Watcher, change: 1 | -1): void {
     for (const name of [domain, `all of ${platform}`]) {
-      const count = (this.#active.get(name) ?? 0) + by;
-      if (count > 0) this.#active.set(name, count);
-      else this.#active.delete(name);
+      const count = (this.#activeByDomain.get(name) ?? 0) + change;
+      if (count > 0) this.#activeByDomain.set(name, count);
+      else this.#activeByDomain.delete(name);
     }
   }
 
-  *kept(): Generator<Kept> {
+  *kept(): Generator<StoredItem> {
     for (const watcher of this.#watchers.values()) yield { watcher: { ...watcher, caps: [...watcher.caps] } };
     yield { ended: [...this.#ended] };
   }
 
   restore(value: unknown): void {
-    const kept = value as Kept;
+    const kept = value as StoredItem;
     if ("ended" in kept) {
       for (const id of kept.ended) this.#ended.add(id);
       return;
     }
     const watcher: Watcher = { ...kept.watcher, caps: new Map(kept.watcher.caps) };
     this.#watchers.set(watcher.id, watcher);
-    if (watcher.state === "active") this.#count(watcher, 1);
+    if (watcher.state === "active") this.#addToCounts(watcher, 1);
   }
 
   clear(): void {
-    for (const held of [this.#watchers, this.#active, this.#ended]) held.clear();
+    for (const collection of [this.#watchers, this.#activeByDomain, this.#ended]) collection.clear();
   }
 
   /** Applies a record of the topic. A record that cannot be read is skipped. */
   apply(record: LogRecord): void {
-    const read = readRecord(record);
-    if (!read.ok) return;
-    const { type, body } = read.envelope;
-    if (type === "watcher.created") this.#created(body as BodyOf<"watcher.created">, record.partition);
+    const parsed = readRecord(record);
+    if (!parsed.ok) return;
+    const { type, body } = parsed.envelope;
+    if (type === "watcher.created") this.#applyCreated(body as BodyOf<"watcher.created">, record.partition);
     if (!type.startsWith("watcher.")) return;
     const watcher = this.#watchers.get((body as { id: string }).id);
     // A delivery may be recorded after its watcher ended, if the request was running at that moment. The receiver got
@@ -191,7 +191,7 @@ export class WatcherTable implements StoredFold {
     }
   }
 
-  #created(body: BodyOf<"watcher.created">, partition: number): void {
+  #applyCreated(body: BodyOf<"watcher.created">, partition: number): void {
     if (this.#watchers.has(body.id)) return;
     const standing = new Map(body.standing.map(({ capability_id, ...card }) => [capability_id, card]));
     const ids = body.watched.flatMap(({ capability_ids }) => capability_ids);
@@ -205,12 +205,12 @@ export class WatcherTable implements StoredFold {
       ...{ state: "active", why: null, endedAt: null, failing: null, late: [] },
     };
     this.#watchers.set(body.id, watcher);
-    this.#count(watcher, 1);
+    this.#addToCounts(watcher, 1);
   }
 
   #end(watcher: Watcher, state: "stopped" | "disabled", why: string, at: string): void {
     Object.assign(watcher, { state, why, endedAt: at });
-    this.#count(watcher, -1);
+    this.#addToCounts(watcher, -1);
     this.#ended.add(watcher.id);
     if (this.#ended.size <= MAX_ENDED) return;
     const [oldest] = this.#ended;
@@ -261,7 +261,7 @@ export interface NoticeQueue {
   readonly watcher: Watcher;
   readonly waiting: Change[];
   /** Leaves below this position were scanned for this watcher: their notices are delivered or wait in the queue. */
-  seen: number;
+  scannedTo: number;
   /**
    * Watched endpoints for which a correction, or the withdrawal of one, was published after their last scanned card.
    */
@@ -270,66 +270,66 @@ export interface NoticeQueue {
 
 /** Room for further notices in memory, for all queues together. */
 interface MemoryRoom {
-  all: number;
+  notices: number;
 }
 
 /** Is this queue behind the others (some leaves were scanned for them, but not for it), and does it have room? */
-export const isBehind = ({ seen, waiting }: NoticeQueue, scanned: number): boolean =>
-  seen < scanned && waiting.length <= MAX_WAITING / 2;
+export const isBehind = ({ scannedTo: seen, waiting }: NoticeQueue, scannedTo: number): boolean =>
+  seen < scannedTo && waiting.length <= MAX_WAITING / 2;
 
 /**
- * Scans leaves up to position `to` for these queues, and adds a notice for each headline card of a watched endpoint.
+ * Scans leaves up to position `end` for these queues, and adds a notice for each headline card of a watched endpoint.
  * Scanning stops at the first leaf that a full queue has no room for; a later scan of that queue continues there.
  */
 export async function scanLeaves(
-  lines: Iterable<NoticeQueue>,
+  queues: Iterable<NoticeQueue>,
   leaves: AsyncIterable<ReadLeaf>,
-  to: number,
+  end: number,
   room: MemoryRoom,
 ) {
-  const byCap = new Map<string, Set<NoticeQueue>>();
-  for (const line of lines) {
-    for (const cap of line.watcher.caps.keys()) byCap.set(cap, (byCap.get(cap) ?? new Set()).add(line));
+  const queuesByCap = new Map<string, Set<NoticeQueue>>();
+  for (const queue of queues) {
+    for (const cap of queue.watcher.caps.keys()) queuesByCap.set(cap, (queuesByCap.get(cap) ?? new Set()).add(queue));
   }
-  const full = new Set<NoticeQueue>();
+  const fullQueues = new Set<NoticeQueue>();
   for await (const { leaf } of leaves) {
     if (leaf.kind === "correction" || leaf.kind === "reinstated") {
-      for (const line of byCap.get(leaf.capability_id) ?? []) {
-        if (leaf.index >= line.seen && !full.has(line)) line.corrected.add(leaf.capability_id);
+      for (const queue of queuesByCap.get(leaf.capability_id) ?? []) {
+        if (leaf.index >= queue.scannedTo && !fullQueues.has(queue)) queue.corrected.add(leaf.capability_id);
       }
     }
     if (leaf.kind !== "grade" || !leaf.headline) continue;
-    for (const line of byCap.get(leaf.card.capability_id) ?? []) {
-      if (leaf.index < Math.max(line.seen, line.watcher.next) || full.has(line)) continue;
-      if (hasRoom(line, room)) {
-        room.all--;
-        enqueue(line, leaf);
-      } else full.add(line);
+    for (const queue of queuesByCap.get(leaf.card.capability_id) ?? []) {
+      if (leaf.index < Math.max(queue.scannedTo, queue.watcher.next) || fullQueues.has(queue)) continue;
+      if (hasRoom(queue, room)) {
+        room.notices--;
+        enqueue(queue, leaf);
+      } else fullQueues.add(queue);
       // The position is set after each leaf, so that after a failure the next scan continues here.
-      line.seen = full.has(line) ? leaf.index : leaf.index + 1;
+      queue.scannedTo = fullQueues.has(queue) ? leaf.index : leaf.index + 1;
     }
   }
-  for (const set of byCap.values()) {
-    for (const line of set) if (!full.has(line)) line.seen = Math.max(line.seen, to);
+  for (const set of queuesByCap.values()) {
+    for (const queue of set) if (!fullQueues.has(queue)) queue.scannedTo = Math.max(queue.scannedTo, end);
   }
 }
 
 const hasRoom = ({ waiting }: NoticeQueue, room: MemoryRoom): boolean =>
-  waiting.length === 0 || (waiting.length < MAX_WAITING && room.all > 0);
+  waiting.length === 0 || (waiting.length < MAX_WAITING && room.notices > 0);
 
-function enqueue(line: NoticeQueue, { index: leaf, card }: GradeLeaf): void {
+function enqueue(queue: NoticeQueue, { index: leaf, card }: GradeLeaf): void {
   const capability = card.capability_id;
-  const { seq, standing: from } = lastQueued(line, capability);
+  const { seq, standing: from } = stateAfterQueue(queue, capability);
   const to = comparedMembers(card);
-  const change = classifyChange(from, to, line.corrected.delete(capability));
-  line.waiting.push({ capability, leaf, seq: seq + 1, change, from, to });
+  const change = classifyChange(from, to, queue.corrected.delete(capability));
+  queue.waiting.push({ capability, leaf, seq: seq + 1, change, from, to });
 }
 
 /** The state of an endpoint's notices as it will be after all waiting ones are delivered. */
-function lastQueued({ watcher, waiting }: NoticeQueue, cap: string): { seq: number; standing: Standing | null } {
+function stateAfterQueue({ watcher, waiting }: NoticeQueue, cap: string): { seq: number; standing: Standing | null } {
   for (let i = waiting.length - 1; i >= 0; i--) {
-    const one = waiting[i]!;
-    if (one.capability === cap) return { seq: one.seq, standing: one.to };
+    const queued = waiting[i]!;
+    if (queued.capability === cap) return { seq: queued.seq, standing: queued.to };
   }
   return watcher.caps.get(cap)!;
 }

@@ -5,7 +5,7 @@ import { parseJson, Unproven } from "../published/errors.ts";
 import { archiveFileOf, fetchFile, readFile } from "../published/files.ts";
 import type { ArchiveFold, PublishedFold } from "../published/fold.ts";
 import { verifySignature } from "../published/keys.ts";
-import { MAX } from "../published/limits.ts";
+import { MAX_BYTES } from "../published/limits.ts";
 import type { Source } from "../published/source.ts";
 import { archiveManifestKey, dayOfManifest, reproduceCommand } from "../record/archive.ts";
 import type { EvidenceLine, SampleLine } from "../record/evidence.ts";
@@ -15,16 +15,16 @@ import { addDays } from "../record/time.ts";
 import { ARCHIVE_SUBJECTS, type ArchiveSubject } from "../record/vocabulary.ts";
 import { Check, type Finding } from "./findings.ts";
 
-const SUBJECT_OF: Record<string, ArchiveSubject> = {
+const SUBJECT_BY_TOPIC: Record<string, ArchiveSubject> = {
   "observations.free": "liveness_probes",
   "observations.mcp": "mcp_probes",
 };
 
-/** What evidence and log require of the archive of one subject and day. */
-interface Wanted {
-  things: Multiset;
-  /** Index of the last leaf that requires something. */
-  last: number;
+/** The rows that the archive of one subject and day must have, by the evidence and the log. */
+interface RequiredRows {
+  items: Multiset;
+  /** Index of the last leaf that requires a row. */
+  lastIndex: number;
 }
 
 const subjectDayKey = (subject: ArchiveSubject, day: string): string => `${subject} ${day}`;
@@ -40,56 +40,56 @@ export class ArchiveAudit {
   readonly days = new Check("archive, every subject and day");
   readonly rows = new Check("archive rows against evidence and log");
   readonly #leaves: { leaf: ArchiveLeaf; jwks: Jwks | null }[] = [];
-  readonly #wanted = new Map<string, Wanted>();
-  readonly #held = new Map<string, Multiset>();
+  readonly #required = new Map<string, RequiredRows>();
+  readonly #filed = new Map<string, Multiset>();
   /** Names of subject and day for which a file could not be read, here or in the evidence. */
-  readonly #unread = new Set<string>();
+  readonly #unreadSubjectDays = new Set<string>();
   #hasHoles = false;
 
   /** @param fold the archive's leaves so far, including this one @param jwks keys that are valid at this position */
   add(leaf: Leaf, bytes: Buffer, fold: ArchiveFold, jwks: Jwks | null): void {
     if (leaf.kind === "archive") this.#leaves.push({ leaf, jwks });
-    if (leaf.kind === "grade") this.#addWanted(fold.subjectOf(leaf), leaf.day, leaf.index, bytes);
+    if (leaf.kind === "grade") this.#addRequired(fold.subjectOf(leaf), leaf.day, leaf.index, bytes);
   }
 
   /** Adds a line of the evidence file that this leaf names. */
-  line({ day, index }: Pick<EvidenceLeaf, "day" | "index">, line: EvidenceLine): void {
-    const subject = "obs_id" in line && line.kind === 0 ? SUBJECT_OF[line.topic] : undefined;
-    if (subject) this.#addWanted(subject, day, index, observedRowText(line as SampleLine, subject === "mcp_probes"));
+  addLine({ day, index }: Pick<EvidenceLeaf, "day" | "index">, line: EvidenceLine): void {
+    const subject = "obs_id" in line && line.kind === 0 ? SUBJECT_BY_TOPIC[line.topic] : undefined;
+    if (subject) this.#addRequired(subject, day, index, observedRowText(line as SampleLine, subject === "mcp_probes"));
   }
 
-  /** An evidence file of this day could not be read, so it is not known which probes the archive must have. */
-  unread(day: string): void {
-    for (const subject of Object.values(SUBJECT_OF)) this.#unread.add(subjectDayKey(subject, day));
+  /** Notes that an evidence file of this day could not be read. Which probes the archive must have is then not known. */
+  noteUnreadFile(day: string): void {
+    for (const subject of Object.values(SUBJECT_BY_TOPIC)) this.#unreadSubjectDays.add(subjectDayKey(subject, day));
   }
 
-  /** Leaves could not be read, which may name files and rows. */
-  skip(): void {
+  /** Notes that some leaves could not be read. They may name files and rows, so checks that need every leaf are not run. */
+  noteUnreadLeaves(): void {
     this.#hasHoles = true;
   }
 
-  #addWanted(subject: ArchiveSubject, day: string, order: number, item: Buffer | string): void {
+  #addRequired(subject: ArchiveSubject, day: string, leafIndex: number, item: Buffer | string): void {
     const name = subjectDayKey(subject, day);
-    const wanted = this.#wanted.get(name) ?? { things: new Multiset(), last: -1 };
-    wanted.things.add(item);
-    wanted.last = Math.max(wanted.last, order);
-    this.#wanted.set(name, wanted);
+    const required = this.#required.get(name) ?? { items: new Multiset(), lastIndex: -1 };
+    required.items.add(item);
+    required.lastIndex = Math.max(required.lastIndex, leafIndex);
+    this.#required.set(name, required);
   }
 
   /** Reads and checks every file. @throws SourceDown, and faults of our own */
-  async read(source: Source, fold: PublishedFold, onProgress: (text: string) => void): Promise<void> {
-    const seen = new Map<string, ArchiveLeaf>();
-    const replaced = new Set<string>();
+  async checkFiles(source: Source, fold: PublishedFold, onProgress: (text: string) => void): Promise<void> {
+    const earlierLeaves = new Map<string, ArchiveLeaf>();
+    const replacedIds = new Set<string>();
     for (const { leaf, jwks } of this.#leaves) {
       onProgress(`archive: ${leaf.manifest.subject} ${dayOfManifest(leaf.manifest)}`);
-      await this.files.look(async () => {
-        if (!this.#hasHoles) checkLeaf(leaf, seen, replaced);
+      await this.files.runStep(async () => {
+        if (!this.#hasHoles) checkLeaf(leaf, earlierLeaves, replacedIds);
         await this.#readFile(source, leaf, fold.archive);
         await checkManifest(source, leaf);
         verifySignature(`manifest ${leaf.manifest.id}`, jwks, leaf.manifest, leaf.manifest.verified_at);
       });
-      seen.set(leaf.manifest.id, leaf);
-      if (leaf.supersedes !== null) replaced.add(leaf.supersedes);
+      earlierLeaves.set(leaf.manifest.id, leaf);
+      if (leaf.supersedes !== null) replacedIds.add(leaf.supersedes);
     }
     this.#checkDays(fold);
     this.#checkRows(fold.archive);
@@ -99,26 +99,26 @@ export class ArchiveAudit {
     const { subject, id } = leaf.manifest;
     const day = dayOfManifest(leaf.manifest);
     const file = archiveFileOf(leaf);
-    const things = new Multiset();
-    let wrong: string | null = null;
-    let before = "";
+    const items = new Multiset();
+    let wrongLine: string | null = null;
+    let previousOrder = "";
     const name = subjectDayKey(subject, day);
-    const known = this.#unread.has(name);
-    this.#unread.add(name);
+    const wasUnread = this.#unreadSubjectDays.has(name);
+    this.#unreadSubjectDays.add(name);
     await readFile(await fetchFile(source, file), file, (line) => {
-      const read = lineOf(subject, day, line, fold);
-      if (!read || read.order <= before) wrong ??= line.toString("utf8", 0, 120);
+      const parsedLine = lineOf(subject, day, line, fold);
+      if (!parsedLine || parsedLine.order <= previousOrder) wrongLine ??= line.toString("utf8", 0, 120);
       else {
-        things.add(read.item);
-        before = read.order;
+        items.add(parsedLine.item);
+        previousOrder = parsedLine.order;
       }
     });
-    if (wrong !== null) throw new Unproven(file.key, `lines of ${subject} of ${day}, ascending`, wrong);
-    if (!known) this.#unread.delete(name);
+    if (wrongLine !== null) throw new Unproven(file.key, `lines of ${subject} of ${day}, ascending`, wrongLine);
+    if (!wasUnread) this.#unreadSubjectDays.delete(name);
     if (fold.superseded.has(id)) return;
-    const held = this.#held.get(name) ?? new Multiset();
-    held.join(things);
-    this.#held.set(name, held);
+    const filedItems = this.#filed.get(name) ?? new Multiset();
+    filedItems.addAll(items);
+    this.#filed.set(name, filedItems);
   }
 
   /** Checks that no subject and day is missing from the first day of the evidence to the newest archived day. */
@@ -128,30 +128,32 @@ export class ArchiveAudit {
       .sort()
       .at(-1);
     if (newest === undefined) return;
-    for (let day = evidence.first || newest; day <= newest; day = addDays(day, 1)) {
+    for (let day = evidence.firstDay || newest; day <= newest; day = addDays(day, 1)) {
       for (const subject of ARCHIVE_SUBJECTS) {
-        if (archive.currentFilesOf(subject, day).length > 0) this.days.ok();
-        else if (this.#hasHoles) this.days.notRun("leaves are unread that may name it");
-        else this.days.bad({ key: `archive of ${subject} of ${day}`, expected: "a file", got: "none" });
+        if (archive.currentFilesOf(subject, day).length > 0) this.days.countOk();
+        else if (this.#hasHoles) this.days.countNotRun("leaves are unread that may name it");
+        else this.days.addProblem({ key: `archive of ${subject} of ${day}`, expected: "a file", got: "none" });
       }
     }
   }
 
   #checkRows(fold: ArchiveFold): void {
     for (const subject of ARCHIVE_SUBJECTS) {
-      for (const name of new Set([...this.#held.keys(), ...this.#unread])) {
-        const held = this.#held.get(name) ?? new Multiset();
+      for (const name of new Set([...this.#filed.keys(), ...this.#unreadSubjectDays])) {
+        const filedItems = this.#filed.get(name) ?? new Multiset();
         if (!name.startsWith(`${subject} `)) continue;
         const day = name.slice(subject.length + 1);
-        if (this.#hasHoles || this.#unread.has(name)) {
-          this.rows.notRun("what they are held against could not be read whole");
+        if (this.#hasHoles || this.#unreadSubjectDays.has(name)) {
+          this.rows.countNotRun("what they are held against could not be read whole");
           continue;
         }
-        const { things, last } = this.#wanted.get(name) ?? { things: new Multiset(), last: -1 };
-        const newest = Math.max(...fold.currentFilesOf(subject, day).map(({ index }) => index));
-        if (`${things}` === `${held}`) this.rows.ok();
-        else if (last > newest) this.rows.open(`what came late for ${subject} of ${day} is not filed yet`);
-        else this.rows.bad({ key: `archive of ${subject} of ${day}`, expected: `${things}`, got: `${held}` });
+        const { items, lastIndex } = this.#required.get(name) ?? { items: new Multiset(), lastIndex: -1 };
+        const newestFileIndex = Math.max(...fold.currentFilesOf(subject, day).map(({ index }) => index));
+        if (`${items}` === `${filedItems}`) this.rows.countOk();
+        else if (lastIndex > newestFileIndex)
+          this.rows.countOpen(`what came late for ${subject} of ${day} is not filed yet`);
+        else
+          this.rows.addProblem({ key: `archive of ${subject} of ${day}`, expected: `${items}`, got: `${filedItems}` });
       }
     }
   }
@@ -183,33 +185,38 @@ function lineOf(
 }
 
 /** @throws Unproven */
-function checkLeaf(leaf: ArchiveLeaf, seen: ReadonlyMap<string, ArchiveLeaf>, replaced: ReadonlySet<string>): void {
+function checkLeaf(
+  leaf: ArchiveLeaf,
+  earlierLeaves: ReadonlyMap<string, ArchiveLeaf>,
+  replacedIds: ReadonlySet<string>,
+): void {
   const { manifest, supersedes, index } = leaf;
   const day = dayOfManifest(manifest);
   const { key } = archiveFileOf(leaf);
-  const refuse = (expected: string, got: string) => {
+  const requireEqual = (expected: string, got: string) => {
     if (expected !== got) throw new Unproven(`leaf ${index}`, expected, got);
   };
-  refuse(archiveId(manifest.subject, day, manifest.content_hash), manifest.id);
-  refuse(`${day}T00:00:00.000Z to ${addDays(day, 1)}T00:00:00.000Z`, `${manifest.from} to ${manifest.to}`);
-  refuse(`/${key}`, manifest.file.slice(-key.length - 1));
-  refuse(reproduceCommand(manifest.file), manifest.reproduce);
-  if (seen.has(manifest.id)) throw new Unproven(`leaf ${index}`, "a file once", `${manifest.id} again`);
+  requireEqual(archiveId(manifest.subject, day, manifest.content_hash), manifest.id);
+  requireEqual(`${day}T00:00:00.000Z to ${addDays(day, 1)}T00:00:00.000Z`, `${manifest.from} to ${manifest.to}`);
+  requireEqual(`/${key}`, manifest.file.slice(-key.length - 1));
+  requireEqual(reproduceCommand(manifest.file), manifest.reproduce);
+  if (earlierLeaves.has(manifest.id)) throw new Unproven(`leaf ${index}`, "a file once", `${manifest.id} again`);
   if (supersedes === null) return;
-  const wrong = seen.get(supersedes)?.manifest;
-  const same = wrong && wrong.subject === manifest.subject && wrong.from === manifest.from;
+  const replacedManifest = earlierLeaves.get(supersedes)?.manifest;
+  const isSameSubjectDay =
+    replacedManifest && replacedManifest.subject === manifest.subject && replacedManifest.from === manifest.from;
   // Only an earlier file can be replaced, and only once; so no two files replace each other.
-  if (!same || replaced.has(supersedes)) {
+  if (!isSameSubjectDay || replacedIds.has(supersedes)) {
     throw new Unproven(`leaf ${index}`, `an earlier file of ${manifest.subject} of ${day}, standing`, supersedes);
   }
 }
 
 async function checkManifest(source: Source, { manifest }: ArchiveLeaf): Promise<void> {
   const key = archiveManifestKey(manifest.id);
-  const bytes = await source.get(key, MAX.keys);
+  const bytes = await source.get(key, MAX_BYTES.keys);
   if (!bytes) throw new MissingObject(key);
-  const [want, got] = [canonicalText(manifest), Buffer.from(bytes).toString("utf8")];
-  if (want !== got) throw new Unproven(key, want.slice(0, 200), got.slice(0, 200));
+  const [expected, got] = [canonicalText(manifest), Buffer.from(bytes).toString("utf8")];
+  if (expected !== got) throw new Unproven(key, expected.slice(0, 200), got.slice(0, 200));
 }
 
 /** The parts of a body's terms that a row of the archive has. */
@@ -221,7 +228,7 @@ interface Terms {
 
 /**
  * The members of an archive's line as one text, for comparison. The amount is made a number, as evidence has it.
- * @returns null when it is no such line
+ * @returns null when the line is not one of the archive
  */
 function archivedRowText({ amount, ...row }: Record<string, unknown>): string | null {
   try {
@@ -231,18 +238,18 @@ function archivedRowText({ amount, ...row }: Record<string, unknown>): string | 
   }
 }
 
-/** The same text made from the evidence's line of a probe (records.md, Archive rows). */
+/** Makes the text of {@link archivedRowText} from the evidence's line of a probe (records.md, Archive rows). */
 function observedRowText(line: SampleLine, isTool: boolean): string {
   const { status, terms, initialize_ms, tool, tool_present } = line as SampleLine & Record<string, unknown>;
   const { sha256 = null, protocols = [], offers = [] } = (terms ?? {}) as Terms;
-  const signable = offers.find(({ payable }) => payable);
-  const bytes = new Map(offers.map(({ network }) => [network, Buffer.from(network)]));
+  const payableOffer = offers.find(({ payable }) => payable);
+  const bytesByNetwork = new Map(offers.map(({ network }) => [network, Buffer.from(network)]));
   return canonicalText({
     ...{ record_id: line.obs_id, capability_id: line.capability_id, observed_at: line.t, state: line.state ?? null },
     ...{ counts: line.fault === null || line.fault === "blocked", fault: line.fault, status: status ?? null },
     ...{ latency_ms: line.latency_ms ?? null, amount: line.price ?? null },
-    ...{ asset: signable?.asset ?? offers[0]?.asset ?? null, protocols, terms_sha256: sha256 },
-    networks: [...bytes].sort(([, a], [, b]) => Buffer.compare(a, b)).map(([network]) => network),
+    ...{ asset: payableOffer?.asset ?? offers[0]?.asset ?? null, protocols, terms_sha256: sha256 },
+    networks: [...bytesByNetwork].sort(([, a], [, b]) => Buffer.compare(a, b)).map(([network]) => network),
     ...(isTool ? { initialize_ms: initialize_ms ?? null, tool: tool ?? null, tool_present: tool_present ?? null } : {}),
   });
 }
@@ -250,25 +257,25 @@ function observedRowText(line: SampleLine, isTool: boolean): string {
 const MODULUS = 1n << 256n;
 
 /**
- * Compares sets of things without keeping them: it counts them and adds up their hashes. Two with equal count and sum
- * hold the same things, in any order. Faking that is as hard as finding hashes with a given sum.
+ * Compares multisets of items without keeping the items: it counts them and adds up their hashes. Two multisets with
+ * equal count and sum have equal items, in any order. Faking that is as hard as finding hashes with a given sum.
  */
 class Multiset {
-  n = 0;
+  count = 0;
   #sum = 0n;
 
   add(item: Uint8Array | string): void {
-    this.n++;
+    this.count++;
     this.#sum = (this.#sum + BigInt(`0x${sha256(item).toString("hex")}`)) % MODULUS;
   }
 
-  /** Adds all things of another one. */
-  join(other: Multiset): void {
-    this.n += other.n;
+  /** Adds all items of another multiset. */
+  addAll(other: Multiset): void {
+    this.count += other.count;
     this.#sum = (this.#sum + other.#sum) % MODULUS;
   }
 
   toString(): string {
-    return `${this.n} with hashes that add up to ${this.#sum.toString(16).padStart(64, "0").slice(-16)}`;
+    return `${this.count} with hashes that add up to ${this.#sum.toString(16).padStart(64, "0").slice(-16)}`;
   }
 }

@@ -8,7 +8,7 @@ const CORRECTION_FIELDS: readonly string[] = ["correction", "reinstated", "dispu
 /** The evidence of one endpoint, added in the order of the files. */
 export class EndpointEvidence {
   readonly samples = new Map<string, SampleLine>();
-  /** Amendments by sample; the field below has the corrections, reinstatements and disputes. */
+  /** Amendments by id of their sample, without those in `#corrections`. */
   readonly #amendments = new Map<string, AmendmentLine[]>();
   readonly #corrections: AmendmentLine[] = [];
 
@@ -23,11 +23,11 @@ export class EndpointEvidence {
   }
 
   /**
-   * The endpoint as it was known to a card with these positions.
+   * Returns the endpoint with the records that a card with these log positions was graded from.
    * @param positions {topic: next offset} of the card's leaf
    * @param domain registrable domain of its url, null when unknown
    */
-  asOf(cap: string, positions: Readonly<Record<string, number>>, domain: string | null): Endpoint {
+  endpointAsOf(cap: string, positions: Readonly<Record<string, number>>, domain: string | null): Endpoint {
     const rows = [...this.samples.values()].flatMap((line): Row[] => {
       const row = this.#rowAsOf(line, positions[line.topic] ?? 0);
       return row ? [row] : [];
@@ -37,14 +37,14 @@ export class EndpointEvidence {
     return { cap, pay_to, domain, disputed: isDisputed(records), rows, withdrawn: withdrawnSamples(rows, records) };
   }
 
-  #rowAsOf(line: SampleLine, next: number): Row | null {
-    if (line.first >= next) return null;
-    const earlier = next <= line.position ? line.before?.find(({ upto }) => next <= upto) : undefined;
-    const row: SampleLine = { ...line, ...earlier };
-    const later = (this.#amendments.get(line.obs_id) ?? [])
-      .filter(({ topic, position }) => topic === line.topic && position < next)
+  #rowAsOf(line: SampleLine, nextOffset: number): Row | null {
+    if (line.first >= nextOffset) return null;
+    const earlierState = nextOffset <= line.position ? line.before?.find(({ upto }) => nextOffset <= upto) : undefined;
+    const row: SampleLine = { ...line, ...earlierState };
+    const amendments = (this.#amendments.get(line.obs_id) ?? [])
+      .filter(({ topic, position }) => topic === line.topic && position < nextOffset)
       .sort((a, b) => a.position - b.position);
-    for (const { field, value } of later) (row as Record<string, unknown>)[field] = value;
+    for (const { field, value } of amendments) (row as Record<string, unknown>)[field] = value;
     return { ...row, t: new Date(line.t) };
   }
 }
@@ -56,8 +56,9 @@ function newestTerms(rows: readonly Row[]): { pay_to: string | null } {
   let newest: Row | null = null;
   for (const row of rows) {
     if (row.kind !== 1 && row.state !== "asked" && row.state !== "malformed") continue;
-    const later = !newest || row.t > newest.t || (row.t.getTime() === newest.t.getTime() && row.obs_id > newest.obs_id);
-    if (later) newest = row;
+    const isLater =
+      !newest || row.t > newest.t || (row.t.getTime() === newest.t.getTime() && row.obs_id > newest.obs_id);
+    if (isLater) newest = row;
   }
   return { pay_to: newest?.pay_to ?? null };
 }
@@ -75,21 +76,23 @@ function issuedAt(line: AmendmentLine): number {
 
 /** Corrections that no reinstatement took back. */
 function correctionsInForce(records: readonly AmendmentLine[]): AmendmentLine[] {
-  const back = new Set(records.flatMap((line) => (line.field === "reinstated" ? [bodyOf(line).correction] : [])));
-  return records.filter((line) => line.field === "correction" && !back.has(bodyOf(line).id));
+  const reinstatedIds = new Set(
+    records.flatMap((line) => (line.field === "reinstated" ? [bodyOf(line).correction] : [])),
+  );
+  return records.filter((line) => line.field === "correction" && !reinstatedIds.has(bodyOf(line).id));
 }
 
-const recordOf = (line: AmendmentLine): unknown => bodyOf(line).record_id ?? null;
+const recordIdOf = (line: AmendmentLine): unknown => bodyOf(line).record_id ?? null;
 
 /**
  * Rows that corrections in force withdraw. One without a record id withdraws every record observed before it was
  * issued.
  */
 function withdrawnSamples(rows: readonly Row[], records: readonly AmendmentLine[]): Set<string> {
-  const corrections = correctionsInForce(records).map((line) => ({ record: recordOf(line), before: issuedAt(line) }));
-  const taken = ({ obs_id, t }: Row) =>
+  const corrections = correctionsInForce(records).map((line) => ({ record: recordIdOf(line), before: issuedAt(line) }));
+  const isWithdrawn = ({ obs_id, t }: Row) =>
     corrections.some(({ record, before }) => (record === null ? t.getTime() < before : record === obs_id));
-  return new Set(rows.filter(taken).map(({ obs_id }) => obs_id));
+  return new Set(rows.filter(isWithdrawn).map(({ obs_id }) => obs_id));
 }
 
 /**
@@ -98,10 +101,10 @@ function withdrawnSamples(rows: readonly Row[], records: readonly AmendmentLine[
  */
 function isDisputed(records: readonly AmendmentLine[]): boolean {
   const corrections = correctionsInForce(records);
-  const settled = (dispute: AmendmentLine) =>
+  const isSettled = (dispute: AmendmentLine) =>
     corrections.some((line) => {
-      const record = recordOf(line);
-      return line.observed_at >= dispute.observed_at && (record === null || record === recordOf(dispute));
+      const record = recordIdOf(line);
+      return line.observed_at >= dispute.observed_at && (record === null || record === recordIdOf(dispute));
     });
-  return records.some((line) => line.field === "dispute" && !settled(line));
+  return records.some((line) => line.field === "dispute" && !isSettled(line));
 }

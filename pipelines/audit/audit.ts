@@ -17,7 +17,7 @@ import type { PublishedFold } from "../published/fold.ts";
 import { RecordReader } from "../published/reader.ts";
 import { createSourceFetch, type Source } from "../published/source.ts";
 import { SampleLine } from "../record/evidence.ts";
-import { Check, type Finding, Packing, type PackingMode, problemOf } from "./findings.ts";
+import { Check, type Finding, PackedBytesCheck, type PackingMode, problemOf } from "./findings.ts";
 import { auditHints } from "./log.ts";
 import { LogReading } from "./log-reading.ts";
 import { type CardVerdict, recomputeGathered } from "./recompute.ts";
@@ -32,7 +32,7 @@ export interface AuditOptions {
   copies?: readonly Copy[];
   /** A checkpoint of this log that was kept from an earlier time: the source's tree must begin with its tree. */
   since?: Checkpoint;
-  /** Asks the live service of the source, if there is one. */
+  /** Requests a path from the live service of the source, if there is one. */
   ask?: AskLive;
   /** Default `strict`; see findings.ts. */
   packing?: PackingMode;
@@ -61,19 +61,19 @@ export async function audit(options: AuditOptions): Promise<AuditReport> {
   const { source, head, copies = [], since, onFinding = () => undefined, onProgress = () => undefined } = options;
   if (since && head.size < since.size) throw new Rollback(since.size, head.size);
   const findings: Finding[] = [];
-  const found = (...more: Finding[]) => {
+  const addFindings = (...more: Finding[]) => {
     for (const finding of more) {
       findings.push(finding);
       onFinding(finding);
     }
   };
   const forks: ForkSeen[] = [];
-  await auditRecord(options, found, onProgress);
-  const others = since ? [...copies, { source: kept, head: since }] : copies;
-  if (others.length > 0) {
-    const compared = await auditCopies({ source, head }, others);
-    found(compared.finding);
-    forks.push(...compared.forks);
+  await auditRecord(options, addFindings, onProgress);
+  const otherCopies = since ? [...copies, { source: KEPT_CHECKPOINT_SOURCE, head: since }] : copies;
+  if (otherCopies.length > 0) {
+    const copiesResult = await auditCopies({ source, head }, otherCopies);
+    addFindings(copiesResult.finding);
+    forks.push(...copiesResult.forks);
   }
   const { origin, size, root, cosignedAt } = head;
   const proven = findings.every(({ result }) => result === "ok");
@@ -89,7 +89,11 @@ export async function audit(options: AuditOptions): Promise<AuditReport> {
 }
 
 /** The source of a kept checkpoint. Its tree is not larger than the audited one, so no object is needed from it. */
-const kept: Source = { name: "the checkpoint that was kept", get: async () => null, close: async () => undefined };
+const KEPT_CHECKPOINT_SOURCE: Source = {
+  name: "the checkpoint that was kept",
+  get: async () => null,
+  close: async () => undefined,
+};
 
 /** Checks that need a proven tree. */
 const CHECKS_OF_PROVEN_TREE = ["leaves", "indexes, rebuilt from the log", "evidence files", "cards, recomputed"];
@@ -101,87 +105,94 @@ type AddFindings = (...findings: Finding[]) => void;
 type Progress = (text: string) => void;
 
 /** Reads the log once: each bundle is checked against the tree, and each leaf by every check of the log. */
-async function auditRecord(options: AuditOptions, found: AddFindings, onProgress: Progress): Promise<void> {
+async function auditRecord(options: AuditOptions, addFindings: AddFindings, onProgress: Progress): Promise<void> {
   const { source, head, ask } = options;
-  const packing = new Packing(options.packing ?? "strict");
-  const log = await readLog(options, packing, found, onProgress);
+  const packing = new PackedBytesCheck(options.packing ?? "strict");
+  const log = await readLog(options, packing, addFindings, onProgress);
   if (!log) {
-    found(packing.finding);
+    addFindings(packing.finding);
     for (const name of CHECKS_OF_PROVEN_TREE) {
       const check = new Check(name);
-      check.notRun("the tree cannot be proven");
-      found(check.finding);
+      check.countNotRun("the tree cannot be proven");
+      addFindings(check.finding);
     }
     return;
   }
   await log.end(head, onProgress);
-  const hints = await auditHints(source, log.rules.fold, log.hasHoles);
-  found(...log.findings, hints, packing.finding);
-  await auditEvidence(source, log, found, onProgress);
-  found(await auditCards(source, log, onProgress));
-  if (ask) found(await auditLive(ask, log.rules.fold, log.rules.jwks));
+  const hints = await auditHints(source, log.logAudit.fold, log.hasHoles);
+  addFindings(...log.findings, hints, packing.finding);
+  await auditEvidence(source, log, addFindings, onProgress);
+  addFindings(await auditCards(source, log, onProgress));
+  if (ask) addFindings(await auditLive(ask, log.logAudit.fold, log.logAudit.jwks));
 }
 
 /** Reads the log through its checks. Of a broken tree it reads what can be proven; null when nothing can. */
 async function readLog(
   { source, head }: AuditOptions,
-  packing: Packing,
-  found: AddFindings,
+  packing: PackedBytesCheck,
+  addFindings: AddFindings,
   onProgress: Progress,
 ): Promise<LogReading | null> {
-  let read = 0;
-  const into = (log: LogReading) => async (entries: readonly Buffer[]) => {
+  let leavesRead = 0;
+  const addEntriesTo = (log: LogReading) => async (entries: readonly Buffer[]) => {
     for (const entry of entries) await log.add(entry);
-    read += entries.length;
-    onProgress(`log: ${read} of ${head.size} leaves`);
+    leavesRead += entries.length;
+    onProgress(`log: ${leavesRead} of ${head.size} leaves`);
   };
   const log = new LogReading(source, head.size, packing);
-  const tree = await auditTree(source, head, packing, into(log));
-  if (tree.leads) {
-    found(...tree.findings);
+  const tree = await auditTree(source, head, packing, addEntriesTo(log));
+  if (tree.givesRoot) {
+    addFindings(...tree.findings);
     return log;
   }
-  read = 0;
-  const salvaged = new LogReading(source, head.size, packing);
+  leavesRead = 0;
+  const salvagedLog = new LogReading(source, head.size, packing);
   try {
-    found(...(await salvage(source, head, into(salvaged), (first, count) => salvaged.skip(first, count))));
-    return salvaged;
+    addFindings(
+      ...(await salvage(source, head, addEntriesTo(salvagedLog), (first, count) => salvagedLog.skip(first, count))),
+    );
+    return salvagedLog;
   } catch (error) {
     if (!problemOf(error)) throw error;
-    found(...tree.findings);
+    addFindings(...tree.findings);
     return null;
   }
 }
 
-async function auditEvidence(source: Source, log: LogReading, found: AddFindings, onProgress: Progress): Promise<void> {
+async function auditEvidence(
+  source: Source,
+  log: LogReading,
+  addFindings: AddFindings,
+  onProgress: Progress,
+): Promise<void> {
   const files = new Check("evidence files");
-  const schedules = new ScheduleAudit(log.rules.fold);
+  const schedules = new ScheduleAudit(log.logAudit.fold);
   const calls = new Map<string, NamedCall>();
-  for (const leaf of log.rules.evidence) {
+  for (const leaf of log.logAudit.evidence) {
     onProgress(`evidence: ${leaf.day}`);
-    const holds = await files.look(async () => {
+    const isReadable = await files.runStep(async () => {
       const file = evidenceFileOf(leaf);
       if (!file) return;
       const samples: SampleLine[] = [];
-      const named: NamedCall[] = [];
+      const namedCalls: NamedCall[] = [];
       await readFile(await fetchFile(source, file), file, (line) => {
-        if (file.holds === "rows") named.push(...publishedCallsOf(line));
+        if (file.holds === "rows") namedCalls.push(...publishedCallsOf(line));
         const sample = file.holds === "rows" ? SampleLine.safeParse(parseJson(line)).data : undefined;
         if (sample) samples.push(sample);
       });
       for (const sample of samples) {
         schedules.add(sample);
-        log.rules.archive.line(leaf, sample);
+        log.logAudit.archiveAudit.addLine(leaf, sample);
       }
-      for (const call of named) calls.set(call.sha256, call);
+      for (const call of namedCalls) calls.set(call.sha256, call);
     });
-    if (holds) continue;
-    schedules.unread(leaf.holds === "rows" ? leaf.rows : 0);
-    log.rules.archive.unread(leaf.day);
+    if (isReadable) continue;
+    schedules.noteUnreadLines(leaf.holds === "rows" ? leaf.rows : 0);
+    log.logAudit.archiveAudit.noteUnreadFile(leaf.day);
   }
-  found(files.finding, ...schedules.findings, await auditCalls(source, [...calls.values()], onProgress));
-  await log.rules.archive.read(source, log.rules.fold, onProgress);
-  found(...log.rules.archive.findings);
+  addFindings(files.finding, ...schedules.findings, await auditCalls(source, [...calls.values()], onProgress));
+  await log.logAudit.archiveAudit.checkFiles(source, log.logAudit.fold, onProgress);
+  addFindings(...log.logAudit.archiveAudit.findings);
 }
 
 /** Checks the bytes of bought calls that their buyers published against the lines of the evidence. */
@@ -189,7 +200,7 @@ async function auditCalls(source: Source, calls: readonly NamedCall[], onProgres
   const check = new Check("bought calls, published");
   await forEachConcurrent(calls, CALLS_AT_ONCE, async (call) => {
     onProgress(`calls: ${call.sha256}`);
-    await check.look(async () => void (await fetchCall(source, call)));
+    await check.runStep(async () => void (await fetchCall(source, call)));
   });
   return check.finding;
 }
@@ -199,19 +210,19 @@ async function auditCards(source: Source, log: LogReading, onProgress: Progress)
   try {
     const onVerdict = ({ capability_id, leaf, verdict, says, difference }: CardVerdict) => {
       onProgress(`cards: ${capability_id}`);
-      if (verdict === "ok") check.ok();
-      else if (verdict === "not run") check.notRun(says!);
-      else if (verdict === "pending") check.open(says ?? "its evidence is not published yet");
+      if (verdict === "ok") check.countOk();
+      else if (verdict === "not run") check.countNotRun(says!);
+      else if (verdict === "pending") check.countOpen(says ?? "its evidence is not published yet");
       else {
         const { field, expected, got } = difference!;
-        check.bad({ key: `card of leaf ${leaf} (${capability_id}): ${field}`, expected, got });
+        check.addProblem({ key: `card of leaf ${leaf} (${capability_id}): ${field}`, expected, got });
       }
     };
-    await recomputeGathered(source, log.gathered(), onVerdict, true);
+    await recomputeGathered(source, log.gatheredRecord(), onVerdict, true);
   } catch (error) {
     const problem = problemOf(error);
     if (!problem) throw error;
-    check.bad(problem);
+    check.addProblem(problem);
   }
   return check.finding;
 }
@@ -233,16 +244,16 @@ export interface ForkSeen {
  * Checks that copies have one history: the larger tree must begin with the smaller one, by a consistency proof (RFC
  * 6962) from the larger one's tiles.
  */
-async function auditCopies(own: Copy, others: readonly Copy[]): Promise<{ finding: Finding; forks: ForkSeen[] }> {
+async function auditCopies(audited: Copy, others: readonly Copy[]): Promise<{ finding: Finding; forks: ForkSeen[] }> {
   const check = new Check("other copies");
   const forks: ForkSeen[] = [];
   for (const other of others) {
-    await check.look(async () => {
-      const [small, large] = own.head.size <= other.head.size ? [own, other] : [other, own];
+    await check.runStep(async () => {
+      const [small, large] = audited.head.size <= other.head.size ? [audited, other] : [other, audited];
       if (await isBeginningOf(small.head, large)) return;
       const says = `${small.source.name} (${small.head.size} leaves) is not the beginning of ${large.source.name} (${large.head.size})`;
-      forks.push({ says, ours: own.head.bytes.toString("utf8"), theirs: other.head.bytes.toString("utf8") });
-      check.bad({ key: other.source.name, expected: "one history", got: says });
+      forks.push({ says, ours: audited.head.bytes.toString("utf8"), theirs: other.head.bytes.toString("utf8") });
+      check.addProblem({ key: other.source.name, expected: "one history", got: says });
     });
   }
   return { finding: check.finding, forks };
@@ -250,10 +261,10 @@ async function auditCopies(own: Copy, others: readonly Copy[]): Promise<{ findin
 
 async function isBeginningOf(small: Checkpoint, { source, head }: Copy): Promise<boolean> {
   if (small.size === head.size) return sameHash(small.root, head.root);
-  return (await RecordReader.over(createSourceFetch(source), head)).extends(small);
+  return (await RecordReader.openWithFetch(createSourceFetch(source), head)).extends(small);
 }
 
-/** Asks the live service for a path; null when it answers with an error. */
+/** Requests a path from the live service; null when it answers with an error. */
 export type AskLive = (path: string) => Promise<unknown>;
 
 /** Endpoints that are asked for, spread evenly over all of them. */
@@ -271,17 +282,18 @@ async function auditLive(ask: AskLive, fold: PublishedFold, jwks: Jwks | null): 
     const key = `/v1/check?url=${cap.cap}`;
     const answer = (await ask(key)) as Record<string, unknown> | null;
     if (!answer) {
-      check.bad({ key, expected: "an answer", got: "an error" });
+      check.addProblem({ key, expected: "an answer", got: "an error" });
       continue;
     }
     const verdict = jwks && verifyObject(jwks, answer, { purpose: "answers", at: String(answer.answered_at) });
-    const want = headlineOf(cap)?.text ?? null;
-    const newer = String(answer.computedAt ?? "") > cap.computedAt;
-    if (!verdict?.ok) check.bad({ key, expected: "a signature of the answers key", got: verdict?.reason ?? "no keys" });
-    else if (newer) check.open("a card is newer than this checkpoint");
-    else if (answer.scorecard !== want) {
-      check.bad({ key, expected: `the card of ${cap.computedAt}`, got: String(answer.scorecard).slice(0, 120) });
-    } else check.ok();
+    const expectedCard = headlineOf(cap)?.text ?? null;
+    const isNewer = String(answer.computedAt ?? "") > cap.computedAt;
+    if (!verdict?.ok)
+      check.addProblem({ key, expected: "a signature of the answers key", got: verdict?.reason ?? "no keys" });
+    else if (isNewer) check.countOpen("a card is newer than this checkpoint");
+    else if (answer.scorecard !== expectedCard) {
+      check.addProblem({ key, expected: `the card of ${cap.computedAt}`, got: String(answer.scorecard).slice(0, 120) });
+    } else check.countOk();
   }
   return check.finding;
 }

@@ -14,7 +14,7 @@ export interface Finding {
   result: "ok" | "broken" | "not run";
   /** Number of things that were checked. */
   checked: number;
-  /** Number of things that cannot be proven yet; `says` tells why. */
+  /** Number of things that cannot be proven yet; `says` has the reason. */
   open: number;
   /** Number of things that were not checked, since what they depend on is broken, gone or unread. */
   not_run: number;
@@ -33,23 +33,23 @@ export class Check {
     this.finding = { check, result: "ok", checked: 0, open: 0, not_run: 0, problems: [] };
   }
 
-  ok(n = 1): void {
+  countOk(n = 1): void {
     this.finding.checked += n;
   }
 
-  open(says: string): void {
+  countOpen(says: string): void {
     this.finding.open++;
     this.finding.says = says;
   }
 
-  notRun(says: string, n = 1): void {
+  countNotRun(says: string, n = 1): void {
     if (n === 0) return;
     this.finding.not_run += n;
     this.finding.says = says;
     if (this.finding.result === "ok") this.finding.result = "not run";
   }
 
-  bad(problem: Problem): void {
+  addProblem(problem: Problem): void {
     this.finding.checked++;
     this.finding.result = "broken";
     if (this.finding.problems.length < MAX_PROBLEMS) this.finding.problems.push(problem);
@@ -59,16 +59,16 @@ export class Check {
    * Runs one step. An error about an object of the record becomes a problem; any other error is thrown.
    * @returns did the step succeed?
    */
-  async look(work: () => Promise<void>): Promise<boolean> {
+  async runStep(work: () => Promise<void>): Promise<boolean> {
     try {
       await work();
-      this.ok();
+      this.countOk();
       return true;
     } catch (error) {
       const problem = problemOf(error);
       if (!problem) throw error;
-      if (error instanceof KeysUnread) this.notRun(`${problem.key}: ${problem.got}`);
-      else this.bad(problem);
+      if (error instanceof KeysUnread) this.countNotRun(`${problem.key}: ${problem.got}`);
+      else this.addProblem(problem);
       return false;
     }
   }
@@ -77,11 +77,11 @@ export class Check {
 /** The problem in an error about an object of the record, or null for any other error. */
 export function problemOf(error: unknown): Problem | null {
   const { name, key, expected, got, message } = (error ?? {}) as Partial<Problem> & { name?: string; message?: string };
-  const says = message ?? "";
+  const messageText = message ?? "";
   if (name === "Tampered" || name === "KeysUnread" || name === "Unproven")
     return { key: key!, expected: expected!, got: got! };
   if (name === "MissingObject") return { key: key!, expected: "an object", got: "none" };
-  if (name === "Oversized") return { key: says.split(" ")[0]!, expected: "fewer bytes", got: says };
+  if (name === "Oversized") return { key: messageText.split(" ")[0]!, expected: "fewer bytes", got: messageText };
   return null;
 }
 
@@ -95,53 +95,53 @@ export type PackingMode = "strict" | "content";
  * Number of consecutive objects whose packed bytes differ from ours that shows another build of the packer. A shorter
  * series shows objects that were altered.
  */
-const ANOTHER_BUILD = 8;
+const OBJECTS_TO_ASSUME_ANOTHER_BUILD = 8;
 
 /**
  * Compares packed bytes. Some bits of a gzip or zstd stream do not change what it unpacks to; a flipped one is only
  * seen by packing the contents again with our packer, which is the publisher's (docs/audit.md, Packed bytes). Packers
  * differ between versions and processors, so a long row of objects that differ is left open and is not broken.
  */
-export class Packing {
+export class PackedBytesCheck {
   readonly #check = new Check("packed bytes");
-  readonly #rows = new Map<PackedKind, string[]>();
+  readonly #differingKeys = new Map<PackedKind, string[]>();
 
   constructor(private readonly mode: PackingMode) {}
 
   /** Adds the next object of its kind, in log order, whose contents were found right. */
-  add(kind: PackedKind, key: string, theirs: Uint8Array, ours: Uint8Array): void {
+  add(kind: PackedKind, key: string, storedBytes: Uint8Array, repackedBytes: Uint8Array): void {
     if (this.mode === "content") return;
-    if (Buffer.compare(theirs, ours) === 0) {
-      this.#endRow(kind);
-      this.#check.ok();
+    if (Buffer.compare(storedBytes, repackedBytes) === 0) {
+      this.#judgeRow(kind);
+      this.#check.countOk();
       return;
     }
-    const row = this.#rows.get(kind) ?? [];
-    this.#rows.set(kind, row);
-    if (row.length < ANOTHER_BUILD) row.push(key);
-    else this.#open();
+    const row = this.#differingKeys.get(kind) ?? [];
+    this.#differingKeys.set(kind, row);
+    if (row.length < OBJECTS_TO_ASSUME_ANOTHER_BUILD) row.push(key);
+    else this.#countOpen();
   }
 
   get finding() {
-    for (const kind of this.#rows.keys()) this.#endRow(kind);
+    for (const kind of this.#differingKeys.keys()) this.#judgeRow(kind);
     return this.#check.finding;
   }
 
-  /** Ends the row of this kind and decides what it means. */
-  #endRow(kind: PackedKind): void {
-    const row = this.#rows.get(kind) ?? [];
-    this.#rows.delete(kind);
+  /** Ends the row of differing objects of this kind: a long row is left open, a short one becomes problems. */
+  #judgeRow(kind: PackedKind): void {
+    const row = this.#differingKeys.get(kind) ?? [];
+    this.#differingKeys.delete(kind);
     for (const key of row) {
-      if (row.length >= ANOTHER_BUILD) this.#open();
+      if (row.length >= OBJECTS_TO_ASSUME_ANOTHER_BUILD) this.#countOpen();
       else {
         const got =
           "others that unpack to the same: a changed bit, or another build of zlib or zstd (--packing content)";
-        this.#check.bad({ key, expected: "the bytes that our packer makes of its contents", got });
+        this.#check.addProblem({ key, expected: "the bytes that our packer makes of its contents", got });
       }
     }
   }
 
-  #open(): void {
-    this.#check.open("packed by another build of zlib or zstd, their contents hold");
+  #countOpen(): void {
+    this.#check.countOpen("packed by another build of zlib or zstd, their contents hold");
   }
 }

@@ -20,7 +20,7 @@ import { normaliseUrl } from "../record/url.ts";
 import { METHODS } from "../record/vocabulary.ts";
 
 /** Which endpoints are audited: one by its id, those at one URL, or all. */
-export type Wanted = { cap: string } | { url: string } | "all";
+export type EndpointSelector = { cap: string } | { url: string } | "all";
 
 /** The cards of an endpoint that one run published, and the endpoint's letters and corrections in the log before them. */
 export interface CardGroup {
@@ -28,7 +28,7 @@ export interface CardGroup {
   before: Pick<AuditedEndpoint, "letters" | "corrections">;
 }
 
-export interface Gathered {
+export interface GatheredRecord {
   /** Endpoint id -> its groups of cards in log order; an empty list for a listed endpoint without a card. */
   groups: Map<string, CardGroup[]>;
   /** Endpoint id -> URL in its listing. */
@@ -55,8 +55,8 @@ const AUDITOR_PROJECTION: Projection<AuditedEndpoint> = {
 
 /** The endpoint ids that a URL may have, one for each HTTP method. Endpoints of MCP tools are found by their listing. */
 function capsOfUrl(url: string): Set<string> {
-  const normal = normaliseUrl(url);
-  return new Set(METHODS.map((method) => capId(method, normal)));
+  const normalisedUrl = normaliseUrl(url);
+  return new Set(METHODS.map((method) => capId(method, normalisedUrl)));
 }
 
 /**
@@ -64,32 +64,36 @@ function capsOfUrl(url: string): Set<string> {
  * evidence files. Verifies every signature, and that days are closed in order and each close is complete.
  * @throws BadUrl, Unproven, MissingObject, Tampered, Oversized, SourceDown
  */
-export async function gather(source: Source, head: { size: number; root: Buffer }, wanted: Wanted): Promise<Gathered> {
-  const gathering = new Gathering(source, wanted, head.size);
-  for await (const { leaf } of readProvenLeaves(source, head)) await gathering.add(leaf);
-  return gathering.found();
+export async function gather(
+  source: Source,
+  head: { size: number; root: Buffer },
+  wanted: EndpointSelector,
+): Promise<GatheredRecord> {
+  const gatherer = new RecordGatherer(source, wanted, head.size);
+  for await (const { leaf } of readProvenLeaves(source, head)) await gatherer.add(leaf);
+  return gatherer.finish();
 }
 
 /** Does the work of {@link gather} leaf by leaf, for an audit that reads the log for other checks too. */
-export class Gathering {
-  readonly #found: Gathered;
-  readonly #known = new Map<string, AuditedEndpoint>();
-  readonly #caps: Set<string>;
+export class RecordGatherer {
+  readonly #gathered: GatheredRecord;
+  readonly #endpoints = new Map<string, AuditedEndpoint>();
+  readonly #wantedCaps: Set<string>;
   readonly #url: string | null;
   #chain: KeyChain | null = null;
   /** Leaf of the day close that is being read, null after its last part. */
-  #open: EvidenceLeaf | null = null;
+  #openClose: EvidenceLeaf | null = null;
   /** True after unreadable leaves: the next evidence leaf may be any part of any day's close. */
-  #afterHole = false;
+  #isAfterHole = false;
 
   constructor(
     private readonly source: Source,
-    private readonly wanted: Wanted,
+    private readonly wanted: EndpointSelector,
     size: number,
     /** False when the caller verifies every signature and every keys document itself. */
-    private readonly verifies = true,
+    private readonly verifiesSignatures = true,
   ) {
-    this.#found = {
+    this.#gathered = {
       groups: new Map(),
       urls: new Map(),
       evidence: new EvidenceFold(),
@@ -101,101 +105,108 @@ export class Gathering {
     };
     this.#url = wanted !== "all" && "url" in wanted ? normaliseUrl(wanted.url) : null;
     // The URL of an unlisted endpoint is in no leaf. Here the caller gave the URL.
-    if (this.#url) for (const cap of capsOfUrl(this.#url)) this.#found.urls.set(cap, this.#url);
-    this.#caps = wanted === "all" ? new Set() : "cap" in wanted ? new Set([wanted.cap]) : capsOfUrl(wanted.url);
+    if (this.#url) for (const cap of capsOfUrl(this.#url)) this.#gathered.urls.set(cap, this.#url);
+    this.#wantedCaps = wanted === "all" ? new Set() : "cap" in wanted ? new Set([wanted.cap]) : capsOfUrl(wanted.url);
   }
 
   /** Notes that leaves from `index` on cannot be read. */
   skip(index: number): void {
-    this.#found.hole ??= index;
-    this.#open = null;
-    this.#afterHole = true;
+    this.#gathered.hole ??= index;
+    this.#openClose = null;
+    this.#isAfterHole = true;
   }
 
-  found(): Gathered {
-    if (this.#open)
-      throw new Unproven(`leaf ${this.#open.index}`, `${this.#open.parts} parts`, String(this.#open.part));
-    return this.#found;
+  finish(): GatheredRecord {
+    if (this.#openClose)
+      throw new Unproven(
+        `leaf ${this.#openClose.index}`,
+        `${this.#openClose.parts} parts`,
+        String(this.#openClose.part),
+      );
+    return this.#gathered;
   }
 
   async add(leaf: Leaf): Promise<void> {
     switch (leaf.kind) {
       case "keys":
-        if (this.verifies)
+        if (this.verifiesSignatures)
           this.#chain = verifyKeysDocument(leaf, await fetchNamed(this.source, leaf, "keys"), this.#chain);
         return;
       case "listing":
-        if (leaf.url === this.#url) this.#caps.add(leaf.capability_id);
-        if (this.#isWanted(leaf.capability_id)) this.#listed(leaf.capability_id, leaf.url);
+        if (leaf.url === this.#url) this.#wantedCaps.add(leaf.capability_id);
+        if (this.#isWanted(leaf.capability_id)) this.#addListing(leaf.capability_id, leaf.url);
         return;
       case "correction":
       case "dispute":
       case "reinstated":
-        if (this.#isWanted(leaf.capability_id)) this.#fold(leaf.capability_id, leaf);
+        if (this.#isWanted(leaf.capability_id)) this.#applyLeaf(leaf.capability_id, leaf);
         return;
       case "grade":
-        if (this.#isWanted(leaf.card.capability_id)) this.#grade(parseLeaf(GradeLeaf, leaf));
+        if (this.#isWanted(leaf.card.capability_id)) this.#addGrade(parseLeaf(GradeLeaf, leaf));
         return;
       case "kin":
         // Unread leaves may have changed the table; then tables are taken from the evidence only.
-        if (this.#found.hole === null) this.#relatedParties(parseLeaf(RelatedPartiesLeaf, leaf));
+        if (this.#gathered.hole === null) this.#addRelatedParties(parseLeaf(RelatedPartiesLeaf, leaf));
         return;
       case "evidence":
-        this.#evidence(parseLeaf(EvidenceLeaf, leaf));
+        this.#addEvidence(parseLeaf(EvidenceLeaf, leaf));
     }
   }
 
-  #isWanted = (cap: string): boolean => this.wanted === "all" || this.#caps.has(cap);
+  #isWanted = (cap: string): boolean => this.wanted === "all" || this.#wantedCaps.has(cap);
 
   /** @returns the endpoint before this leaf, and after it */
-  #fold(cap: string, leaf: Leaf): { before: AuditedEndpoint; after: AuditedEndpoint } {
-    const before = this.#known.get(cap) ?? AUDITOR_PROJECTION.createEndpoint(cap);
-    const after = applyLeafToEndpoint(before, leaf, AUDITOR_PROJECTION);
-    this.#known.set(cap, after);
-    return { before, after };
+  #applyLeaf(cap: string, leaf: Leaf): { before: AuditedEndpoint; after: AuditedEndpoint } {
+    const endpointBefore = this.#endpoints.get(cap) ?? AUDITOR_PROJECTION.createEndpoint(cap);
+    const endpointAfter = applyLeafToEndpoint(endpointBefore, leaf, AUDITOR_PROJECTION);
+    this.#endpoints.set(cap, endpointAfter);
+    return { before: endpointBefore, after: endpointAfter };
   }
 
-  #listed(cap: string, url: string): void {
-    this.#found.urls.set(cap, url);
-    if (!this.#found.groups.has(cap)) this.#found.groups.set(cap, []);
+  #addListing(cap: string, url: string): void {
+    this.#gathered.urls.set(cap, url);
+    if (!this.#gathered.groups.has(cap)) this.#gathered.groups.set(cap, []);
   }
 
-  #grade(leaf: GradeLeaf): void {
-    if (this.verifies) verifyCardSignature(leaf, this.#chain?.jwks ?? null);
+  #addGrade(leaf: GradeLeaf): void {
+    if (this.verifiesSignatures) verifyCardSignature(leaf, this.#chain?.jwks ?? null);
     const { capability_id: cap } = leaf.card;
-    this.#found.evidence.apply(leaf);
-    const groups = this.#found.groups.get(cap) ?? [];
-    this.#found.groups.set(cap, groups);
-    const { before, after } = this.#fold(cap, leaf);
+    this.#gathered.evidence.apply(leaf);
+    const groups = this.#gathered.groups.get(cap) ?? [];
+    this.#gathered.groups.set(cap, groups);
+    const { before, after } = this.#applyLeaf(cap, leaf);
     if (after.cards.length === 1) groups.push({ leaves: after.cards, before });
     else groups.at(-1)!.leaves = after.cards;
   }
 
-  #relatedParties(leaf: RelatedPartiesLeaf): void {
-    const { relatedParties } = this.#found;
+  #addRelatedParties(leaf: RelatedPartiesLeaf): void {
+    const { relatedParties } = this.#gathered;
     relatedParties.apply(leaf);
     if (leaf.kin === null) return;
     const { sha256 } = new RelatedParties(relatedParties.table);
     if (sha256 !== leaf.kin) throw new Unproven(`leaf ${leaf.index}`, `the table ${leaf.kin}`, sha256);
   }
 
-  #evidence(leaf: EvidenceLeaf): void {
-    const { evidence, rows, tableFiles } = this.#found;
+  #addEvidence(leaf: EvidenceLeaf): void {
+    const { evidence, rows, tableFiles } = this.#gathered;
     const { index, day, freeze, part, parts } = leaf;
-    const before = this.#open;
-    const follows = before
-      ? before.index === index - 1 && before.day === day && before.freeze === freeze && before.parts === parts
+    const previousPart = this.#openClose;
+    const isNextPart = previousPart
+      ? previousPart.index === index - 1 &&
+        previousPart.day === day &&
+        previousPart.freeze === freeze &&
+        previousPart.parts === parts
       : (evidence.days.get(day)?.closes ?? 0) === freeze && (freeze > 0 || evidence.mayClose(day));
-    const anywhere = this.#afterHole && part <= parts;
-    this.#afterHole = false;
-    if (!anywhere && (!follows || part !== (before?.part ?? 0) + 1 || part > parts)) {
+    const mayBeAnyPart = this.#isAfterHole && part <= parts;
+    this.#isAfterHole = false;
+    if (!mayBeAnyPart && (!isNextPart || part !== (previousPart?.part ?? 0) + 1 || part > parts)) {
       throw new Unproven(
         `leaf ${index}`,
         "the next part of a day close of the next day",
         `${day} ${freeze} ${part}/${parts}`,
       );
     }
-    this.#open = part < parts ? leaf : null;
+    this.#openClose = part < parts ? leaf : null;
     evidence.apply(leaf);
     const file = evidenceFileOf(leaf);
     if (file?.holds === "kin") tableFiles.push(file);

@@ -19,64 +19,64 @@ import {
   sortEntries,
   unpackShard,
 } from "../published/index-lines.ts";
-import { indexTable } from "../published/index-table.ts";
+import { createIndexTable } from "../published/index-table.ts";
 import { verifySignature } from "../published/keys.ts";
 import { readProvenLeaves } from "../published/leaves.ts";
 import { shardKey } from "../published/objects.ts";
 import type { Source } from "../published/source.ts";
 import type { IndexLeaf, Leaf } from "../record/leaf.ts";
-import { Check, type Finding, type Packing, problemOf } from "./findings.ts";
-import { type Gathered, Gathering } from "./gather.ts";
+import { Check, type Finding, type PackedBytesCheck, problemOf } from "./findings.ts";
+import { type GatheredRecord, RecordGatherer } from "./gather.ts";
 import { LogAudit } from "./log.ts";
 
 /** Reads the log once for three purposes: checks its rules, rebuilds its indexes, and collects the cards to recompute. */
 export class LogReading {
-  readonly rules: LogAudit;
+  readonly logAudit: LogAudit;
   readonly #indexes: IndexAudit;
-  readonly #gathering: Gathering;
+  readonly #gatherer: RecordGatherer;
   /** True after a leaf that could not be used, since what is computed from later leaves would be wrong. */
-  #unreadable = false;
+  #hasUnusableLeaf = false;
   /** True when leaves were skipped because they cannot be proven any more. */
   hasHoles = false;
-  #fault: { error: unknown } | null = null;
+  #gatherError: { error: unknown } | null = null;
 
   constructor(
     private readonly source: Source,
     size: number,
-    private readonly packing: Packing,
-    private readonly maxHeld?: number,
+    private readonly packing: PackedBytesCheck,
+    private readonly maxHeldChanges?: number,
   ) {
-    this.rules = new LogAudit(source);
-    this.#indexes = new IndexAudit(source, packing, maxHeld);
-    this.#gathering = new Gathering(source, "all", size, false);
+    this.logAudit = new LogAudit(source);
+    this.#indexes = new IndexAudit(source, packing, maxHeldChanges);
+    this.#gatherer = new RecordGatherer(source, "all", size, false);
   }
 
   /** Checks the next entry (bytes of a leaf). */
   async add(entry: Buffer): Promise<void> {
-    const leaf = await this.rules.add(entry);
-    if (!leaf) this.#unreadable = true;
-    if (!leaf || this.#unreadable) return;
+    const leaf = await this.logAudit.add(entry);
+    if (!leaf) this.#hasUnusableLeaf = true;
+    if (!leaf || this.#hasUnusableLeaf) return;
     // An index depends on every leaf below it, so after skipped leaves it cannot be rebuilt.
-    if (!this.hasHoles) await this.#indexes.add(leaf, this.rules.jwks, this.rules.fold);
-    else if (leaf.kind === "index") this.#indexes.check.notRun("leaves below them are unread");
-    if (this.#fault) return;
-    await this.#gathering.add(leaf).catch((error: unknown) => {
-      this.#fault = { error };
+    if (!this.hasHoles) await this.#indexes.add(leaf, this.logAudit.jwks, this.logAudit.fold);
+    else if (leaf.kind === "index") this.#indexes.check.countNotRun("leaves below them are unread");
+    if (this.#gatherError) return;
+    await this.#gatherer.add(leaf).catch((error: unknown) => {
+      this.#gatherError = { error };
     });
   }
 
   /** Skips `count` leaves from `index` on, which cannot be read. */
   skip(index: number, count: number): void {
     this.hasHoles = true;
-    this.rules.skip(count);
-    this.#gathering.skip(index);
+    this.logAudit.skip(count);
+    this.#gatherer.skip(index);
   }
 
   /** Ends the reading, after the root over all entries was found to be the signed one. */
   async end(head: { size: number; root: Buffer }, onProgress: (text: string) => void): Promise<void> {
-    await this.rules.end();
+    await this.logAudit.end();
     await this.#indexes.end();
-    if (this.#indexes.late.length > 0 && this.#sound) await this.#readLateIndexes(head, onProgress);
+    if (this.#indexes.lateIndexes.length > 0 && this.#isSound) await this.#readLateIndexes(head, onProgress);
   }
 
   /**
@@ -84,37 +84,38 @@ export class LogReading {
    * sizes.
    */
   async #readLateIndexes(head: { size: number; root: Buffer }, onProgress: (text: string) => void): Promise<void> {
-    const again = new IndexAudit(this.source, this.packing, this.maxHeld, this.#indexes);
+    const secondAudit = new IndexAudit(this.source, this.packing, this.maxHeldChanges, this.#indexes);
     const fold = new PublishedFold();
-    const late = this.#indexes.late.sort((a, b) => a.leaf.tree_size - b.leaf.tree_size);
+    const lateIndexes = this.#indexes.lateIndexes.sort((a, b) => a.leaf.tree_size - b.leaf.tree_size);
     try {
       for await (const { index, leaf, bytes } of readProvenLeaves(this.source, head)) {
-        while (late[0] && late[0].leaf.tree_size <= index) await again.named(late.shift()!);
-        if (late.length === 0) return;
+        while (lateIndexes[0] && lateIndexes[0].leaf.tree_size <= index)
+          await secondAudit.checkIndex(lateIndexes.shift()!);
+        if (lateIndexes.length === 0) return;
         fold.apply(leaf, bytes);
-        again.hold(leaf, fold);
+        secondAudit.holdChange(leaf, fold);
         onProgress(`indexes, once more: ${index} of ${head.size} leaves`);
       }
     } catch (error) {
       // The fault is in a tile or segment, which another check has reported.
       if (!problemOf(error)) throw error;
-      this.#indexes.check.notRun("the leaves below them cannot be read once more", late.length);
+      this.#indexes.check.countNotRun("the leaves below them cannot be read once more", lateIndexes.length);
     }
   }
 
-  get #sound(): boolean {
-    return !this.#unreadable && !this.hasHoles && this.rules.leaves.finding.result === "ok";
+  get #isSound(): boolean {
+    return !this.#hasUnusableLeaf && !this.hasHoles && this.logAudit.leaves.finding.result === "ok";
   }
 
   /** The endpoints with their cards and evidence. @throws Unproven for leaves that contradict each other */
-  gathered(): Gathered {
-    if (this.#fault) throw this.#fault.error;
-    return this.#gathering.found();
+  gatheredRecord(): GatheredRecord {
+    if (this.#gatherError) throw this.#gatherError.error;
+    return this.#gatherer.finish();
   }
 
   /** The findings of all checks. Indexes are left out after an unusable leaf; with skipped leaves they count as not run. */
   get findings(): Finding[] {
-    return [...this.rules.findings, ...(this.#sound || this.hasHoles ? this.#indexes.findings : [])];
+    return [...this.logAudit.findings, ...(this.#isSound || this.hasHoles ? this.#indexes.findings : [])];
   }
 }
 
@@ -139,114 +140,114 @@ const SHARDS_AT_ONCE = 8;
 /** Cache of index lines by entry. Entries are immutable. */
 type LineCache = WeakMap<IndexEntry, string>;
 
-function lineOf(entry: IndexEntry, printed: LineCache): string {
-  const line = printed.get(entry) ?? `${lineText(entry)}\n`;
-  printed.set(entry, line);
+function lineOf(entry: IndexEntry, cache: LineCache): string {
+  const line = cache.get(entry) ?? `${lineText(entry)}\n`;
+  cache.set(entry, line);
   return line;
 }
 
 /** Groups the entries by shard, sorted as the lines of the shard. */
 function groupByShard(entries: readonly IndexEntry[]): IndexEntry[][] {
   const bits = shardBits(entries.length);
-  const members = Array.from({ length: 2 ** bits }, (): IndexEntry[] => []);
-  for (const entry of entries) members[shardOf(entry.listing.url, bits)]!.push(entry);
-  return members.map(sortEntries);
+  const entriesByShard = Array.from({ length: 2 ** bits }, (): IndexEntry[] => []);
+  for (const entry of entries) entriesByShard[shardOf(entry.listing.url, bits)]!.push(entry);
+  return entriesByShard.map(sortEntries);
 }
 
 /** Computes the list of shards of the market index with these entries. */
-export const indexOf = (entries: readonly IndexEntry[], printed: LineCache = new WeakMap()) =>
-  indexListOf(groupByShard(entries), printed);
+export const computeIndexList = (entries: readonly IndexEntry[], cache: LineCache = new WeakMap()) =>
+  indexListOf(groupByShard(entries), cache);
 
-/** @param members entries of each shard, in the order of its lines */
-function indexListOf(members: readonly IndexEntry[][], printed: LineCache) {
-  const shards = members.map((of): ShardLine => {
-    const text = Buffer.from(of.map((entry) => lineOf(entry, printed)).join(""));
-    return { sha256: sha256hex(text), lines: of.length, bytes: text.length };
+/** @param entriesByShard entries of each shard, in the order of its lines */
+function indexListOf(entriesByShard: readonly IndexEntry[][], cache: LineCache) {
+  const shards = entriesByShard.map((entries): ShardLine => {
+    const text = Buffer.from(entries.map((entry) => lineOf(entry, cache)).join(""));
+    return { sha256: sha256hex(text), lines: entries.length, bytes: text.length };
   });
-  return { bits: Math.log2(members.length), lines: shards.reduce((sum, { lines }) => sum + lines, 0), shards };
+  return { bits: Math.log2(entriesByShard.length), lines: shards.reduce((sum, { lines }) => sum + lines, 0), shards };
 }
 
 /**
  * Rebuilds every published index byte for byte from the leaves below it, and reads each of its shards when an index
- * first names it. An index leaf comes after leaves that its index does not know, so the changes of the newest leaves
- * are held back.
+ * first names it. An index leaf comes after leaves that are not in its index, so the changes of the newest leaves are
+ * held back.
  */
 class IndexAudit {
   readonly check: Check;
   readonly shards: Check;
   readonly tables: Check;
   /** Set when the Parquet file of the newest index is missing. Files of older indexes may be missing. */
-  #goneTable: MissingObject | null = null;
-  /** Indexes that a second reading of the log has to rebuild: this reading was past their size when their leaf came. */
-  readonly late: NamedIndex[] = [];
+  #missingTable: MissingObject | null = null;
+  /** Indexes that a second reading of the log has to rebuild: their leaf came after this reading had passed their size. */
+  readonly lateIndexes: NamedIndex[] = [];
   /** The state below the newest index: number of leaves, time of the last leaf, and the entries. */
   #size = 0;
-  #newest = "";
+  #newestAt = "";
   readonly #entries = new Map<string, IndexEntry>();
-  readonly #printed: LineCache = new WeakMap();
-  #held: HeldChange[] = [];
+  readonly #lineCache: LineCache = new WeakMap();
+  #heldChanges: HeldChange[] = [];
   /** Hashes of the shards of the index before, which were read already. */
-  #read = new Set<string>();
+  #readShardHashes = new Set<string>();
 
   constructor(
     private readonly source: Source,
-    private readonly packing: Packing,
-    private readonly maxHeld = MAX_HELD_CHANGES,
+    private readonly packing: PackedBytesCheck,
+    private readonly maxHeldChanges = MAX_HELD_CHANGES,
     /** For a second reading: the audit of the first reading, whose checks continue. */
-    first?: IndexAudit,
+    firstAudit?: IndexAudit,
   ) {
-    this.check = first?.check ?? new Check("indexes, rebuilt from the log");
-    this.shards = first?.shards ?? new Check("index shards");
-    this.tables = first?.tables ?? new Check("index tables (Parquet)");
+    this.check = firstAudit?.check ?? new Check("indexes, rebuilt from the log");
+    this.shards = firstAudit?.shards ?? new Check("index shards");
+    this.tables = firstAudit?.tables ?? new Check("index tables (Parquet)");
   }
 
   /** Adds the next leaf. @param jwks keys valid at its position @param fold state after this leaf */
   async add(leaf: Leaf, jwks: Jwks | null, fold: PublishedFold): Promise<void> {
-    if (leaf.kind === "index") await this.named({ leaf, jwks });
-    this.hold(leaf, fold);
+    if (leaf.kind === "index") await this.checkIndex({ leaf, jwks });
+    this.holdChange(leaf, fold);
   }
 
   /** Adds the change of the next leaf to those held back. */
-  hold(leaf: Leaf, fold: PublishedFold): void {
+  holdChange(leaf: Leaf, fold: PublishedFold): void {
     const cap = endpointOf(leaf);
-    this.#held.push({ at: leaf.at, cap, entry: cap === null ? null : indexEntryOf(fold.caps.get(cap)!) });
-    if (this.#held.length >= this.maxHeld) this.#advance(this.#size + Math.ceil(this.maxHeld / 2));
+    this.#heldChanges.push({ at: leaf.at, cap, entry: cap === null ? null : indexEntryOf(fold.caps.get(cap)!) });
+    if (this.#heldChanges.length >= this.maxHeldChanges) this.#advance(this.#size + Math.ceil(this.maxHeldChanges / 2));
   }
 
   /** Checks the index that a leaf names. */
-  async named(one: NamedIndex): Promise<void> {
-    const { tree_size: size, index, key } = one.leaf;
+  async checkIndex(namedIndex: NamedIndex): Promise<void> {
+    const { tree_size: size, index, key } = namedIndex.leaf;
     if (size < this.#size) {
-      this.late.push(one);
+      this.lateIndexes.push(namedIndex);
       return;
     }
-    await this.check.look(async () => {
+    await this.check.runStep(async () => {
       if (size > index) throw new Unproven(key, `an index of leaves below ${index}`, `tree_size ${size}`);
       this.#advance(size);
       // The rebuilt index is computed from the log alone, not from the published list.
-      const members = groupByShard([...this.#entries.values()]);
-      await this.#compareTable(one.leaf, members);
-      await this.#compareIndex(one, members);
+      const entriesByShard = groupByShard([...this.#entries.values()]);
+      await this.#compareTable(namedIndex.leaf, entriesByShard);
+      await this.#compareIndex(namedIndex, entriesByShard);
     });
   }
 
   #advance(size: number): void {
     const count = size - this.#size;
-    for (const { at, cap, entry } of this.#held.slice(0, count)) {
-      this.#newest = at;
+    for (const { at, cap, entry } of this.#heldChanges.slice(0, count)) {
+      this.#newestAt = at;
       if (cap === null) continue;
       if (entry) this.#entries.set(cap, entry);
       else this.#entries.delete(cap);
     }
-    this.#held = this.#held.slice(count);
+    this.#heldChanges = this.#heldChanges.slice(count);
     this.#size = size;
   }
 
-  async #compareIndex({ leaf, jwks }: NamedIndex, members: readonly IndexEntry[][]): Promise<void> {
-    const { bits, lines, shards } = indexListOf(members, this.#printed);
+  async #compareIndex({ leaf, jwks }: NamedIndex, entriesByShard: readonly IndexEntry[][]): Promise<void> {
+    const { bits, lines, shards } = indexListOf(entriesByShard, this.#lineCache);
     const readShards = async () => {
-      await this.#readShards(shards.filter(({ sha256 }) => !this.#read.has(sha256)));
-      this.#read = new Set(shards.map(({ sha256 }) => sha256));
+      await this.#readShards(shards.filter(({ sha256 }) => !this.#readShardHashes.has(sha256)));
+      this.#readShardHashes = new Set(shards.map(({ sha256 }) => sha256));
     };
     const bytes = await fetchNamed(this.source, leaf, "indexList").catch(async (error: unknown) => {
       // If the list is broken, read the shards that the rebuilt index names.
@@ -254,52 +255,63 @@ class IndexAudit {
       throw error;
     });
     const list = parseJson(bytes) as Record<string, unknown> | undefined;
-    const read = IndexList.safeParse(list).data;
-    if (!list || !read) throw new Unproven(leaf.key, "a list of shards", "something else");
+    const parsedList = IndexList.safeParse(list).data;
+    if (!list || !parsedList) throw new Unproven(leaf.key, "a list of shards", "something else");
     const { signature: _, signing_key_id: __, canonicalization: ___, ...unsigned } = list;
-    const want = { schema: "svc.index.v1", tree_size: this.#size, computed_at: this.#newest, lines, bits, shards };
-    const [expected, got] = [canonicalText(want), canonicalText(unsigned)];
+    const expectedList = {
+      schema: "svc.index.v1",
+      tree_size: this.#size,
+      computed_at: this.#newestAt,
+      lines,
+      bits,
+      shards,
+    };
+    const [expected, got] = [canonicalText(expectedList), canonicalText(unsigned)];
     if (expected !== got) {
       throw new Unproven(leaf.key, `sha256 ${sha256hex(expected)} by the log`, sha256hex(got));
     }
     await readShards();
-    verifySignature(leaf.key, jwks, list, read.computed_at);
+    verifySignature(leaf.key, jwks, list, parsedList.computed_at);
   }
 
   /** Makes the Parquet file of an index again and compares it. The file of an older index may have been deleted. */
-  async #compareTable({ index, table }: IndexLeaf, members: readonly IndexEntry[][]): Promise<void> {
-    this.#goneTable = null;
+  async #compareTable({ index, table }: IndexLeaf, entriesByShard: readonly IndexEntry[][]): Promise<void> {
+    this.#missingTable = null;
     if (!table) return;
     const bytes = await fetchNamed(this.source, { ...table, index }, "indexTable").catch(
       (error: unknown) => error as Error,
     );
     if (bytes instanceof MissingObject) {
-      this.#goneTable = bytes;
+      this.#missingTable = bytes;
       return;
     }
-    await this.tables.look(async () => {
+    await this.tables.runStep(async () => {
       if (bytes instanceof Error) throw bytes;
-      const ours = sha256hex(
-        await indexTable(members.flat(), { tree_size: this.#size, computed_at: this.#newest }, createYielder()),
+      const rebuiltHash = sha256hex(
+        await createIndexTable(
+          entriesByShard.flat(),
+          { tree_size: this.#size, computed_at: this.#newestAt },
+          createYielder(),
+        ),
       );
-      if (ours !== table.sha256) throw new Unproven(table.key, `sha256 ${ours} by the log`, table.sha256);
+      if (rebuiltHash !== table.sha256) throw new Unproven(table.key, `sha256 ${rebuiltHash} by the log`, table.sha256);
     });
   }
 
-  /** After the last leaf. */
+  /** Ends the reading after the last leaf. A missing Parquet file of the newest index is then a problem. */
   async end(): Promise<void> {
-    const gone = this.#goneTable;
-    if (gone) await this.tables.look(() => Promise.reject(gone));
+    const missingTable = this.#missingTable;
+    if (missingTable) await this.tables.runStep(() => Promise.reject(missingTable));
   }
 
-  async #readShards(named: readonly ShardLine[]): Promise<void> {
-    const fresh = new Map(named.map((line) => [line.sha256, line]));
-    await forEachConcurrent(fresh.values(), SHARDS_AT_ONCE, (line) =>
-      this.shards.look(async () => {
+  async #readShards(shards: readonly ShardLine[]): Promise<void> {
+    const shardsByHash = new Map(shards.map((line) => [line.sha256, line]));
+    await forEachConcurrent(shardsByHash.values(), SHARDS_AT_ONCE, (line) =>
+      this.shards.runStep(async () => {
         const packed = await fetchShard(this.source, line);
         const text = await unpackShard(packed, line);
-        const ours = compress(text, { compressionLevel: 3 });
-        this.packing.add("index shards", shardKey(line.sha256), packed, ours);
+        const repackedBytes = compress(text, { compressionLevel: 3 });
+        this.packing.add("index shards", shardKey(line.sha256), packed, repackedBytes);
       }),
     );
   }

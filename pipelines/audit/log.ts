@@ -7,7 +7,7 @@ import { fetchNamed } from "../published/files.ts";
 import { PublishedFold } from "../published/fold.ts";
 import { CardSignatures, type KeyChain, UNREADABLE_KEYS, verifyKeysDocument } from "../published/keys.ts";
 import { readProvenLeaves } from "../published/leaves.ts";
-import { MAX } from "../published/limits.ts";
+import { MAX_BYTES } from "../published/limits.ts";
 import { CHECKPOINT, HINT_INDEX, HINT_KEYS } from "../published/objects.ts";
 import type { Source } from "../published/source.ts";
 import { commitmentHash, publishableAt } from "../record/commitment.ts";
@@ -29,25 +29,25 @@ export class LogAudit {
   readonly commitments = new CommitmentAudit();
   readonly fold = new PublishedFold();
   readonly evidence: EvidenceLeaf[] = [];
-  readonly archive = new ArchiveAudit();
+  readonly archiveAudit = new ArchiveAudit();
   readonly #signatures: CardSignatures;
-  #signed = 0;
+  #signedCards = 0;
   #chain: KeyChain | null = null;
-  #next = 0;
+  #nextIndex = 0;
   #skipped = 0;
   /** Number of the keys document that is expected next. */
   #keysRead = 0;
-  #at = "";
+  #previousAt = "";
 
   constructor(private readonly source: Source) {
     this.#signatures = new CardSignatures((error) => {
       const problem = problemOf(error);
       if (!problem) throw error;
-      this.#signed--;
+      this.#signedCards--;
       // A skipped leaf may have named the document with this key.
       const isUnread = error instanceof KeysUnread || (this.#skipped > 0 && problem.got === "unknown_key");
-      if (isUnread) this.cards.notRun("the keys document of their position could not be read");
-      else this.cards.bad(problem);
+      if (isUnread) this.cards.countNotRun("the keys document of their position could not be read");
+      else this.cards.addProblem(problem);
     });
   }
 
@@ -56,66 +56,75 @@ export class LogAudit {
    * @returns the leaf, or null when it cannot be used
    */
   async add(bytes: Buffer): Promise<Leaf | null> {
-    const index = this.#next++;
+    const index = this.#nextIndex++;
     const { size } = this.fold.commitments;
-    const leaf = this.#read(index, bytes);
+    const leaf = this.#parseLeaf(index, bytes);
     if (!leaf) return null;
     if (leaf.kind === "keys") {
-      const before = this.#skipped > 0 && leaf.n !== this.#keysRead ? UNSEEN_CHAIN : this.#chain;
+      const previousChain = this.#skipped > 0 && leaf.n !== this.#keysRead ? UNSEEN_CHAIN : this.#chain;
       this.#keysRead = leaf.n + 1;
       // The log has the hash even of a document that cannot be read, so the next document must still name that hash.
       this.#chain = { jwks: UNREADABLE_KEYS, sha256: leaf.sha256 };
-      await this.keys.look(async () => {
+      await this.keys.runStep(async () => {
         const bytes = await fetchNamed(this.source, leaf, "keys");
-        if (before === UNSEEN_CHAIN) throw new KeysUnread(`the document before ${leaf.key}`);
-        this.#chain = verifyKeysDocument(leaf, bytes, before);
+        if (previousChain === UNSEEN_CHAIN) throw new KeysUnread(`the document before ${leaf.key}`);
+        this.#chain = verifyKeysDocument(leaf, bytes, previousChain);
       });
     }
     if (leaf.kind === "grade") {
-      this.#signed++;
+      this.#signedCards++;
       await this.#signatures.add(leaf, bytes, this.#chain?.jwks ?? null);
     }
     if (leaf.kind === "evidence") this.evidence.push(leaf);
     if (leaf.kind === "commitment") this.commitments.add(leaf, this.fold.commitments.size > size);
-    this.archive.add(leaf, bytes, this.fold.archive, this.jwks);
+    this.archiveAudit.add(leaf, bytes, this.fold.archive, this.jwks);
     return leaf;
   }
 
   /** Skips `count` unreadable leaves; the rules apply again to the leaves after them. */
   skip(count: number): void {
-    this.#next += count;
+    this.#nextIndex += count;
     this.#skipped += count;
     this.#chain ??= UNSEEN_CHAIN;
     this.fold.skip(count);
-    this.leaves.notRun("their entry bundle is broken or gone, and no segment has them", count);
-    this.archive.skip();
+    this.leaves.countNotRun("their entry bundle is broken or gone, and no segment has them", count);
+    this.archiveAudit.noteUnreadLeaves();
   }
 
   /** Ends the reading: waits until the last signatures are verified. */
   async end(): Promise<void> {
     await this.#signatures.drain();
-    this.cards.ok(this.#signed);
+    this.cards.countOk(this.#signedCards);
   }
 
-  #read(index: number, bytes: Buffer): Leaf | null {
+  #parseLeaf(index: number, bytes: Buffer): Leaf | null {
     const key = `leaf ${index}`;
     const text = bytes.toString("utf8");
     const value = parseJson(bytes);
     const { data: leaf, error } = Leaf.safeParse(value);
     if (!leaf) {
-      this.leaves.bad({ key, expected: "a leaf of a known kind", got: error?.issues[0]?.message ?? text.slice(0, 80) });
+      this.leaves.addProblem({
+        key,
+        expected: "a leaf of a known kind",
+        got: error?.issues[0]?.message ?? text.slice(0, 80),
+      });
       return null;
     }
     if (canonicalText(value) !== text) {
-      this.leaves.bad({ key, expected: "RFC 8785 bytes", got: text.slice(0, 80) });
+      this.leaves.addProblem({ key, expected: "RFC 8785 bytes", got: text.slice(0, 80) });
     }
-    if (leaf.at < this.#at) this.leaves.bad({ key, expected: `a time not before ${this.#at}`, got: leaf.at });
-    this.#at = leaf.at;
+    if (leaf.at < this.#previousAt)
+      this.leaves.addProblem({ key, expected: `a time not before ${this.#previousAt}`, got: leaf.at });
+    this.#previousAt = leaf.at;
     try {
       this.fold.apply(leaf, bytes);
-      this.leaves.ok();
+      this.leaves.countOk();
     } catch (failure) {
-      this.leaves.bad({ key, expected: "the next place and number of its kind", got: (failure as Error).message });
+      this.leaves.addProblem({
+        key,
+        expected: "the next place and number of its kind",
+        got: (failure as Error).message,
+      });
       return null;
     }
     return leaf;
@@ -135,9 +144,9 @@ export class LogAudit {
   }
 }
 
-/** Leaves that the source's checkpoint claims now; it may have moved while we read. */
+/** Reads the tree size in the source's present checkpoint; the source may have published since the audit began. */
 async function currentSizeOf(source: Source): Promise<number> {
-  const note = await source.get(CHECKPOINT, MAX.note);
+  const note = await source.get(CHECKPOINT, MAX_BYTES.note);
   return Number(
     Buffer.from(note ?? [])
       .toString("utf8")
@@ -146,21 +155,21 @@ async function currentSizeOf(source: Source): Promise<number> {
 }
 
 /**
- * The unsigned hints have to name what the tree says at their leaf: the newest index and keys below this checkpoint, or
- * something newer when the source has published since.
+ * Checks the unsigned hints. They must equal the tree's newest index and keys document below this checkpoint, or name a
+ * newer leaf when the source has published since.
  */
 export async function auditHints(source: Source, fold: PublishedFold, hasHoles: boolean): Promise<Finding> {
   const check = new Check("hints");
   if (hasHoles) {
-    check.notRun("leaves are unread that may be what they name", 2);
+    check.countNotRun("leaves are unread that may be what they name", 2);
     return check.finding;
   }
   for (const [key, want] of [
     [HINT_INDEX, fold.index],
     [HINT_KEYS, fold.keys],
   ] as const) {
-    await check.look(async () => {
-      const bytes = await source.get(key, MAX.hint);
+    await check.runStep(async () => {
+      const bytes = await source.get(key, MAX_BYTES.hint);
       if (!bytes && !want) return;
       if (!bytes) throw new MissingObject(key);
       const text = Buffer.from(bytes).toString("utf8");
@@ -175,8 +184,8 @@ export async function auditHints(source: Source, fold: PublishedFold, hasHoles: 
 
 /**
  * Checks the commitments of a log: each is published once, and none before the hour that it names is over, since an earlier
- * publication would tell the time of the purchase more exactly. What a commitment commits to is not checked: only the buyer
- * can show it.
+ * publication would reveal the time of the purchase more exactly. The bytes that a commitment commits to are not checked, since
+ * only the buyer can show them.
  */
 export class CommitmentAudit {
   readonly #check = new Check("commitments");
@@ -184,10 +193,11 @@ export class CommitmentAudit {
   /** @param isNew no leaf before this one held the commitment */
   add({ index, at, moment, sha256 }: CommitmentLeaf, isNew: boolean): void {
     const key = `leaf ${index}`;
-    const from = publishableAt(moment).toISOString();
-    if (!isNew) this.#check.bad({ key, expected: "a commitment once", got: `${sha256} again` });
-    else if (at < from) this.#check.bad({ key, expected: `a commitment of ${moment} from ${from} on`, got: at });
-    else this.#check.ok();
+    const publishableFrom = publishableAt(moment).toISOString();
+    if (!isNew) this.#check.addProblem({ key, expected: "a commitment once", got: `${sha256} again` });
+    else if (at < publishableFrom)
+      this.#check.addProblem({ key, expected: `a commitment of ${moment} from ${publishableFrom} on`, got: at });
+    else this.#check.countOk();
   }
 
   get finding(): Finding {
@@ -196,8 +206,8 @@ export class CommitmentAudit {
 }
 
 /**
- * The leaf that commits to these bytes under this salt, proven under the checkpoint: what a buyer shows to others. Reads
- * the log from its first leaf, one segment or bundle in memory.
+ * Finds the leaf that commits to these bytes under this salt, proven under the checkpoint. A buyer shows it to others.
+ * Reads the log from its first leaf, with one segment or bundle in memory.
  * @throws Failure `unknown`; RangeError for a salt of another length; Tampered, MissingObject and what a source throws
  */
 export async function openCommitment(

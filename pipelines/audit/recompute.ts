@@ -1,6 +1,6 @@
 import { canonicalText } from "../../infra/canonical.ts";
 import { gradeRows } from "../3-grade/pure.ts";
-import { NO_RELATED_PARTIES, type NonDeliveringSeller, RelatedParties } from "../3-grade/related.ts";
+import { NO_RELATED_PARTIES_SHA256, type NonDeliveringSeller, RelatedParties } from "../3-grade/related.ts";
 import { nextCardsOf } from "../4-publish/take-lines.ts";
 import { parseJson, Unproven } from "../published/errors.ts";
 import { type EvidenceFile, fetchFile, readFile } from "../published/files.ts";
@@ -13,7 +13,7 @@ import { registrableDomain } from "../record/url.ts";
 import { FIRST_VERIFIER_VERSION } from "../record/verifier-version.ts";
 import { EndpointEvidence } from "./as-of.ts";
 import { problemOf } from "./findings.ts";
-import { type CardGroup, type Gathered, gather, type Wanted } from "./gather.ts";
+import { type CardGroup, type EndpointSelector, type GatheredRecord, gather } from "./gather.ts";
 
 /**
  * The result for one published card. `ok`: recomputing gave every byte except the signature, and the digest of its
@@ -35,7 +35,7 @@ export interface CardVerdict {
   difference?: Difference;
 }
 
-export interface Recomputed {
+export interface RecomputeSummary {
   tree_size: number;
   /** Newest closed day, "" before the first. */
   closed_to: string;
@@ -56,34 +56,34 @@ export interface Recomputed {
 export async function recompute(
   source: Source,
   head: { size: number; root: Buffer },
-  wanted: Wanted,
+  wanted: EndpointSelector,
   onVerdict: (verdict: CardVerdict) => void,
-): Promise<Recomputed> {
+): Promise<RecomputeSummary> {
   return recomputeGathered(source, await gather(source, head, wanted), onVerdict);
 }
 
 /**
  * Recomputes cards from the leaves that {@link gather} has read.
- * @param goesOn true: a broken evidence file does not end the audit. Cards that come out right without it are proven;
- * the others that may need the file count as not run
+ * @param continuesAfterBroken true: a broken evidence file does not end the audit. Cards that are recomputed without
+ * the file and agree are proven; others that may need the file count as not run
  */
 export async function recomputeGathered(
   source: Source,
-  gathered: Gathered,
+  gathered: GatheredRecord,
   onVerdict: (verdict: CardVerdict) => void,
-  goesOn = false,
-): Promise<Recomputed> {
-  const broken: Broken[] = gathered.hole === null ? [] : [{ what: "leaves before it", hole: gathered.hole }];
-  /** Handles the error of a file: notes what cannot be read, or throws. */
-  const past = (what: Omit<Broken, "what">) => (error: unknown) => {
-    const problem = goesOn ? problemOf(error) : null;
+  continuesAfterBroken = false,
+): Promise<RecomputeSummary> {
+  const broken: BrokenObject[] = gathered.hole === null ? [] : [{ what: "leaves before it", hole: gathered.hole }];
+  /** Returns a handler for the error of a file. The handler notes what cannot be read, or throws. */
+  const handleBroken = (what: Omit<BrokenObject, "what">) => (error: unknown) => {
+    const problem = continuesAfterBroken ? problemOf(error) : null;
     if (!problem) throw error;
     broken.push({ what: problem.key, ...what });
   };
-  const tables = await relatedPartyTables(source, gathered.tableFiles, past);
+  const tables = await readRelatedPartyTables(source, gathered.tableFiles, handleBroken);
   const groups = [...gathered.groups.values()].flat();
-  const named = groups.flatMap(({ leaves }) => leaves.map(({ inputs }) => inputs.kin));
-  for (const [name, table] of gathered.relatedParties.tables(named)) tables.set(name, new RelatedParties(table));
+  const tableHashes = groups.flatMap(({ leaves }) => leaves.map(({ inputs }) => inputs.kin));
+  for (const [name, table] of gathered.relatedParties.tables(tableHashes)) tables.set(name, new RelatedParties(table));
   const counts = { ok: 0, pending: 0, differs: 0, "not run": 0 };
   const byBucket = [...gathered.groups.keys()].sort((a, b) => bucketOf(a) - bucketOf(b) || (a < b ? -1 : 1));
   for (let at = 0; at < byBucket.length; ) {
@@ -91,28 +91,28 @@ export async function recomputeGathered(
     let end = at;
     while (end < byBucket.length && bucketOf(byBucket[end]!) === bucket) end++;
     const caps = byBucket.slice(at, end);
-    const evidence = await evidenceOf(source, gathered, bucket, new Set(caps), past);
+    const evidenceByCap = await readEvidenceOf(source, gathered, bucket, new Set(caps), handleBroken);
     for (const cap of caps) {
-      for (const found of verdictsOf(cap, gathered, evidence.get(cap)!, tables)) {
-        const verdict = withBrokenInputs(found, bucket, broken);
+      for (const cardVerdict of verdictsOf(cap, gathered, evidenceByCap.get(cap)!, tables)) {
+        const verdict = withBrokenInputs(cardVerdict, bucket, broken);
         counts[verdict.verdict]++;
         onVerdict(verdict);
       }
     }
     at = end;
   }
-  const { "not run": not_run, ...others } = counts;
+  const { "not run": not_run, ...otherCounts } = counts;
   return {
     tree_size: gathered.size,
     closed_to: gathered.evidence.newest,
     endpoints: byBucket.length,
-    ...others,
+    ...otherCounts,
     not_run,
   };
 }
 
 /** Something that cannot be read, and the cards that may depend on it. */
-interface Broken {
+interface BrokenObject {
   what: string;
   /** Number of the first leaf that could not be read. Every card with a greater leaf number may depend on it. */
   hole?: number;
@@ -122,7 +122,7 @@ interface Broken {
   bucket?: number;
 }
 
-type HandleBroken = (what: Omit<Broken, "what">) => (error: unknown) => void;
+type HandleBroken = (what: Omit<BrokenObject, "what">) => (error: unknown) => void;
 const rethrow: HandleBroken = () => (error) => {
   throw error;
 };
@@ -130,40 +130,40 @@ const rethrow: HandleBroken = () => (error) => {
 /**
  * A card that differs counts against the record only if everything that it may depend on was read; else it is not run.
  */
-function withBrokenInputs(card: CardVerdict, bucket: number, broken: readonly Broken[]): CardVerdict {
+function withBrokenInputs(card: CardVerdict, bucket: number, broken: readonly BrokenObject[]): CardVerdict {
   if (card.verdict !== "differs") return card;
   const day = card.computed_at?.slice(0, 10);
-  const under = broken.find((one) => {
+  const brokenInput = broken.find((one) => {
     if (one.hole !== undefined) return card.leaf > one.hole;
     if (one.bucket === undefined) return card.difference?.field === "inputs.kin";
     return one.bucket === bucket && (day === undefined || one.day! <= day);
   });
-  if (!under) return card;
+  if (!brokenInput) return card;
   const { difference: _, ...rest } = card;
-  return { ...rest, verdict: "not run", says: `${under.what} is broken or gone` };
+  return { ...rest, verdict: "not run", says: `${brokenInput.what} is broken or gone` };
 }
 
 /** The evidence of these capabilities in all files of their bucket, oldest first. */
-async function evidenceOf(
+async function readEvidenceOf(
   source: Source,
-  { rows }: Gathered,
+  { rows }: GatheredRecord,
   bucket: number,
   caps: ReadonlySet<string>,
   handleBroken: HandleBroken,
 ): Promise<Map<string, EndpointEvidence>> {
-  const found = new Map([...caps].map((cap) => [cap, new EndpointEvidence()]));
+  const evidenceByCap = new Map([...caps].map((cap) => [cap, new EndpointEvidence()]));
   for (const file of rows.get(bucket) ?? []) {
-    await linesOf(source, file, caps).then(
+    await readLinesOf(source, file, caps).then(
       (lines) => {
-        for (const line of lines) found.get(line.capability_id)!.add(line);
+        for (const line of lines) evidenceByCap.get(line.capability_id)!.add(line);
       },
       handleBroken({ day: file.day, bucket }),
     );
   }
-  return found;
+  return evidenceByCap;
 }
 
-async function linesOf(source: Source, file: EvidenceFile, caps: ReadonlySet<string>): Promise<EvidenceLine[]> {
+async function readLinesOf(source: Source, file: EvidenceFile, caps: ReadonlySet<string>): Promise<EvidenceLine[]> {
   const lines: EvidenceLine[] = [];
   await readFile(await fetchFile(source, file), file, (bytes) => {
     const line = parseEvidenceLine(parseJson(bytes));
@@ -178,21 +178,21 @@ const INVALID_LINE = {} as EvidenceLine;
 
 function* verdictsOf(
   cap: string,
-  gathered: Gathered,
+  gathered: GatheredRecord,
   evidence: EndpointEvidence,
   tables: ReadonlyMap<string, RelatedParties>,
 ): Generator<CardVerdict> {
   const url = gathered.urls.get(cap) ?? null;
   for (const group of gathered.groups.get(cap) ?? []) {
-    const found = evaluate(cap, group, gathered, evidence, tables);
+    const results = evaluate(cap, group, gathered, evidence, tables);
     for (const [i, { index, card }] of group.leaves.entries()) {
       const { tier, band, computed_at = null } = card;
-      yield { capability_id: cap, url, leaf: index, tier, band, computed_at, ...found[i]! };
+      yield { capability_id: cap, url, leaf: index, tier, band, computed_at, ...results[i]! };
     }
   }
 }
 
-type Found = Pick<CardVerdict, "verdict" | "says" | "difference">;
+type CardResult = Pick<CardVerdict, "verdict" | "says" | "difference">;
 
 /** Registrable domain of an endpoint's url; null where it has none. */
 function domainOf(url: string | undefined): string | null {
@@ -207,38 +207,41 @@ function domainOf(url: string | undefined): string | null {
 function evaluate(
   cap: string,
   { leaves, before }: CardGroup,
-  { evidence: closed, urls, hole }: Gathered,
+  { evidence: closedEvidence, urls, hole }: GatheredRecord,
   evidence: EndpointEvidence,
   tables: ReadonlyMap<string, RelatedParties>,
-): Found[] {
-  const { day, inputs, at, card: first } = leaves[0]!;
-  const all = (found: Found): Found[] => leaves.map(() => found);
-  if (first.computed_at === undefined)
-    return all({ verdict: "pending", says: `computed_at is ${MISSING_MEMBER_TEXT}` });
-  const now = new Date(first.computed_at);
+): CardResult[] {
+  const { day, inputs, at, card: firstCard } = leaves[0]!;
+  const sameResultForAll = (found: CardResult): CardResult[] => leaves.map(() => found);
+  if (firstCard.computed_at === undefined)
+    return sameResultForAll({ verdict: "pending", says: `computed_at is ${MISSING_MEMBER_TEXT}` });
+  const now = new Date(firstCard.computed_at);
   // Otherwise the card would be pending for ever.
   if (dayOf(now) > dayOf(new Date(at))) {
-    const difference = { field: "card.computed_at", expected: `a day up to ${at}`, got: first.computed_at };
-    return all({ verdict: "differs", difference });
+    const difference = { field: "card.computed_at", expected: `a day up to ${at}`, got: firstCard.computed_at };
+    return sameResultForAll({ verdict: "differs", difference });
   }
-  if (dayOf(now) > closed.newest)
-    return all({ verdict: "pending", says: `the evidence of ${dayOf(now)} is not published yet` });
+  if (dayOf(now) > closedEvidence.newest)
+    return sameResultForAll({ verdict: "pending", says: `the evidence of ${dayOf(now)} is not published yet` });
   const table = tables.get(inputs.kin);
   if (!table) {
     // The evidence file with this table is due once a day after the day of the leaf is closed. Until then the card is
     // pending, if the published leaves know the table; later, or if they do not, the card differs.
-    const isDue = hole === null && closed.newest > dayOf(new Date(at));
-    if (!isDue && closed.relatedParties.get(day)?.has(inputs.kin))
-      return all({ verdict: "pending", says: `the table of related parties ${inputs.kin} is not published yet` });
-    return all({
+    const isDue = hole === null && closedEvidence.newest > dayOf(new Date(at));
+    if (!isDue && closedEvidence.relatedParties.get(day)?.has(inputs.kin))
+      return sameResultForAll({
+        verdict: "pending",
+        says: `the table of related parties ${inputs.kin} is not published yet`,
+      });
+    return sameResultForAll({
       verdict: "differs",
       difference: { field: "inputs.kin", expected: "a published table", got: inputs.kin },
     });
   }
-  const rows = evidence.asOf(cap, inputs.positions, domainOf(urls.get(cap)));
-  const line = gradeRows(rows, table, now, first.verifier_version ?? FIRST_VERIFIER_VERSION);
-  const cards = nextCardsOf(before, { now: first.computed_at }, line, []);
-  const want = cards.map(({ run, card, why }) => ({
+  const rows = evidence.endpointAsOf(cap, inputs.positions, domainOf(urls.get(cap)));
+  const line = gradeRows(rows, table, now, firstCard.verifier_version ?? FIRST_VERIFIER_VERSION);
+  const cards = nextCardsOf(before, { now: firstCard.computed_at }, line, []);
+  const expectedCards = cards.map(({ runCard: run, card, why }) => ({
     day: dayOf(now),
     inputs: { ...inputs, digest: line.inputs_digest },
     raw_band: run.raw_band,
@@ -246,11 +249,14 @@ function evaluate(
     why,
     card,
   }));
-  if (want.length !== leaves.length) {
-    const tiers = (of: readonly { card: { tier: string } }[]) => of.map(({ card }) => card.tier).join(", ");
-    return all({ verdict: "differs", difference: { field: "tiers", expected: tiers(want), got: tiers(leaves) } });
+  if (expectedCards.length !== leaves.length) {
+    const tiers = (cardList: readonly { card: { tier: string } }[]) => cardList.map(({ card }) => card.tier).join(", ");
+    return sameResultForAll({
+      verdict: "differs",
+      difference: { field: "tiers", expected: tiers(expectedCards), got: tiers(leaves) },
+    });
   }
-  return leaves.map((leaf, i): Found => {
+  return leaves.map((leaf, i): CardResult => {
     const { signing_key_id: _, canonicalization: __, signature: ___, ...card } = leaf.card;
     const got = {
       day: leaf.day,
@@ -260,14 +266,16 @@ function evaluate(
       why: leaf.why,
       card,
     };
-    const expected = { ...want[i]!, card: membersOf(want[i]!.card, card) };
-    const inputsDiffer = firstDifference(expected.inputs, got.inputs, "inputs");
-    const difference = inputsDiffer ?? firstDifference(expected, got);
+    const expected = { ...expectedCards[i]!, card: membersOf(expectedCards[i]!.card, card) };
+    const inputsDifference = firstDifference(expected.inputs, got.inputs, "inputs");
+    const difference = inputsDifference ?? firstDifference(expected, got);
     if (!difference) return { verdict: "ok" };
     // When the past is simulated, a card may know records of the day after its own: until that day is closed, the card
     // is pending.
-    const open = addDays(dayOf(now), 1) > closed.newest;
-    return open ? { verdict: "pending", says: "the next day is not closed yet" } : { verdict: "differs", difference };
+    const isNextDayOpen = addDays(dayOf(now), 1) > closedEvidence.newest;
+    return isNextDayOpen
+      ? { verdict: "pending", says: "the next day is not closed yet" }
+      : { verdict: "differs", difference };
   });
 }
 
@@ -275,11 +283,11 @@ function evaluate(
  * The members of our card that are compared with the published one. The version of our checks is taken from the
  * published card, since nothing recomputes it. For a card of the older form only the members that it has are compared.
  */
-function membersOf(ours: UnsignedCard, published: Omit<SignedCard, "signature">): Partial<SignedCard> {
+function membersOf(ownCard: UnsignedCard, published: Omit<SignedCard, "signature">): Partial<SignedCard> {
   const { verifier_version, schema } = published;
-  const same = { ...ours, verifier_version };
-  if (schema !== "svc.scorecard.v1") return same;
-  const members = Object.entries({ ...same, schema }).filter(([name]) => Object.hasOwn(published, name));
+  const comparedCard = { ...ownCard, verifier_version };
+  if (schema !== "svc.scorecard.v1") return comparedCard;
+  const members = Object.entries({ ...comparedCard, schema }).filter(([name]) => Object.hasOwn(published, name));
   return Object.fromEntries(members);
 }
 
@@ -290,9 +298,9 @@ export interface Difference {
   got: string;
 }
 
-const MAX_SHOWN = 200;
+const MAX_SHOWN_LENGTH = 200;
 const shorten = (value: unknown): string =>
-  value === undefined ? "nothing" : canonicalText(value).slice(0, MAX_SHOWN);
+  value === undefined ? "nothing" : canonicalText(value).slice(0, MAX_SHOWN_LENGTH);
 const isObject = (value: unknown): value is Record<string, unknown> => typeof value === "object" && value !== null;
 
 /**
@@ -302,11 +310,11 @@ const isObject = (value: unknown): value is Record<string, unknown> => typeof va
  */
 export function firstDifference(expected: unknown, got: unknown, field = ""): Difference | null {
   if (expected !== undefined && got !== undefined && canonicalText(expected) === canonicalText(got)) return null;
-  const inside = isObject(expected) && isObject(got) && Array.isArray(expected) === Array.isArray(got);
-  if (!inside) return { field, expected: shorten(expected), got: shorten(got) };
+  const haveMembers = isObject(expected) && isObject(got) && Array.isArray(expected) === Array.isArray(got);
+  if (!haveMembers) return { field, expected: shorten(expected), got: shorten(got) };
   for (const name of [...new Set([...Object.keys(expected), ...Object.keys(got)])].sort()) {
-    const same = expected[name] === got[name];
-    const difference = same ? null : firstDifference(expected[name], got[name], field ? `${field}.${name}` : name);
+    const isSame = expected[name] === got[name];
+    const difference = isSame ? null : firstDifference(expected[name], got[name], field ? `${field}.${name}` : name);
     if (difference) return difference;
   }
   return { field, expected: shorten(expected), got: shorten(got) };
@@ -317,13 +325,13 @@ export function firstDifference(expected: unknown, got: unknown, field = ""): Di
  * before it, and must result in the table whose hash it names.
  * @throws Unproven, MissingObject, Oversized, SourceDown
  */
-export async function relatedPartyTables(
+export async function readRelatedPartyTables(
   source: Source,
   files: readonly EvidenceFile[],
-  past: HandleBroken = rethrow,
+  handleBroken: HandleBroken = rethrow,
 ): Promise<Map<string, RelatedParties>> {
-  const tables = new Map<string, RelatedParties>([[NO_RELATED_PARTIES, new RelatedParties([])]]);
-  for (const file of files) await readTables(source, file, tables).catch(past({ day: file.day }));
+  const tables = new Map<string, RelatedParties>([[NO_RELATED_PARTIES_SHA256, new RelatedParties([])]]);
+  for (const file of files) await readTables(source, file, tables).catch(handleBroken({ day: file.day }));
   return tables;
 }
 
@@ -336,8 +344,8 @@ async function readTables(source: Source, file: EvidenceFile, tables: Map<string
     table = new Map(table);
     for (const cap of remove) table.delete(cap);
     for (const { cap, domain, pay_to } of add) table.set(cap, { cap, domain, pay_to });
-    const named = new RelatedParties([...table.values()]);
-    if (named.sha256 !== name) throw new Unproven(file.key, `the table ${name}`, named.sha256);
-    tables.set(name, named);
+    const namedTable = new RelatedParties([...table.values()]);
+    if (namedTable.sha256 !== name) throw new Unproven(file.key, `the table ${name}`, namedTable.sha256);
+    tables.set(name, namedTable);
   }
 }

@@ -6,12 +6,12 @@ import { edgeOf, levelsOf, SEGMENT_LEAVES, TILE_WIDTH, tilePath } from "../../in
 import { type FetchObject, fetchTile, MissingObject, Tampered, type Tile, TreeState } from "../../infra/tree/tiles.ts";
 import { ZstdPacking } from "../../infra/zstd.ts";
 import { proveSegment, toFeedLines } from "../published/leaves.ts";
-import { MAX } from "../published/limits.ts";
+import { MAX_BYTES } from "../published/limits.ts";
 import { scanFrame } from "../published/lines.ts";
 import { segmentKey } from "../published/objects.ts";
 import { fetchBundle, RecordReader, unpackEntries } from "../published/reader.ts";
 import { createSourceFetch, type Source } from "../published/source.ts";
-import { Check, type Finding, type Packing, problemOf } from "./findings.ts";
+import { Check, type Finding, type PackedBytesCheck, problemOf } from "./findings.ts";
 
 /** Bundles that are fetched and unpacked ahead of the one that is checked. */
 const BUNDLES_AHEAD = 8;
@@ -29,27 +29,30 @@ export type OnEntries = (entries: readonly Buffer[]) => void | Promise<void>;
 export async function auditTree(
   source: Source,
   head: { size: number; root: Buffer },
-  packing: Packing,
+  packing: PackedBytesCheck,
   onEntries: OnEntries,
-): Promise<{ findings: Finding[]; leads: boolean }> {
+): Promise<{ findings: Finding[]; givesRoot: boolean }> {
   const [bundles, tiles, segments] = [new Check("entry bundles"), new Check("tiles"), new Check("segments")];
-  const found = (leads: boolean) => ({ findings: [bundles.finding, tiles.finding, segments.finding], leads });
+  const resultOf = (givesRoot: boolean) => ({
+    findings: [bundles.finding, tiles.finding, segments.finding],
+    givesRoot,
+  });
   try {
     const root = await rebuild(source, head.size, { bundles, tiles, segments }, packing, onEntries);
-    if (sameHash(root, head.root)) return found(true);
+    if (sameHash(root, head.root)) return resultOf(true);
     // All tiles agree with the entries, so the checkpoint was signed for a different tree.
     const got = root.toString("hex");
     if (tiles.finding.result === "ok") throw new Tampered("checkpoint", head.root.toString("hex"), got);
-    // Some entry is not what was signed. The proven tiles tell which one.
-    const reader = await RecordReader.over(createSourceFetch(source), head);
+    // Some entry differs from the signed one. The reader compares entries with proven tiles and throws at that entry.
+    const reader = await RecordReader.openWithFetch(createSourceFetch(source), head);
     for (let n = 0; n * TILE_WIDTH < head.size; n++) await reader.entries(n);
     throw new Tampered("checkpoint", head.root.toString("hex"), got);
   } catch (error) {
     const problem = problemOf(error);
     if (!problem) throw error;
-    bundles.bad(problem);
+    bundles.addProblem(problem);
   }
-  return found(false);
+  return resultOf(false);
 }
 
 type Checks = Record<"bundles" | "tiles" | "segments", Check>;
@@ -59,7 +62,7 @@ async function rebuild(
   source: Source,
   size: number,
   { bundles, tiles, segments }: Checks,
-  packing: Packing,
+  packing: PackedBytesCheck,
   onEntries: OnEntries,
 ): Promise<Buffer> {
   const fetch = createSourceFetch(source);
@@ -67,58 +70,63 @@ async function rebuild(
   /** The segment that is being read, packed again as the publisher packs it: one frame of its lines. */
   let segment = new ZstdPacking();
   let tree = TreeState.empty;
-  const sameTile = (tile: Tile) => tiles.look(() => checkTile(tile, fetch));
+  const runTileCheck = (tile: Tile) => tiles.runStep(() => checkTile(tile, fetch));
   const numbers = range(0, Math.ceil(size / TILE_WIDTH));
   const fetched = mapConcurrent(BUNDLES_AHEAD, numbers, (n) =>
     fetchAndRepackBundle(fetch, n, Math.min(TILE_WIDTH, size - n * TILE_WIDTH)),
   );
-  for await (const { key, entries, packed, ours } of fetched) {
-    bundles.ok();
+  for await (const { key, entries, packed, repackedBytes: ours } of fetched) {
+    bundles.countOk();
     packing.add("entry bundles", key, packed, ours);
     await onEntries(entries);
     if (tree.size - (tree.size % SEGMENT_LEAVES) + SEGMENT_LEAVES <= size) await segment.add(toFeedLines(entries));
-    const grown = tree.append(entries.map(leafHash));
-    tree = grown.state;
-    for (const tile of grown.tiles) {
+    const growth = tree.append(entries.map(leafHash));
+    tree = growth.state;
+    for (const tile of growth.tiles) {
       if (tile.width < TILE_WIDTH) edge.set(tile.level, tile);
       else if (edge.get(tile.level)?.n === tile.n) edge.delete(tile.level);
-      if (tile.width === TILE_WIDTH) await sameTile(tile);
+      if (tile.width === TILE_WIDTH) await runTileCheck(tile);
     }
     if (tree.size % SEGMENT_LEAVES === 0) {
-      const made = segment;
+      const fullSegment = segment;
       segment = new ZstdPacking();
-      await segments.look(() => compareSegment(source, tree.size / SEGMENT_LEAVES - 1, made, packing));
+      await segments.runStep(() => compareSegment(source, tree.size / SEGMENT_LEAVES - 1, fullSegment, packing));
     }
   }
-  for (const tile of edge.values()) await sameTile(tile);
+  for (const tile of edge.values()) await runTileCheck(tile);
   return tree.root();
 }
 
 async function checkTile({ level, n, width, bytes }: Tile, fetch: FetchObject): Promise<void> {
-  const theirs = Buffer.concat((await fetchTile(level, n, width, fetch)).slice(0, width));
-  if (!theirs.equals(bytes)) throw new Tampered(tilePath(level, n, width), hashOf(bytes), hashOf(theirs));
+  const storedBytes = Buffer.concat((await fetchTile(level, n, width, fetch)).slice(0, width));
+  if (!storedBytes.equals(bytes)) throw new Tampered(tilePath(level, n, width), hashOf(bytes), hashOf(storedBytes));
 }
 
 /** Fetches a bundle: its entries, its packed bytes, and the bytes that our packer makes. */
 async function fetchAndRepackBundle(fetch: FetchObject, n: number, width: number) {
   const bundle = await fetchBundle(fetch, n, width);
-  const all = await unpackEntries(bundle);
-  return { ...bundle, entries: all.slice(0, width), ours: await packBundle(all) };
+  const allEntries = await unpackEntries(bundle);
+  return { ...bundle, entries: allEntries.slice(0, width), repackedBytes: await packBundle(allEntries) };
 }
 
 const hashOf = (bytes: Buffer): string => `sha256 ${createHash("sha256").update(bytes).digest("hex")}`;
 
-async function compareSegment(source: Source, n: number, made: ZstdPacking, packing: Packing): Promise<void> {
+async function compareSegment(
+  source: Source,
+  n: number,
+  builtSegment: ZstdPacking,
+  packing: PackedBytesCheck,
+): Promise<void> {
   const key = segmentKey(n);
-  const want = await made.end();
-  const packed = await source.get(key, MAX.named);
+  const expectedSegment = await builtSegment.end();
+  const packed = await source.get(key, MAX_BYTES.named);
   if (!packed) throw new MissingObject(key);
-  if (Buffer.compare(packed, want.packed) !== 0) {
-    const facts = await scanFrame(packed, want.bytes);
+  if (Buffer.compare(packed, expectedSegment.packed) !== 0) {
+    const facts = await scanFrame(packed, expectedSegment.bytes);
     const got = "not" in facts ? facts.not : facts.sha256;
-    if (got !== want.sha256) throw new Tampered(key, want.sha256, got);
+    if (got !== expectedSegment.sha256) throw new Tampered(key, expectedSegment.sha256, got);
   }
-  packing.add("segments", key, packed, want.packed);
+  packing.add("segments", key, packed, expectedSegment.packed);
 }
 
 /** Called for leaves that cannot be proven any more. */
@@ -140,11 +148,11 @@ export async function salvage(
   onHole: OnHole,
 ): Promise<Finding[]> {
   const [bundles, tiles, segments] = [new Check("entry bundles"), new Check("tiles"), new Check("segments")];
-  const reader = await RecordReader.over(createSourceFetch(source), head);
+  const reader = await RecordReader.openWithFetch(createSourceFetch(source), head);
   const segment = new SegmentEntries(source, reader, segments);
   for (let n = 0; n * TILE_WIDTH < head.size; n++) {
     let entries: readonly Buffer[] | null = null;
-    await bundles.look(async () => {
+    await bundles.runStep(async () => {
       entries = await reader.entries(n);
     });
     entries ??= await segment.bundle(n);
@@ -154,17 +162,17 @@ export async function salvage(
   for (let level = 0; level < levelsOf(head.size); level++) {
     const { full, width } = edgeOf(head.size, level);
     // The edge was proven when the reader was opened.
-    tiles.ok(width > 0 ? 1 : 0);
-    for (let n = 0; n < full; n++) await tiles.look(async () => void (await reader.tiles.tile(level, n)));
+    tiles.countOk(width > 0 ? 1 : 0);
+    for (let n = 0; n < full; n++) await tiles.runStep(async () => void (await reader.tiles.tile(level, n)));
   }
-  for (let n = 0; (n + 1) * SEGMENT_LEAVES <= head.size; n++) await segment.read(n);
+  for (let n = 0; (n + 1) * SEGMENT_LEAVES <= head.size; n++) await segment.readSegment(n);
   return [bundles.finding, tiles.finding, segments.finding];
 }
 
 /** Reads segments, each once. The last one is kept in memory. */
 class SegmentEntries {
-  readonly #looked = new Set<number>();
-  #held: { n: number; entries: Buffer[] } | null = null;
+  readonly #segmentsTried = new Set<number>();
+  #lastSegment: { n: number; entries: Buffer[] } | null = null;
 
   constructor(
     private readonly source: Source,
@@ -174,22 +182,22 @@ class SegmentEntries {
 
   /** Leaves of bundle n, or null when its segment is incomplete, broken, or missing. */
   async bundle(n: number): Promise<Buffer[] | null> {
-    const of = Math.floor(n / BUNDLES_OF_SEGMENT);
-    if ((of + 1) * SEGMENT_LEAVES > this.reader.size) return null;
-    await this.read(of);
-    if (this.#held?.n !== of) return null;
-    const at = (n % BUNDLES_OF_SEGMENT) * TILE_WIDTH;
-    return this.#held.entries.slice(at, at + TILE_WIDTH);
+    const segment = Math.floor(n / BUNDLES_OF_SEGMENT);
+    if ((segment + 1) * SEGMENT_LEAVES > this.reader.size) return null;
+    await this.readSegment(segment);
+    if (this.#lastSegment?.n !== segment) return null;
+    const start = (n % BUNDLES_OF_SEGMENT) * TILE_WIDTH;
+    return this.#lastSegment.entries.slice(start, start + TILE_WIDTH);
   }
 
-  async read(n: number): Promise<void> {
-    if (this.#looked.has(n)) return;
-    this.#looked.add(n);
-    this.#held = null;
-    await this.check.look(async () => {
-      const packed = await this.source.get(segmentKey(n), MAX.named);
+  async readSegment(n: number): Promise<void> {
+    if (this.#segmentsTried.has(n)) return;
+    this.#segmentsTried.add(n);
+    this.#lastSegment = null;
+    await this.check.runStep(async () => {
+      const packed = await this.source.get(segmentKey(n), MAX_BYTES.named);
       if (!packed) throw new MissingObject(segmentKey(n));
-      this.#held = { n, entries: (await proveSegment(packed, this.reader.tiles, n)).entries };
+      this.#lastSegment = { n, entries: (await proveSegment(packed, this.reader.tiles, n)).entries };
     });
   }
 }

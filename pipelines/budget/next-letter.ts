@@ -1,7 +1,7 @@
 import { BLOCKS_BEFORE_DAILY } from "../1-observe/plan/plan.ts";
 import { BLOCKS_PER_DAY } from "../1-observe/plan/steps.ts";
 import { figuresOf } from "../3-grade/components.ts";
-import { type DayLetter, publishedBand } from "../3-grade/hold.ts";
+import { bandToPublish, type DayLetter } from "../3-grade/hold.ts";
 import { gradeTier, headlineTier } from "../3-grade/letter.ts";
 import { type Endpoint, sumRows } from "../3-grade/pure.ts";
 import type { Sample } from "../3-grade/sample.ts";
@@ -14,7 +14,7 @@ import { BANDS, type Band } from "../record/vocabulary.ts";
  */
 const LOOKAHEAD_DAYS = 130;
 /** Latency that is assumed where none was measured, ms, as in the table of verification-method.md. */
-const LATENCY_MS = 800;
+const DEFAULT_LATENCY_MS = 800;
 
 /** An endpoint whose next letter is computed. */
 export interface EndpointProspect {
@@ -29,12 +29,10 @@ export interface EndpointProspect {
   paidBlocks: number;
   /** Price of one paid call, micro-units. */
   priceMicro: bigint;
-  /**
-   * Used for an endpoint that was never paid: do we have a question for it whose answer we know? `schema`: does the
-   * seller advertise an output schema?
-   */
-  truth: boolean;
-  schema: boolean;
+  /** Do we have a question for the endpoint whose answer we know? Used only if it was never paid. */
+  hasKnownAnswer: boolean;
+  /** Does the seller advertise an output schema? Used only if it was never paid. */
+  hasSchema: boolean;
 }
 
 export interface NextLetter {
@@ -58,7 +56,7 @@ const rank = (band: Band): number => (band === "UNRATED" ? BANDS.length : BANDS.
 function rawBandAt(endpoint: Endpoint, at: Date): Band {
   const sums = sumRows(endpoint, at);
   const figures = figuresOf(sums);
-  return gradeTier(headlineTier(figures), sums, figures, at.getTime()).raw;
+  return gradeTier(headlineTier(figures), sums, figures, at.getTime()).rawBand;
 }
 
 const median = (values: readonly number[]): number | null =>
@@ -67,13 +65,19 @@ const median = (values: readonly number[]): number | null =>
 /**
  * Makes a perfect probe and a perfect paid call of this endpoint, with the latency and the checks of its calls so far.
  */
-function perfectSamples({ endpoint: { rows }, priceMicro, truth, schema }: EndpointProspect): {
+function perfectSamples({
+  endpoint: { rows },
+  priceMicro,
+  hasKnownAnswer: truth,
+  hasSchema: schema,
+}: EndpointProspect): {
   probe: Sample;
   paid: Sample;
 } {
-  const bought = rows.filter(({ kind, fault }) => kind === 1 && fault === null);
-  const delivered = bought.filter((row) => row.delivered);
-  const latency = (of: readonly Sample[]) => median(of.flatMap(({ latency_ms: ms }) => (ms === null ? [] : [ms])));
+  const paidRows = rows.filter(({ kind, fault }) => kind === 1 && fault === null);
+  const deliveredRows = paidRows.filter((row) => row.delivered);
+  const medianLatency = (samples: readonly Sample[]) =>
+    median(samples.flatMap(({ latency_ms: ms }) => (ms === null ? [] : [ms])));
   const isHonestyKnown = rows.length === 0 || rows.some(({ honest }) => honest !== null);
   const probe: Sample = {
     ...{
@@ -87,17 +91,22 @@ function perfectSamples({ endpoint: { rows }, priceMicro, truth, schema }: Endpo
       honest: isHonestyKnown ? true : null,
     },
     ...{ settled: false, delivered: null, refunded: false, delivery: null, outcome: null, schema_ok: null },
-    latency_ms: latency(rows.filter(({ kind, live }) => kind === 0 && live)) ?? LATENCY_MS,
+    latency_ms: medianLatency(rows.filter(({ kind, live }) => kind === 0 && live)) ?? DEFAULT_LATENCY_MS,
     ...{ price: Number(priceMicro) / 1e6, input: null, response_sha256: null, pay_to: null },
   };
-  const checked = bought.length === 0 ? truth : bought.some(({ outcome }) => outcome !== null);
-  const advertised = delivered.length === 0 ? schema : delivered.some(({ schema_ok: ok }) => ok !== null);
-  const paid: Sample = {
+  const isChecked = paidRows.length === 0 ? truth : paidRows.some(({ outcome }) => outcome !== null);
+  const isSchemaAdvertised =
+    deliveredRows.length === 0 ? schema : deliveredRows.some(({ schema_ok: ok }) => ok !== null);
+  const paidCall: Sample = {
     ...probe,
-    ...{ kind: 1, settled: true, delivered: true, delivery: 1, outcome: checked ? 1 : null },
-    ...{ schema_ok: advertised ? true : null, latency_ms: latency(delivered) ?? LATENCY_MS, input: "example" },
+    ...{ kind: 1, settled: true, delivered: true, delivery: 1, outcome: isChecked ? 1 : null },
+    ...{
+      schema_ok: isSchemaAdvertised ? true : null,
+      latency_ms: medianLatency(deliveredRows) ?? DEFAULT_LATENCY_MS,
+      input: "example",
+    },
   };
-  return { probe, paid };
+  return { probe, paid: paidCall };
 }
 
 /** The end of a future block (six hours UTC), and the number of simulated calls paid until then. */
@@ -110,13 +119,13 @@ interface FutureBlock {
  * Simulates the planned calls from the next block on, all of them good: one in every block until 30 blocks were paid,
  * then one a day.
  */
-function futureCalls(prospect: EndpointProspect, now: Date): { rows: Sample[]; blocks: FutureBlock[] } {
+function simulateCalls(prospect: EndpointProspect, now: Date): { rows: Sample[]; blocks: FutureBlock[] } {
   const { probe, paid } = perfectSamples(prospect);
   const rows: Sample[] = [];
   const blocks: FutureBlock[] = [];
   let calls = 0;
-  const first = blockOf(now) + 1;
-  for (let block = first; block < first + LOOKAHEAD_DAYS * BLOCKS_PER_DAY; block++) {
+  const firstBlock = blockOf(now) + 1;
+  for (let block = firstBlock; block < firstBlock + LOOKAHEAD_DAYS * BLOCKS_PER_DAY; block++) {
     const t = new Date(block * BLOCK_MS + BLOCK_MS / 2);
     rows.push({ ...probe, obs_id: `ahead ${block} free`, t });
     const isEveryBlock = prospect.paidBlocks + calls < BLOCKS_BEFORE_DAILY;
@@ -130,36 +139,36 @@ function futureCalls(prospect: EndpointProspect, now: Date): { rows: Sample[]; b
 }
 
 /**
- * Finds the first block after which the raw letter is better than `than`. It searches binarily, since further good
+ * Finds the first block after which the raw letter is better than `current`. It searches binarily, since further good
  * calls never lower the letter.
  */
 function findFirstBetter(
   prospect: EndpointProspect,
-  ahead: ReturnType<typeof futureCalls>,
-  than: Band,
+  simulated: ReturnType<typeof simulateCalls>,
+  current: Band,
 ): { n: number; raw: Band } | null {
-  const { blocks, rows } = ahead;
+  const { blocks, rows } = simulated;
   const endpoint = { ...prospect.endpoint, rows: [...prospect.endpoint.rows, ...rows] };
-  const raw = (n: number): Band => rawBandAt(endpoint, blocks[n]!.end);
+  const rawBandAfter = (n: number): Band => rawBandAt(endpoint, blocks[n]!.end);
   let low = 0;
   let high = blocks.length - 1;
-  if (rank(raw(high)) >= rank(than)) return null;
+  if (rank(rawBandAfter(high)) >= rank(current)) return null;
   while (low < high) {
     const middle = (low + high) >> 1;
-    if (rank(raw(middle)) < rank(than)) high = middle;
+    if (rank(rawBandAfter(middle)) < rank(current)) high = middle;
     else low = middle + 1;
   }
-  return { n: low, raw: raw(low) };
+  return { n: low, raw: rawBandAfter(low) };
 }
 
 /**
- * First day on which the hold allows a letter better than `than` to be published, if the raw letter is `raw` from day
- * `from` on.
+ * Returns the first day on which the hold allows a letter better than `current` to be published, if the raw letter is
+ * `raw` from `fromDay` on.
  */
-function publishableDay(letters: readonly DayLetter[], from: string, raw: Band, than: Band): string {
-  const held = publishedBand([...letters, { day: from, band: raw }], from, raw);
-  if (rank(held.band) < rank(than) || held.heldUntil === null) return from;
-  return held.heldUntil;
+function publishableDay(letters: readonly DayLetter[], fromDay: string, raw: Band, current: Band): string {
+  const heldLetter = bandToPublish([...letters, { day: fromDay, band: raw }], fromDay, raw);
+  if (rank(heldLetter.band) < rank(current) || heldLetter.heldUntil === null) return fromDay;
+  return heldLetter.heldUntil;
 }
 
 /**
@@ -167,23 +176,25 @@ function publishableDay(letters: readonly DayLetter[], from: string, raw: Band, 
  * perfect calls of the plan, until the letter is better than the published one and the hold allows it. The result is a
  * lower bound, since a failed call would cost more.
  */
-export function nextLetter(prospect: EndpointProspect, now: Date): NextLetter {
+export function computeNextLetter(prospect: EndpointProspect, now: Date): NextLetter {
   const { endpoint, published, raw: letters, priceMicro } = prospect;
   const today = dayOf(now);
   const rawNow = rawBandAt(endpoint, now);
-  const ahead = futureCalls(prospect, now);
-  const none = { next: null, gate_calls: 0, gate_day: today, day: today, calls: 0, cost_micro: 0n };
-  if (published === "A") return none;
-  const better = rank(rawNow) < rank(published) ? { n: -1, raw: rawNow } : findFirstBetter(prospect, ahead, published);
-  if (!better) return none;
-  const gate = better.n < 0 ? { end: now, calls: 0 } : ahead.blocks[better.n]!;
+  const simulated = simulateCalls(prospect, now);
+  const noNextLetter = { next: null, gate_calls: 0, gate_day: today, day: today, calls: 0, cost_micro: 0n };
+  if (published === "A") return noNextLetter;
+  const firstBetter =
+    rank(rawNow) < rank(published) ? { n: -1, raw: rawNow } : findFirstBetter(prospect, simulated, published);
+  if (!firstBetter) return noNextLetter;
+  const gate = firstBetter.n < 0 ? { end: now, calls: 0 } : simulated.blocks[firstBetter.n]!;
   // One millisecond earlier, since the end of a block is the first moment of the next block and may be on the next day.
-  const gateDay = better.n < 0 ? today : dayOf(new Date(gate.end.getTime() - 1));
-  const day = publishableDay([...letters, { day: today, band: rawNow }], gateDay, better.raw, published);
-  const waited = ahead.blocks.filter(({ end }) => end.getTime() <= dayStart(day).getTime()).at(-1)?.calls ?? 0;
-  const calls = Math.max(gate.calls, waited);
+  const gateDay = firstBetter.n < 0 ? today : dayOf(new Date(gate.end.getTime() - 1));
+  const day = publishableDay([...letters, { day: today, band: rawNow }], gateDay, firstBetter.raw, published);
+  const callsUntilDay =
+    simulated.blocks.filter(({ end }) => end.getTime() <= dayStart(day).getTime()).at(-1)?.calls ?? 0;
+  const calls = Math.max(gate.calls, callsUntilDay);
   return {
-    next: better.raw,
+    next: firstBetter.raw,
     gate_calls: gate.calls,
     gate_day: gateDay,
     day,

@@ -17,7 +17,7 @@ import type { DayPlan, PlanLine } from "../record/plan.ts";
 import { addDays, rfc3339 } from "../record/time.ts";
 import { hostOf } from "../record/url.ts";
 import type { Band } from "../record/vocabulary.ts";
-import { type NextLetter, nextLetter } from "./next-letter.ts";
+import { computeNextLetter, type NextLetter } from "./next-letter.ts";
 
 /** The next better letter of an endpoint and the cost to reach it (next-letter.ts). */
 type NextCost = Omit<NextLetter, "next" | "cost_micro"> & { letter: Band; cost: string };
@@ -74,7 +74,8 @@ export interface BudgetParts {
   now: Date;
 }
 
-const micro = (line: PlanLine | undefined): bigint | null => (line?.price_micro ? BigInt(line.price_micro) : null);
+const priceMicroOf = (line: PlanLine | undefined): bigint | null =>
+  line?.price_micro ? BigInt(line.price_micro) : null;
 
 function findLetter(published: BudgetParts["published"], id: string): { band: Band; raw: DayLetter[] } {
   const cap = published.caps.get(id);
@@ -82,28 +83,28 @@ function findLetter(published: BudgetParts["published"], id: string): { band: Ba
   return { band: headlineOf(cap)?.band ?? "UNRATED", raw: lettersOf(cap, cap.corrections) };
 }
 
-async function computeNextCost(parts: BudgetParts, one: ListedCap, price: bigint): Promise<NextCost | null> {
+async function computeNextCost(parts: BudgetParts, listedCap: ListedCap, price: bigint): Promise<NextCost | null> {
   const { lake, published, now } = parts;
   // One week more than the window of grading, since the window moves once a week.
   const since = windowStart(now).getTime() - 7 * DAY_MS;
-  const rows = await lake.all<Sample>(sql("queries/record:samples"), { cap: one.cap, since });
-  const { band, raw } = findLetter(published, one.cap);
-  const next = nextLetter(
+  const rows = await lake.all<Sample>(sql("queries/record:samples"), { cap: listedCap.cap, since });
+  const { band, raw } = findLetter(published, listedCap.cap);
+  const nextLetter = computeNextLetter(
     {
-      endpoint: { cap: one.cap, pay_to: null, domain: null, disputed: false, rows, withdrawn: new Set() },
-      ...{ published: band, raw, paidBlocks: one.paidBlocks, priceMicro: price },
-      truth: one.claims.class !== "any",
-      schema: one.claims.output_schema !== undefined,
+      endpoint: { cap: listedCap.cap, pay_to: null, domain: null, disputed: false, rows, withdrawn: new Set() },
+      ...{ published: band, raw, paidBlocks: listedCap.paidBlocks, priceMicro: price },
+      hasKnownAnswer: listedCap.claims.class !== "any",
+      hasSchema: listedCap.claims.output_schema !== undefined,
     },
     now,
   );
-  if (next.next === null) return null;
-  const { gate_calls, gate_day, calls, day, cost_micro } = next;
-  return { letter: next.next, gate_calls, gate_day, calls, day, cost: formatMoney(cost_micro) };
+  if (nextLetter.next === null) return null;
+  const { gate_calls, gate_day, calls, day, cost_micro } = nextLetter;
+  return { letter: nextLetter.next, gate_calls, gate_day, calls, day, cost: formatMoney(cost_micro) };
 }
 
 const planMembers = (line: PlanLine | undefined): Pick<BudgetLine, "covered" | "why" | "price"> => {
-  const price = micro(line);
+  const price = priceMicroOf(line);
   return { covered: line?.covered ?? null, why: line?.why ?? null, price: price === null ? null : formatMoney(price) };
 };
 
@@ -135,29 +136,39 @@ function compareLines(a: BudgetLine, b: BudgetLine): number {
 /**
  * Makes the budget report: coverage, spending, and the cost of the next letters, as of now.
  * @param day UTC date
- * @param most number of endpoints whose next letter is computed, covered ones first; each takes 10 ms
+ * @param maxNextLetters number of endpoints whose next letter is computed, covered ones first; each takes 10 ms
  */
-export async function budgetReport(parts: BudgetParts, day: string, most: number): Promise<BudgetReport> {
+export async function createBudgetReport(
+  parts: BudgetParts,
+  day: string,
+  maxNextLetters: number,
+): Promise<BudgetReport> {
   const { lake, memory, privateStore, caps, now } = parts;
   const plan = await readPlan(privateStore, day);
   const lines = new Map(plan?.lines.map((line) => [line.cap, line]));
-  const listed = await memory.listed();
+  const listedCaps = await memory.listed();
   const demand = await readDemandBefore(lake, day);
-  const [ever] = await lake.all<{ micro: bigint }>(sql("queries/spending:ever"));
-  const covered = (one: ListedCap): boolean => lines.get(one.cap)?.covered === true;
+  const [totalSpent] = await lake.all<{ micro: bigint }>(sql("queries/spending:ever"));
+  const isCovered = (one: ListedCap): boolean => lines.get(one.cap)?.covered === true;
   const endpoints: BudgetLine[] = [];
-  for (const one of [...listed].sort((a, b) => Number(covered(b)) - Number(covered(a)))) {
-    const line = lines.get(one.cap);
-    const price = micro(line);
+  for (const listedCap of [...listedCaps].sort((a, b) => Number(isCovered(b)) - Number(isCovered(a)))) {
+    const line = lines.get(listedCap.cap);
+    const price = priceMicroOf(line);
     endpoints.push({
-      ...{ capability_id: one.cap, method: one.method, url: one.url, host: new URL(one.url).host },
+      ...{
+        capability_id: listedCap.cap,
+        method: listedCap.method,
+        url: listedCap.url,
+        host: new URL(listedCap.url).host,
+      },
       ...planMembers(line),
       ...{
-        paid_blocks: one.paidBlocks,
-        demand: demand.get(one.cap) ?? 0,
-        letter: findLetter(parts.published, one.cap).band,
+        paid_blocks: listedCap.paidBlocks,
+        demand: demand.get(listedCap.cap) ?? 0,
+        letter: findLetter(parts.published, listedCap.cap).band,
       },
-      next: price === null || endpoints.length >= most ? null : await computeNextCost(parts, one, price),
+      next:
+        price === null || endpoints.length >= maxNextLetters ? null : await computeNextCost(parts, listedCap, price),
     });
   }
   return {
@@ -171,7 +182,7 @@ export async function budgetReport(parts: BudgetParts, day: string, most: number
       total: formatMoney(caps.total),
     },
     new_share: formatMoney(caps.newShare),
-    spent: { ...(await sumSpending(lake, day)), ever: formatMoney(ever?.micro ?? 0n) },
+    spent: { ...(await sumSpending(lake, day)), ever: formatMoney(totalSpent?.micro ?? 0n) },
     coverage: summarizeCoverage(plan, endpoints),
     endpoints: endpoints.sort(compareLines),
   };
@@ -182,16 +193,16 @@ const REPORT_KEY = "budget/report.json";
 /** Stores the newest report for commands that run beside a service, since they cannot open the service's lake. */
 export async function storeReport(store: Store, report: BudgetReport): Promise<void> {
   const bytes = Buffer.from(JSON.stringify(report));
-  const known = await store.head(REPORT_KEY);
+  const storedObject = await store.head(REPORT_KEY);
   // If another process stored a report first, the swap fails, and that report is kept.
-  await store.swap(REPORT_KEY, bytes, known?.etag ?? null);
+  await store.swap(REPORT_KEY, bytes, storedObject?.etag ?? null);
 }
 
 /** Reads the stored report; null when there is none of this version. */
 export async function readStoredReport(store: Pick<Store, "get">): Promise<BudgetReport | null> {
-  const known = await store.get(REPORT_KEY);
-  if (!known) return null;
-  const report = JSON.parse(Buffer.from(known.bytes).toString("utf8")) as BudgetReport;
+  const storedObject = await store.get(REPORT_KEY);
+  if (!storedObject) return null;
+  const report = JSON.parse(Buffer.from(storedObject.bytes).toString("utf8")) as BudgetReport;
   return report.v === 2 ? report : null;
 }
 
@@ -203,24 +214,28 @@ export async function readStoredReport(store: Pick<Store, "get">): Promise<Budge
  */
 export async function deriveDayReport(
   day: string,
-  kept: BudgetReport,
+  storedReport: BudgetReport,
   store: Pick<Store, "get">,
 ): Promise<BudgetReport | null> {
-  if (day > kept.day || day <= addDays(kept.day, -SPENDING_DAYS)) return null;
+  if (day > storedReport.day || day <= addDays(storedReport.day, -SPENDING_DAYS)) return null;
   const plan = await readPlan(store, day);
   const lines = new Map(plan?.lines.map((line) => [line.cap, line]));
-  const endpoints = kept.endpoints.map((one): BudgetLine => {
-    const line = lines.get(one.capability_id);
-    const price = micro(line);
-    const next = price && one.next ? { ...one.next, cost: formatMoney(price * BigInt(one.next.calls)) } : null;
-    return { ...one, ...planMembers(line), next };
+  const endpoints = storedReport.endpoints.map((endpoint): BudgetLine => {
+    const line = lines.get(endpoint.capability_id);
+    const price = priceMicroOf(line);
+    const next =
+      price && endpoint.next ? { ...endpoint.next, cost: formatMoney(price * BigInt(endpoint.next.calls)) } : null;
+    return { ...endpoint, ...planMembers(line), next };
   });
-  const { day: _, ...spent } = kept.spent.by_day.find((one) => one.day === day) ?? { day, ...formatSpent(zeroSum()) };
+  const { day: _, ...spent } = storedReport.spent.by_day.find((one) => one.day === day) ?? {
+    day,
+    ...formatSpent(createZeroSum()),
+  };
   return {
-    ...kept,
+    ...storedReport,
     day,
     spent: {
-      ...kept.spent,
+      ...storedReport.spent,
       ...{ day: spent, by_host: null, by_domain: null, by_payee: null },
     },
     coverage: summarizeCoverage(plan, endpoints),
@@ -234,8 +249,8 @@ export async function deriveDayReport(
 const MAX_REPORT_AGE_MS = 25 * 60_000;
 
 /** Is this the report of the given UTC day, and recent enough that a running service must have stored it? */
-export const isFresh = ({ day, at }: Pick<BudgetReport, "day" | "at">, of: string, now: Date): boolean =>
-  day === of && now.getTime() - Date.parse(at) < MAX_REPORT_AGE_MS;
+export const isFresh = ({ day, at }: Pick<BudgetReport, "day" | "at">, today: string, now: Date): boolean =>
+  day === today && now.getTime() - Date.parse(at) < MAX_REPORT_AGE_MS;
 
 /** Sums over signed payments, as money. */
 interface Spent {
@@ -251,16 +266,16 @@ interface Spent {
 const KINDS = ["signed", "settled", "lost", "refunded"] as const;
 type Sum = { calls: number } & Record<(typeof KINDS)[number], bigint>;
 
-interface Row extends Sum {
+interface SpendingRow extends Sum {
   day: string;
   url: string;
   pay_to: string;
 }
 
-const zeroSum = (): Sum => ({ calls: 0, signed: 0n, settled: 0n, lost: 0n, refunded: 0n });
+const createZeroSum = (): Sum => ({ calls: 0, signed: 0n, settled: 0n, lost: 0n, refunded: 0n });
 
 function addTo(sums: Map<string, Sum>, name: string, row: Sum): void {
-  const sum = sums.get(name) ?? zeroSum();
+  const sum = sums.get(name) ?? createZeroSum();
   sums.set(name, sum);
   sum.calls += row.calls;
   for (const kind of KINDS) sum[kind] += row[kind];
@@ -296,7 +311,7 @@ const compareByMoney = ([a, x]: [string, Sum], [b, y]: [string, Sum]): number =>
 
 /** Sums up spending on the thirty UTC days that end with `day`. */
 async function sumSpending(lake: Pick<Lake, "all">, day: string): Promise<Spending> {
-  const rows = await lake.all<Row>(sql("queries/spending:month"), { day, days: SPENDING_DAYS });
+  const rows = await lake.all<SpendingRow>(sql("queries/spending:month"), { day, days: SPENDING_DAYS });
   const hosts = new Map<string, Sum>();
   const domains = new Map<string, Sum>();
   const payees = new Map<string, Sum>();
@@ -310,10 +325,12 @@ async function sumSpending(lake: Pick<Lake, "all">, day: string): Promise<Spendi
     addTo(payees, payee, row);
   }
   return {
-    day: formatSpent(days.get(day) ?? zeroSum()),
+    day: formatSpent(days.get(day) ?? createZeroSum()),
     by_host: [...hosts].sort(compareByMoney).map(([host, sum]) => ({ host, ...formatSpent(sum) })),
     by_domain: [...domains].sort(compareByMoney).map(([domain, sum]) => ({ domain, ...formatSpent(sum) })),
     by_payee: [...payees].sort(compareByMoney).map(([payee, sum]) => ({ payee, ...formatSpent(sum) })),
-    by_day: [...days].sort(([a], [b]) => (a < b ? 1 : -1)).map(([of, sum]) => ({ day: of, ...formatSpent(sum) })),
+    by_day: [...days]
+      .sort(([a], [b]) => (a < b ? 1 : -1))
+      .map(([spendingDay, sum]) => ({ day: spendingDay, ...formatSpent(sum) })),
   };
 }

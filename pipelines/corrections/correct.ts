@@ -19,7 +19,7 @@ export interface CorrectionOrder {
 
 /** Most records that one command may name: one batch of the log, which is written whole or not at all. */
 const MAX_RECORDS = 1_000;
-const MAX_SAYS = 2_000;
+const MAX_REASON_LENGTH = 2_000;
 const LONE_SURROGATE = /\p{Surrogate}/u;
 const RFC3339 = /^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}(?:\.\d{1,9})?Z$/;
 
@@ -27,23 +27,23 @@ const RFC3339 = /^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}(?:\.\d{1,9})?Z$/;
 function checkReason(says: string): string {
   const text = says.trim();
   if (text.length === 0) throw new Failure("usage", "--says: say what was got wrong");
-  if (text.length > MAX_SAYS)
-    throw new Failure("usage", `--says: at most ${MAX_SAYS} characters, these are ${text.length}`);
+  if (text.length > MAX_REASON_LENGTH)
+    throw new Failure("usage", `--says: at most ${MAX_REASON_LENGTH} characters, these are ${text.length}`);
   if (LONE_SURROGATE.test(text)) throw new Failure("usage", "--says: half a character cannot be published");
   return text;
 }
 
 function checkTime(text: string | null, now: Date): string | null {
   if (text === null) return null;
-  const at = RFC3339.test(text) ? new Date(text) : null;
-  if (!at || Number.isNaN(at.getTime()) || rfc3339(at).slice(0, 10) !== text.slice(0, 10)) {
+  const time = RFC3339.test(text) ? new Date(text) : null;
+  if (!time || Number.isNaN(time.getTime()) || rfc3339(time).slice(0, 10) !== text.slice(0, 10)) {
     throw new Failure(
       "usage",
       `--grade-at: expected a time such as 2026-11-21T06:00:00.000Z, got ${JSON.stringify(text)}`,
     );
   }
-  if (at > now) throw new Failure("usage", `--grade-at: ${text} is still to come`);
-  return rfc3339(at);
+  if (time > now) throw new Failure("usage", `--grade-at: ${text} is still to come`);
+  return rfc3339(time);
 }
 
 /**
@@ -52,25 +52,25 @@ function checkTime(text: string | null, now: Date): string | null {
  */
 export function planCorrections(record: EndpointRecord, order: CorrectionOrder, now: Date): BodyOf<"correction">[] {
   if (!Object.hasOwn(OUR_FAULTS, order.fault)) {
-    const known = Object.keys(OUR_FAULTS).join(", ");
-    throw new Failure("usage", `--fault: ${JSON.stringify(order.fault)} is none of our faults: ${known}`);
+    const knownFaults = Object.keys(OUR_FAULTS).join(", ");
+    throw new Failure("usage", `--fault: ${JSON.stringify(order.fault)} is none of our faults: ${knownFaults}`);
   }
   const grade_at = checkTime(order.gradeAt, now);
-  const common = { grade_at, fault: order.fault, says: checkReason(order.says), issued_at: rfc3339(now) };
+  const commonMembers = { grade_at, fault: order.fault, says: checkReason(order.says), issued_at: rfc3339(now) };
   const targets =
     order.records === "all_before_now"
-      ? [targetAllRecords(record, common.issued_at)]
+      ? [targetAllRecords(record, commonMembers.issued_at)]
       : findTargets(record, order.records, grade_at);
   return targets.map(({ record_id, observed_at }) => {
-    const { fault, says, issued_at } = common;
+    const { fault, says, issued_at } = commonMembers;
     const id = `cor_${idOf([record.cap, record_id ?? "", grade_at ?? "", fault, says, issued_at])}`;
-    return { id, record_id, observed_at, ...common };
+    return { id, record_id, observed_at, ...commonMembers };
   });
 }
 
 interface Target {
   record_id: string | null;
-  /** When the withdrawn record was observed: letters since then stood on it. null for a correction of every record. */
+  /** When the withdrawn record was observed; later letters rest on it. null for a correction of every record. */
   observed_at: string | null;
 }
 
@@ -82,12 +82,14 @@ function findTargets(record: EndpointRecord, ids: readonly string[], gradeAt: st
 }
 
 function findTarget({ cap, records, correctionRecords }: EndpointRecord, id: string, gradeAt: string | null): Target {
-  const held = records.get(id);
-  if (!held) throw new NotInRecord(`${id} is not in the record of ${cap}`);
-  if (held.of !== null) throw new Failure("usage", `${id} is a ${held.type}: name its paid.intent, ${held.of}`);
-  const { observedAt } = held;
-  const by = correctionRecords.withdrawing(id, observedAt);
-  if (by) throw new Failure("already", `${id} is withdrawn already, by ${by.id} of ${by.issuedAt}`);
+  const namedRecord = records.get(id);
+  if (!namedRecord) throw new NotInRecord(`${id} is not in the record of ${cap}`);
+  if (namedRecord.sampleId !== null)
+    throw new Failure("usage", `${id} is a ${namedRecord.type}: name its paid.intent, ${namedRecord.sampleId}`);
+  const { observedAt } = namedRecord;
+  const correction = correctionRecords.findWithdrawing(id, observedAt);
+  if (correction)
+    throw new Failure("already", `${id} is withdrawn already, by ${correction.id} of ${correction.issuedAt}`);
   if (gradeAt !== null && gradeAt <= observedAt) {
     throw new Failure("usage", `--grade-at: a grade of ${gradeAt} did not stand on ${id}, observed at ${observedAt}`);
   }
@@ -103,7 +105,8 @@ function targetAllRecords(record: EndpointRecord, now: string): Target {
 /** Number of samples observed before `before` that no correction withdraws. */
 export const countNotWithdrawn = ({ records, correctionRecords }: EndpointRecord, before: string): number =>
   [...records].filter(
-    ([id, { of, observedAt }]) => of === null && observedAt < before && !correctionRecords.withdrawing(id, observedAt),
+    ([id, { sampleId: of, observedAt }]) =>
+      of === null && observedAt < before && !correctionRecords.findWithdrawing(id, observedAt),
   ).length;
 
 /** Makes the reinstatement that takes a correction back. @throws Failure `already`, NotInRecord */
@@ -112,17 +115,17 @@ export function planReinstatement(
   id: string,
   says: string,
 ): { cap: string; body: BodyOf<"reinstated"> } {
-  const known = corrections.get(id);
-  if (!known) throw new NotInRecord(`no correction ${id} is in the record`);
+  const correction = corrections.get(id);
+  if (!correction) throw new NotInRecord(`no correction ${id} is in the record`);
   if (reinstated.has(id)) throw new Failure("already", `${id} was taken back already`);
-  return { cap: known.cap, body: { correction: id, says: checkReason(says) } };
+  return { cap: correction.cap, body: { correction: id, says: checkReason(says) } };
 }
 
 /**
  * Makes a record of the topic `corrections`. Its id is the hash of its body (records.md, Envelope), so a copy is
  * dropped.
  */
-export const draftOf = <T extends "correction" | "reinstated" | "dispute">(
+export const createCorrectionDraft = <T extends "correction" | "reinstated" | "dispute">(
   type: T,
   cap: string,
   body: BodyOf<T>,

@@ -17,9 +17,9 @@ const MAX_CLOCK_AHEAD_MS = 300_000;
 const LONE_SURROGATE = /\p{Surrogate}/u;
 
 const HEX_SIGNATURE = /^0x[0-9a-fA-F]{130}$/;
-const isEvm = (address: string): boolean => isAddress(address, { strict: false });
+const isEvmAddress = (address: string): boolean => isAddress(address, { strict: false });
 function isPayee(text: string): boolean {
-  return isEvm(text) || fromBase58(text, 32) !== null;
+  return isEvmAddress(text) || fromBase58(text, 32) !== null;
 }
 
 const PAYEE_MESSAGE = "must be 0x and 40 hex digits, or the base58 of 32 bytes";
@@ -38,12 +38,12 @@ export const PayeeSignature = z
 /** A time in the record's form. */
 export const SignedAt = z.string().regex(RFC3339, "must look like 2026-11-21T12:00:00.000Z");
 
-const ID = { cap: /^cap_[0-9A-HJKMNP-TV-Z]{26}$/, rec: /^rec_[0-9A-HJKMNP-TV-Z]{26}$/ };
+const ID_PATTERNS = { cap: /^cap_[0-9A-HJKMNP-TV-Z]{26}$/, rec: /^rec_[0-9A-HJKMNP-TV-Z]{26}$/ };
 
 /** A seller's dispute as it is sent: the five members of the statement, the address that is paid, and the signature. */
 export const SignedDispute = z.strictObject({
-  capability_id: z.string().regex(ID.cap, "is not a capability id"),
-  record_id: z.string().regex(ID.rec, "is not a record id").nullable(),
+  capability_id: z.string().regex(ID_PATTERNS.cap, "is not a capability id"),
+  record_id: z.string().regex(ID_PATTERNS.rec, "is not a record id").nullable(),
   says: z
     .string()
     .min(1, "must say something")
@@ -72,7 +72,8 @@ export const statementOf = ({
  * Id of a dispute, made from statement and payee. The signature is left out, since it has two valid forms for one
  * statement.
  */
-export const disputeId = (one: SignedDispute): string => `dsp_${idOf([statementOf(one), addressKey(one.pay_to)])}`;
+export const disputeId = (dispute: SignedDispute): string =>
+  `dsp_${idOf([statementOf(dispute), addressKey(dispute.pay_to)])}`;
 
 /** Validates a value as a dispute to this service, at this time. @throws BadDispute with a pointer for each fault */
 export function readDispute(value: unknown, service: string, now: Date): SignedDispute {
@@ -80,8 +81,8 @@ export function readDispute(value: unknown, service: string, now: Date): SignedD
   if (!parsed.success) {
     throw new BadDispute(faultsOf(parsed.error).map(({ path, detail }) => ({ pointer: pointerOf(path), detail })));
   }
-  const wrong = [...findServiceProblem(parsed.data, service), ...findDisputeTimeProblem(parsed.data, now)];
-  if (wrong.length > 0) throw new BadDispute(wrong);
+  const problems = [...findServiceProblem(parsed.data, service), ...findDisputeTimeProblem(parsed.data, now)];
+  if (problems.length > 0) throw new BadDispute(problems);
   return parsed.data;
 }
 
@@ -93,13 +94,13 @@ function findDisputeTimeProblem({ at }: SignedDispute, now: Date) {
   return detail === null ? [] : [{ pointer: "/at", detail }];
 }
 
-/** What is wrong with the time of a signature, in words, or null. @param oldest how long a signature is accepted */
-export function findTimeProblem(text: string, now: Date, oldest: { ms: number; words: string }): string | null {
-  const at = new Date(text);
-  if (Number.isNaN(at.getTime()) || rfc3339(at) !== text) return "is no time";
-  const age = now.getTime() - at.getTime();
-  if (age > oldest.ms) return `was signed more than ${oldest.words} ago: sign it again`;
-  return age < -MAX_CLOCK_AHEAD_MS ? "is still to come" : null;
+/** Returns what is wrong with the time of a signature, or null. @param maxAge how long a signature is accepted */
+export function findTimeProblem(text: string, now: Date, maxAge: { ms: number; words: string }): string | null {
+  const time = new Date(text);
+  if (Number.isNaN(time.getTime()) || rfc3339(time) !== text) return "is no time";
+  const ageMs = now.getTime() - time.getTime();
+  if (ageMs > maxAge.ms) return `was signed more than ${maxAge.words} ago: sign it again`;
+  return ageMs < -MAX_CLOCK_AHEAD_MS ? "is still to come" : null;
 }
 
 /**
@@ -122,7 +123,7 @@ export async function checkPayee(dispute: SignedDispute, payTos: ReadonlySet<str
  * Solana one?
  */
 export const isSignedBy = async (pay_to: string, statement: string, signature: string): Promise<boolean> =>
-  isEvm(pay_to) ? isSignedByEvm(pay_to, statement, signature) : isSignedBySolana(pay_to, statement, signature);
+  isEvmAddress(pay_to) ? isSignedByEvm(pay_to, statement, signature) : isSignedBySolana(pay_to, statement, signature);
 
 async function isSignedByEvm(pay_to: string, message: string, signature: string): Promise<boolean> {
   if (!HEX_SIGNATURE.test(signature)) return false;

@@ -13,7 +13,7 @@ import { NotInRecord } from "./errors.ts";
 import type { LogFact, LogHistoryReader } from "./reading.ts";
 
 /** A correction as the log holds it. */
-export interface HeldCorrection {
+export interface LoggedCorrection {
   id: string;
   cap: string;
   /** null: the correction is of every record observed before it was issued. */
@@ -23,7 +23,7 @@ export interface HeldCorrection {
 
 /** The corrections, disputes and reinstatements of the topic `corrections`, added in log order. */
 export class CorrectionRecords {
-  readonly corrections = new Map<string, HeldCorrection>();
+  readonly corrections = new Map<string, LoggedCorrection>();
   /** Ids of corrections that were taken back. */
   readonly reinstated = new Set<string>();
   /** Ids of disputes. */
@@ -38,11 +38,12 @@ export class CorrectionRecords {
     this.corrections.set(String(body.id), { id: String(body.id), cap: key, recordId, issuedAt });
   }
 
-  /** The first correction in force that withdraws this record, or null when there is none. */
-  withdrawing(recordId: string, observedAt: string): HeldCorrection | null {
-    for (const one of this.corrections.values()) {
-      if (this.reinstated.has(one.id)) continue;
-      if (one.recordId === null ? observedAt < one.issuedAt : one.recordId === recordId) return one;
+  /** Returns the first correction in force that withdraws this record, or null. */
+  findWithdrawing(recordId: string, observedAt: string): LoggedCorrection | null {
+    for (const correction of this.corrections.values()) {
+      if (this.reinstated.has(correction.id)) continue;
+      if (correction.recordId === null ? observedAt < correction.issuedAt : correction.recordId === recordId)
+        return correction;
     }
     return null;
   }
@@ -52,18 +53,18 @@ export class CorrectionRecords {
 const SAMPLES: ReadonlySet<string> = new Set(["handshake", "mcp.probe", "paid.intent"]);
 const OBSERVATION_TOPICS = ["observations.free", "observations.paid", "observations.mcp"] as const;
 
-export interface HeldRecord {
+export interface LoggedRecord {
   type: string;
   observedAt: string;
   /** Event id of the sample that it belongs to, or null when it is a sample itself. */
-  of: string | null;
+  sampleId: string | null;
 }
 
-/** What the record holds of one endpoint, as far as a correction or a dispute needs it. */
+/** The parts of one endpoint's record that a correction or a dispute needs. */
 export interface EndpointRecord {
   cap: string;
   /** Every observation by its id. */
-  records: ReadonlyMap<string, HeldRecord>;
+  records: ReadonlyMap<string, LoggedRecord>;
   /**
    * Addresses, in {@link addressKey} form, that a 402 of this endpoint named to us. Addresses of listings are not among
    * them: anybody may write a listing.
@@ -79,8 +80,12 @@ const memberOf = (value: unknown, name: string): unknown =>
 /** All addresses that the 402 of this observation named. */
 function payTosOf({ body }: LogFact): string[] {
   const terms = [body.terms, memberOf(body.first_leg, "terms")].flatMap((one) => memberOf(one, "offers") ?? []);
-  const named = [body.pay_to, memberOf(body.quote, "pay_to"), ...terms.map((offer) => memberOf(offer, "pay_to"))];
-  return named.flatMap((one) => {
+  const addressValues = [
+    body.pay_to,
+    memberOf(body.quote, "pay_to"),
+    ...terms.map((offer) => memberOf(offer, "pay_to")),
+  ];
+  return addressValues.flatMap((one) => {
     const address = textOf(one);
     return address === null ? [] : [addressKey(address)];
   });
@@ -88,20 +93,20 @@ function payTosOf({ body }: LogFact): string[] {
 
 /** Reads an endpoint's record. @throws NotInRecord when the record has neither a listing nor an observation of it */
 export async function readEndpoint(reading: LogHistoryReader, cap: string): Promise<EndpointRecord> {
-  const found = await readIfKnown(reading, cap);
-  if (!found) throw new NotInRecord(`${cap} is not in the record: no listing, no observation`);
-  return found;
+  const record = await readIfRecorded(reading, cap);
+  if (!record) throw new NotInRecord(`${cap} is not in the record: no listing, no observation`);
+  return record;
 }
 
-async function readIfKnown(reading: LogHistoryReader, cap: string): Promise<EndpointRecord | null> {
+async function readIfRecorded(reading: LogHistoryReader, cap: string): Promise<EndpointRecord | null> {
   const partition = partitionOf(cap, reading.partitions);
-  const records = new Map<string, HeldRecord>();
+  const records = new Map<string, LoggedRecord>();
   const payTos = new Set<string>();
   const correctionRecords = new CorrectionRecords();
   for (const topic of OBSERVATION_TOPICS) {
     for await (const fact of reading.facts(topic, partition, cap)) {
-      const of = SAMPLES.has(fact.type) ? null : (textOf(fact.body.intent) ?? textOf(fact.body.of));
-      records.set(fact.eventId, { type: fact.type, observedAt: fact.observedAt, of });
+      const sampleId = SAMPLES.has(fact.type) ? null : (textOf(fact.body.intent) ?? textOf(fact.body.of));
+      records.set(fact.eventId, { type: fact.type, observedAt: fact.observedAt, sampleId });
       for (const payTo of payTosOf(fact)) payTos.add(payTo);
     }
   }
@@ -126,16 +131,16 @@ export async function findEndpoint(
 ): Promise<EndpointRecord> {
   if (isId("cap", idOrUrl)) return readEndpoint(reading, idOrUrl);
   const url = normaliseOrFail(idOrUrl);
-  const found: EndpointRecord[] = [];
-  for (const one of method === undefined ? METHODS : [method]) {
-    const record = await readIfKnown(reading, capId(one, url));
-    if (record) found.push(record);
+  const records: EndpointRecord[] = [];
+  for (const tryMethod of method === undefined ? METHODS : [method]) {
+    const record = await readIfRecorded(reading, capId(tryMethod, url));
+    if (record) records.push(record);
   }
-  if (found.length === 1) return found[0]!;
-  if (found.length === 0) throw new NotInRecord(`${url} is not in the record`);
+  if (records.length === 1) return records[0]!;
+  if (records.length === 0) throw new NotInRecord(`${url} is not in the record`);
   throw new Failure(
     "usage",
-    `${url} is in the record with several methods: name one of ${found.map((one) => one.cap)}`,
+    `${url} is in the record with several methods: name one of ${records.map((one) => one.cap)}`,
   );
 }
 
@@ -148,7 +153,7 @@ function normaliseOrFail(url: string): string {
   }
 }
 
-interface Row {
+interface CorrectionRow {
   type: CorrectionDraft["kind"];
   cap: string;
   body: string;
@@ -156,7 +161,7 @@ interface Row {
   log_offset: bigint;
 }
 
-const draftOf = ({ type, cap, body, log_offset }: Row): CorrectionDraft => ({
+const toCorrectionDraft = ({ type, cap, body, log_offset }: CorrectionRow): CorrectionDraft => ({
   kind: type,
   capability_id: cap,
   position: Number(log_offset),
@@ -173,9 +178,11 @@ export async function readCorrectionsBelow(
   lake: Reader,
   positions: Record<string, Record<string, number>>,
 ): Promise<CorrectionDraft[]> {
-  const rows = await lake.all<Row>(sql("queries/record:corrections"));
-  const next = positions.corrections ?? {};
-  return rows.filter(({ part, log_offset }) => Number(log_offset) < (next[String(part)] ?? 0)).map(draftOf);
+  const rows = await lake.all<CorrectionRow>(sql("queries/record:corrections"));
+  const nextOffsets = positions.corrections ?? {};
+  return rows
+    .filter(({ part, log_offset }) => Number(log_offset) < (nextOffsets[String(part)] ?? 0))
+    .map(toCorrectionDraft);
 }
 
 /**
@@ -188,12 +195,12 @@ export async function readUnpublished(
   fold: PublishedFold,
   caps?: ReadonlySet<string>,
 ): Promise<Map<string, CorrectionRecord[]>> {
-  const rows = await lake.all<Row>(sql("queries/record:corrections"));
-  const drafts = rows.filter(({ cap }) => caps?.has(cap) ?? true).map(draftOf);
-  const byCap = new Map<string, CorrectionRecord[]>();
+  const rows = await lake.all<CorrectionRow>(sql("queries/record:corrections"));
+  const drafts = rows.filter(({ cap }) => caps?.has(cap) ?? true).map(toCorrectionDraft);
+  const correctionsByCap = new Map<string, CorrectionRecord[]>();
   for (const draft of newDraftsOf(fold, drafts) as CorrectionDraft[]) {
     const { kind, capability_id: cap, body } = draft;
-    byCap.set(cap, [...(byCap.get(cap) ?? []), { kind, body }]);
+    correctionsByCap.set(cap, [...(correctionsByCap.get(cap) ?? []), { kind, body }]);
   }
-  return byCap;
+  return correctionsByCap;
 }

@@ -20,7 +20,7 @@ export interface LogFact {
   body: Record<string, unknown>;
 }
 
-interface Row {
+interface RecordRow {
   event_id: string;
   type: string;
   key: string;
@@ -76,10 +76,10 @@ export class LogHistoryReader {
    * @throws DamagedChain, OffsetGone
    */
   async *facts(topic: string, partition: number, key: string | null): AsyncGenerator<LogFact> {
-    const seen = new Set<string>();
+    const seenIds = new Set<string>();
     for await (const fact of this.#readAll(topic, partition, key)) {
-      if (seen.has(fact.eventId)) continue;
-      seen.add(fact.eventId);
+      if (seenIds.has(fact.eventId)) continue;
+      seenIds.add(fact.eventId);
       yield fact;
     }
   }
@@ -92,30 +92,30 @@ export class LogHistoryReader {
       const segment = join(this.engine.workDir, `${randomBytes(8).toString("hex")}.parquet`);
       try {
         await writeFile(segment, await chain.readSegment(ref));
-        const rows = this.engine.stream<Row>(sql("queries/record:segment"), { segment, key });
+        const rows = this.engine.stream<RecordRow>(sql("queries/record:segment"), { segment, key });
         for await (const batch of rows) for (const row of batch) yield factOf(row);
       } finally {
         await rm(segment, { force: true });
       }
     }
-    for (let from = head.next; ; ) {
-      const records = await log.read(topic, partition, from);
+    for (let nextOffset = head.next; ; ) {
+      const records = await log.read(topic, partition, nextOffset);
       if (records.length === 0) return;
       for (const record of records) {
         if (key !== null && record.key !== key) continue;
-        const read = readRecord(record);
+        const parsed = readRecord(record);
         // A record that cannot be read is no part of the record until a redrive.
-        if (!read.ok) continue;
-        const { type, observed_at: observedAt, body } = read.envelope;
+        if (!parsed.ok) continue;
+        const { type, observed_at: observedAt, body } = parsed.envelope;
         yield { eventId: record.eventId, type, key: record.key, observedAt, body };
       }
-      from = records.at(-1)!.offset + 1;
+      nextOffset = records.at(-1)!.offset + 1;
     }
   }
 }
 
 /** Rows of a segment were validated before they were committed, so they are not validated again. */
-const factOf = (row: Row): LogFact => ({
+const factOf = (row: RecordRow): LogFact => ({
   eventId: row.event_id,
   type: row.type,
   key: row.key,

@@ -3,12 +3,12 @@ import { packBundle } from "../../infra/tree/bundle.ts";
 import { entriesPath, SEGMENT_LEAVES, TILE_WIDTH } from "../../infra/tree/path.ts";
 import { Tampered, type TileReader } from "../../infra/tree/tiles.ts";
 import { type ProvenSegment, packSegment, proveSegment } from "../published/leaves.ts";
-import { MAX } from "../published/limits.ts";
+import { MAX_BYTES } from "../published/limits.ts";
 import { segmentKey } from "../published/objects.ts";
 import { MemorySink, type PartFile, type PartFolder } from "../published/sink.ts";
 import { fetchInto, type Source } from "../published/source.ts";
 import { BundleCopier, type CopyCounts, type ExposedStore } from "./copy.ts";
-import type { Walk } from "./walk.ts";
+import type { LeafWalk } from "./walk.ts";
 
 /** Segments that are fetched and proven ahead of the walk: each takes some 100 MB unpacked. */
 const SEGMENTS_AHEAD = 2;
@@ -22,7 +22,7 @@ export interface TreeCopy {
   source: Source;
   exposed: ExposedStore;
   tiles: TileReader;
-  tally: CopyCounts;
+  counts: CopyCounts;
   parts: PartFolder | null;
   width: number;
   onProgress: (done: number, of: number, what: "leaves" | "bundles") => void;
@@ -33,35 +33,35 @@ export interface TreeCopy {
  * such; the rest, and segments that the source does not have, are fetched as entry bundles. The walk makes the tiles.
  * @throws Tampered naming segment, bundle or tile; MissingObject, Oversized, SourceDown, what the walk throws
  */
-export async function copyTree(copy: TreeCopy, walk: Walk, head: { size: number; root: Buffer }): Promise<void> {
-  const { source, exposed, tiles, tally, parts, onProgress } = copy;
-  const segments = new SegmentCopier(source, exposed, tiles, tally, parts);
-  const packHere = Math.floor(walk.size / SEGMENT_LEAVES);
-  const missing = (packHere + 1) * SEGMENT_LEAVES - walk.size;
-  const first = missing > MIN_MISSING_LEAVES ? packHere : packHere + 1;
+export async function copyTree(copy: TreeCopy, walk: LeafWalk, head: { size: number; root: Buffer }): Promise<void> {
+  const { source, exposed, tiles, counts, parts, onProgress } = copy;
+  const segments = new SegmentCopier(source, exposed, tiles, counts, parts);
+  const firstSegment = Math.floor(walk.size / SEGMENT_LEAVES);
+  const missingLeaves = (firstSegment + 1) * SEGMENT_LEAVES - walk.size;
+  const firstWhole = missingLeaves > MIN_MISSING_LEAVES ? firstSegment : firstSegment + 1;
   const end = Math.floor(head.size / SEGMENT_LEAVES);
-  // A begun segment of which little is missing: its bundles, before the segments after it.
-  if (first > packHere && end > packHere) await copyBundles(copy, walk, first * SEGMENT_LEAVES);
-  const unpacked: number[] = [];
-  const fetched = mapConcurrent(SEGMENTS_AHEAD, range(first, end), async (n) => ({
+  // Little is missing of the segment that was begun, so its bundles are copied before the segments after it.
+  if (firstWhole > firstSegment && end > firstSegment) await copyBundles(copy, walk, firstWhole * SEGMENT_LEAVES);
+  const segmentsToPack: number[] = [];
+  const fetched = mapConcurrent(SEGMENTS_AHEAD, range(firstWhole, end), async (n) => ({
     n,
     segment: await segments.fetch(n),
   }));
   for await (const { n, segment } of fetched) {
     if (segment) {
-      const read = walk.size - n * SEGMENT_LEAVES;
-      await walk.leaves(segment.entries.slice(read), segment.hashes.slice(read));
+      const alreadyRead = walk.size - n * SEGMENT_LEAVES;
+      await walk.addLeaves(segment.entries.slice(alreadyRead), segment.hashes.slice(alreadyRead));
       await segments.expose(segment);
     } else {
-      unpacked.push(n);
+      segmentsToPack.push(n);
       await copyBundles(copy, walk, (n + 1) * SEGMENT_LEAVES);
     }
     onProgress(walk.size, head.size, "leaves");
   }
   await copyBundles(copy, walk, head.size);
   await walk.end(head);
-  if (first > packHere && end > packHere) unpacked.push(packHere);
-  await packSegments(exposed, unpacked);
+  if (firstWhole > firstSegment && end > firstSegment) segmentsToPack.push(firstSegment);
+  await packSegments(exposed, segmentsToPack);
 }
 
 /**
@@ -73,13 +73,17 @@ async function packSegments(exposed: ExposedStore, numbers: readonly number[]): 
 }
 
 /** Fetches the next leaves up to `size` as bundles, which are fetched and proven ahead of the walk. */
-async function copyBundles({ source, exposed, tiles, tally, width, onProgress }: TreeCopy, walk: Walk, size: number) {
-  const copier = new BundleCopier(source, exposed, tiles, tally);
+async function copyBundles(
+  { source, exposed, tiles, counts, width, onProgress }: TreeCopy,
+  walk: LeafWalk,
+  size: number,
+) {
+  const copier = new BundleCopier(source, exposed, tiles, counts);
   const [first, end] = [Math.floor(walk.size / TILE_WIDTH), Math.ceil(size / TILE_WIDTH)];
-  let done = 0;
+  let bundlesDone = 0;
   for await (const bundle of mapConcurrent(width, range(first, end), (n) => copier.copy(n))) {
-    await walk.bundle(bundle);
-    onProgress(++done, end - first, "bundles");
+    await walk.addBundle(bundle);
+    onProgress(++bundlesDone, end - first, "bundles");
   }
 }
 
@@ -98,34 +102,34 @@ class SegmentCopier {
     private readonly source: Source,
     private readonly exposed: ExposedStore,
     private readonly tiles: TileReader,
-    private readonly tally: CopyCounts,
-    private readonly parts: PartFolder | null,
+    private readonly counts: CopyCounts,
+    private readonly partFolder: PartFolder | null,
   ) {}
 
   /**
-   * Segment n, proven, from an earlier run or from the source; null when the source does not have it.
+   * Returns segment n, proven, from an earlier run or from the source; null when the source does not have it.
    * @throws Tampered naming the segment, Oversized, SourceDown
    */
   async fetch(n: number): Promise<Segment | null> {
     const key = segmentKey(n);
-    const held = await this.exposed.readHeld(key);
-    const adopted = held && (await this.#proven(n, held));
-    if (adopted && !(adopted instanceof Tampered)) {
-      this.tally.adopted++;
-      return adopted;
+    const storedBytes = await this.exposed.readStored(key);
+    const storedSegment = storedBytes && (await this.#proveSegment(n, storedBytes));
+    if (storedSegment && !(storedSegment instanceof Tampered)) {
+      this.counts.adopted++;
+      return storedSegment;
     }
-    const part = await this.parts?.open(key);
-    for (let continued = (part?.at ?? 0) > 0; ; continued = false) {
-      const packed = await this.#packed(key, part);
+    const partFile = await this.partFolder?.open(key);
+    for (let isContinued = (partFile?.receivedBytes ?? 0) > 0; ; isContinued = false) {
+      const packed = await this.#fetchPacked(key, partFile);
       if (!packed) return null;
-      const proven = await this.#proven(n, packed);
-      if (!(proven instanceof Tampered)) {
-        this.tally.fetched++;
-        return proven;
+      const provenSegment = await this.#proveSegment(n, packed);
+      if (!(provenSegment instanceof Tampered)) {
+        this.counts.fetched++;
+        return provenSegment;
       }
-      await part?.remove();
+      await partFile?.remove();
       // A part that an earlier run left may have been damaged by our own disk, so it is fetched once more.
-      if (!continued) throw proven;
+      if (!isContinued) throw provenSegment;
     }
   }
 
@@ -136,10 +140,10 @@ class SegmentCopier {
       await this.exposed.put(entriesPath(n * TILE_WIDTH + i), bundle);
     });
     await this.exposed.put(segmentKey(n), packed);
-    await (await this.parts?.open(segmentKey(n)))?.remove();
+    await (await this.partFolder?.open(segmentKey(n)))?.remove();
   }
 
-  async #proven(n: number, packed: Uint8Array): Promise<Segment | Tampered> {
+  async #proveSegment(n: number, packed: Uint8Array): Promise<Segment | Tampered> {
     try {
       return { n, packed, ...(await proveSegment(packed, this.tiles, n)) };
     } catch (error) {
@@ -148,8 +152,8 @@ class SegmentCopier {
     }
   }
 
-  async #packed(key: string, part: PartFile | undefined): Promise<Uint8Array | null> {
+  async #fetchPacked(key: string, part: PartFile | undefined): Promise<Uint8Array | null> {
     const sink = part ?? new MemorySink();
-    return (await fetchInto(this.source, key, MAX.named, sink)) ? sink.bytes() : null;
+    return (await fetchInto(this.source, key, MAX_BYTES.named, sink)) ? sink.bytes() : null;
   }
 }

@@ -26,23 +26,23 @@ export interface MendedObject {
  * adopted.
  */
 export class ExposedStore {
-  /** @param mended called for every written object that was not there, or had other bytes */
+  /** @param onMended called for every written object that was not there, or had other bytes */
   constructor(
     readonly store: Store,
     private readonly bulk: Bulk,
-    private readonly mended?: (mended: MendedObject) => void,
+    private readonly onMended?: (mended: MendedObject) => void,
   ) {}
 
-  /** An object that an earlier run left, or null. Its bytes are not proven. */
-  async readHeld(key: string): Promise<Uint8Array | null> {
+  /** Reads an object that an earlier run left; null when there is none. Its bytes are not proven. */
+  async readStored(key: string): Promise<Uint8Array | null> {
     return (await this.store.get(key))?.bytes ?? null;
   }
 
   /** Writes an object whose bytes were proven. One with other bytes under its name was damaged and is replaced. */
   async put(key: string, bytes: Uint8Array): Promise<void> {
-    if (this.mended) {
-      const held = await this.readHeld(key);
-      if (!held || Buffer.compare(held, bytes) !== 0) this.mended({ key, was: held ? "damaged" : "gone" });
+    if (this.onMended) {
+      const stored = await this.readStored(key);
+      if (!stored || Buffer.compare(stored, bytes) !== 0) this.onMended({ key, was: stored ? "damaged" : "gone" });
     }
     const { contentType, cacheControl } = headersOf(key);
     await this.bulk.put(key, bytes, { contentType, cacheControl });
@@ -70,33 +70,33 @@ export class BundleCopier {
     private readonly source: Source,
     private readonly exposed: ExposedStore,
     private readonly tiles: TileReader,
-    private readonly tally: CopyCounts,
+    private readonly counts: CopyCounts,
   ) {}
 
   /**
-   * Has bundle n in the store, as long as the tree is. A fetched bundle is packed again here, so that nothing of a
-   * stranger's gzip is passed on except the proven entries.
+   * Copies bundle n into the store, with as many entries as the tree has in it, or adopts the one of an earlier run. A
+   * fetched bundle is packed again here, so that nothing of a stranger's gzip is passed on except the proven entries.
    * @throws MissingObject, Tampered naming the bundle, what source and store throw
    */
   async copy(n: number): Promise<ProvenBundle> {
     const key = entriesPath(n, bundleWidth(n, this.tiles.size));
-    const held = await this.exposed.readHeld(key);
-    const own = held && (await this.#proven(n, key, held));
-    if (own) {
+    const stored = await this.exposed.readStored(key);
+    const storedBundle = stored && (await this.#proveBundle(n, key, stored));
+    if (storedBundle) {
       this.exposed.adopt(key);
-      this.tally.adopted++;
-      return own;
+      this.counts.adopted++;
+      return storedBundle;
     }
     const proven = await fetchProvenBundle(createSourceFetch(this.source), this.tiles, n);
     await this.exposed.put(key, await packBundle(proven.entries));
-    this.tally.fetched++;
+    this.counts.fetched++;
     return proven;
   }
 
   /** Bundle n from an earlier run, proven; null when its bytes do not match the tree. */
-  async #proven(n: number, key: string, held: Uint8Array): Promise<ProvenBundle | null> {
+  async #proveBundle(n: number, key: string, stored: Uint8Array): Promise<ProvenBundle | null> {
     try {
-      return await fetchProvenBundle(async () => held, this.tiles, n);
+      return await fetchProvenBundle(async () => stored, this.tiles, n);
     } catch (error) {
       if (error instanceof Tampered && error.key === key) return null;
       throw error;

@@ -6,7 +6,7 @@ import { parseJson, Unproven } from "../published/errors.ts";
 import { fetchNamed } from "../published/files.ts";
 import { fetchShard, IndexList, type ShardLine, unpackShard } from "../published/index-lines.ts";
 import { componentColumns, componentValuesOf, compositeOf } from "../published/index-table.ts";
-import { MAX } from "../published/limits.ts";
+import { MAX_BYTES } from "../published/limits.ts";
 import { HINT_INDEX } from "../published/objects.ts";
 import { COLUMN, type Columns, type Row, toDate, writeParquet } from "../published/parquet-table.ts";
 import { RecordReader } from "../published/reader.ts";
@@ -20,7 +20,7 @@ import {
   readLeaves,
   summarizeByEndpoint,
 } from "./export-record.ts";
-import { readTrusted } from "./state.ts";
+import { readMirrorCommit } from "./state.ts";
 
 /** The newest index of a record, with its lines shard by shard. */
 export interface ProvenIndex extends RecordToRead {
@@ -28,18 +28,18 @@ export interface ProvenIndex extends RecordToRead {
   treeSize: number;
   computedAt: string;
   lines: number;
-  read(): AsyncGenerator<IndexLine>;
+  readLines(): AsyncGenerator<IndexLine>;
 }
 
 /**
- * The record in a mirror's folder. The run that wrote its head has proven it.
+ * Opens the record in a mirror's folder. The run that saved the folder's tree head has proven the record.
  * @throws Failure `usage` when there is none
  */
 export async function openMirroredRecord(
   publicStore: Pick<ReadableStore, "get">,
   stateStore: Pick<ReadableStore, "get">,
 ): Promise<RecordToRead> {
-  const trusted = await readTrusted(stateStore);
+  const trusted = await readMirrorCommit(stateStore);
   if (!trusted) throw new Failure("usage", "the folder holds no proven record: run touchstone mirror first");
   const { size, root, note, cosigned_at: asOf } = trusted.head;
   const source: Source = {
@@ -51,32 +51,33 @@ export async function openMirroredRecord(
 }
 
 /**
- * The newest index that the record's hint names. The hint itself is not trusted: the leaf that names the list is proven
- * by the head, the list by the leaf, each shard by the list.
+ * Opens the newest index, which the record's hint names. The hint itself is not trusted: the leaf that names the list is
+ * proven by the head, the list by the leaf, each shard by the list.
  * @throws Failure `usage` without a hint; MissingObject, Tampered, Unproven
  */
 export async function openHintedIndex(record: RecordToRead): Promise<ProvenIndex> {
-  const bytes = await record.source.get(HINT_INDEX, MAX.hint);
+  const bytes = await record.source.get(HINT_INDEX, MAX_BYTES.hint);
   const leaf = (bytes && (parseJson(bytes) as { leaf?: unknown } | null | undefined))?.leaf;
   if (typeof leaf !== "number" || !(leaf >= 0 && leaf < record.head.size)) {
     throw new Failure("usage", `${record.source.name} names no index below its checkpoint yet`);
   }
-  return indexAt(record, leaf);
+  return openIndexOfLeaf(record, leaf);
 }
 
-async function indexAt(record: RecordToRead, at: number): Promise<ProvenIndex> {
+async function openIndexOfLeaf(record: RecordToRead, leafIndex: number): Promise<ProvenIndex> {
   const { source, head } = record;
-  const reader = await RecordReader.over(createSourceFetch(source), head);
-  const entry = (await reader.entries(Math.floor(at / TILE_WIDTH)))[at % TILE_WIDTH];
+  const reader = await RecordReader.openWithFetch(createSourceFetch(source), head);
+  const entry = (await reader.entries(Math.floor(leafIndex / TILE_WIDTH)))[leafIndex % TILE_WIDTH];
   const leaf = entry && Leaf.parse(parseJson(entry));
-  if (leaf?.kind !== "index") throw new Unproven(`leaf ${at}`, "a leaf that names an index", leaf?.kind ?? "none");
+  if (leaf?.kind !== "index")
+    throw new Unproven(`leaf ${leafIndex}`, "a leaf that names an index", leaf?.kind ?? "none");
   const list = IndexList.parse(parseJson(await fetchNamed(source, leaf, "indexList")));
   return {
     ...record,
     treeSize: list.tree_size,
     computedAt: list.computed_at,
     lines: list.shards.reduce((sum, { lines }) => sum + lines, 0),
-    async *read() {
+    async *readLines() {
       for (const shard of list.shards) yield* readShardLines(source, shard);
     },
   };
@@ -122,13 +123,13 @@ const INDEX_COLUMNS: Columns = {
 interface RowContext {
   asOf: Date | null;
   leaves: LeafFacts;
-  seen: ReadonlyMap<string, EndpointSummary>;
+  summaries: ReadonlyMap<string, EndpointSummary>;
 }
 
-/** A row of the file: one line of the index, with what evidence and leaves hold of its endpoint. */
-function rowOf({ card, defects, ...line }: IndexLine, { asOf, leaves, seen }: RowContext): Row {
-  const known = seen.get(line.capability_id);
-  const raw = line.leaf === null ? 0 : (leaves.raw[line.leaf] ?? 0);
+/** Makes a row of the file from one line of the index and its endpoint's facts from evidence and leaves. */
+function rowOf({ card, defects, ...line }: IndexLine, { asOf, leaves, summaries }: RowContext): Row {
+  const summary = summaries.get(line.capability_id);
+  const rawCode = line.leaf === null ? 0 : (leaves.rawLetters[line.leaf] ?? 0);
   return {
     ...{
       capability_id: line.capability_id,
@@ -137,10 +138,10 @@ function rowOf({ card, defects, ...line }: IndexLine, { asOf, leaves, seen }: Ro
       http_method: line.method,
     },
     ...{ method_page: card?.method, tool: line.tool, class: line.class, description: line.description },
-    ...{ band: line.band, raw_band: raw > 0 ? LETTERS[raw - 1] : null, tier: line.tier, why: line.why },
-    ...{ composite: compositeOf(card), sample_count: line.sample_count, paid_calls: known?.paidCalls ?? 0 },
-    ...{ price: known?.price, asset: known?.asset, networks: known?.networks ?? [], pay_to: known?.payTo },
-    ...{ first_seen: toDate(known?.first), last_seen: toDate(known?.last) },
+    ...{ band: line.band, raw_band: rawCode > 0 ? LETTERS[rawCode - 1] : null, tier: line.tier, why: line.why },
+    ...{ composite: compositeOf(card), sample_count: line.sample_count, paid_calls: summary?.paidCalls ?? 0 },
+    ...{ price: summary?.price, asset: summary?.asset, networks: summary?.networks ?? [], pay_to: summary?.payTo },
+    ...{ first_seen: toDate(summary?.first), last_seen: toDate(summary?.last) },
     ...{ computed_at: toDate(card?.computed_at), as_of: asOf, flags: card?.flags ?? [] },
     defects: defects.map(({ defect }) => defect),
     ...componentValuesOf(card),
@@ -148,17 +149,17 @@ function rowOf({ card, defects, ...line }: IndexLine, { asOf, leaves, seen }: Ro
   };
 }
 
-/** Writes an index as Parquet, each endpoint with what the evidence holds of it. @returns rows written */
+/** Writes an index as Parquet, each endpoint with its facts from the evidence. @returns number of rows */
 export async function exportIndex(
   index: ProvenIndex,
   path: string,
   onProgress: (rows: number) => void = () => undefined,
 ): Promise<number> {
   const leaves = await readLeaves(index);
-  const seen = await summarizeByEndpoint(index, leaves.evidence);
-  const context = { asOf: toDate(index.computedAt), leaves, seen };
+  const summaries = await summarizeByEndpoint(index, leaves.evidence);
+  const context = { asOf: toDate(index.computedAt), leaves, summaries };
   const rows = async function* () {
-    for await (const line of index.read()) yield rowOf(line, context);
+    for await (const line of index.readLines()) yield rowOf(line, context);
   };
   const facts = { origin: index.origin, tree_size: String(index.treeSize), computed_at: index.computedAt };
   return writeParquet(path, INDEX_COLUMNS, facts, rows(), onProgress);

@@ -18,7 +18,7 @@ export interface RecordToRead {
   asOf: string | null;
 }
 
-/** What the samples of an endpoint tell, summed up. */
+/** Facts of an endpoint, summed up over its samples. */
 export interface EndpointSummary {
   price: number | null;
   asset: string | null;
@@ -27,7 +27,7 @@ export interface EndpointSummary {
   first: string;
   last: string;
   paidCalls: number;
-  /** Time of the newest sample with a 402, from which the terms are. */
+  /** Time of the newest sample with a price, from which price and payTo are taken. */
   termsAt: string;
 }
 
@@ -52,21 +52,21 @@ export const LETTERS: readonly Band[] = [...BANDS, "UNRATED"];
 export interface LeafFacts {
   evidence: EvidenceFile[];
   /** By log position: index of the raw letter in LETTERS plus one; 0 where the leaf has none. */
-  raw: Uint8Array;
+  rawLetters: Uint8Array;
   urls: Map<string, { url: string; method: string }>;
 }
 
 /** Reads all leaves of the record once and collects their facts. @throws Tampered, MissingObject, Unproven, SourceDown */
 export async function readLeaves({ source, head }: RecordToRead): Promise<LeafFacts> {
-  const found: LeafFacts = { evidence: [], raw: new Uint8Array(head.size), urls: new Map() };
+  const facts: LeafFacts = { evidence: [], rawLetters: new Uint8Array(head.size), urls: new Map() };
   for await (const { leaf, index } of readProvenLeaves(source, head)) {
-    if (leaf.kind === "listing") found.urls.set(leaf.capability_id, { url: leaf.url, method: leaf.method });
-    if (leaf.kind === "grade") found.raw[index] = LETTERS.indexOf(leaf.raw_band) + 1;
+    if (leaf.kind === "listing") facts.urls.set(leaf.capability_id, { url: leaf.url, method: leaf.method });
+    if (leaf.kind === "grade") facts.rawLetters[index] = LETTERS.indexOf(leaf.raw_band) + 1;
     if (leaf.kind !== "evidence") continue;
     const file = evidenceFileOf(parseLeaf(EvidenceLeaf, leaf));
-    if (file?.holds === "rows") found.evidence.push(file);
+    if (file?.holds === "rows") facts.evidence.push(file);
   }
-  return found;
+  return facts;
 }
 
 type AddSample = (line: SampleLine, file: EvidenceFile) => void;
@@ -90,23 +90,23 @@ export async function summarizeByEndpoint(
   { source }: RecordToRead,
   files: readonly EvidenceFile[],
 ): Promise<Map<string, EndpointSummary>> {
-  const seen = new Map<string, EndpointSummary>();
+  const summaries = new Map<string, EndpointSummary>();
   const add: AddSample = (line) => {
-    const none = { price: null, asset: null, networks: [], payTo: null, paidCalls: 0, termsAt: "" };
-    const one = seen.get(line.capability_id) ?? { ...none, first: line.t, last: line.t };
-    seen.set(line.capability_id, one);
-    if (line.t < one.first) one.first = line.t;
-    if (line.t > one.last) one.last = line.t;
-    if (line.kind === 1) one.paidCalls++;
+    const emptyTerms = { price: null, asset: null, networks: [], payTo: null, paidCalls: 0, termsAt: "" };
+    const summary = summaries.get(line.capability_id) ?? { ...emptyTerms, first: line.t, last: line.t };
+    summaries.set(line.capability_id, summary);
+    if (line.t < summary.first) summary.first = line.t;
+    if (line.t > summary.last) summary.last = line.t;
+    if (line.kind === 1) summary.paidCalls++;
     const { asset, networks } = termsOf(line);
-    if (line.price === null || line.t < one.termsAt || line.kind === 2) return;
-    Object.assign(one, { price: line.price, payTo: line.pay_to, termsAt: line.t });
-    if (networks.length > 0) Object.assign(one, { asset, networks });
+    if (line.price === null || line.t < summary.termsAt || line.kind === 2) return;
+    Object.assign(summary, { price: line.price, payTo: line.pay_to, termsAt: line.t });
+    if (networks.length > 0) Object.assign(summary, { asset, networks });
   };
   for await (const { file, lines } of evidenceLines(source, files)) {
     for (const line of lines) if (isSampleLine(line)) add(line, file);
   }
-  return seen;
+  return summaries;
 }
 
 export const GRADE_COLUMNS: Columns = {
@@ -133,14 +133,14 @@ export const GRADE_COLUMNS: Columns = {
 
 function gradeRow(
   { index, at, day, headline, raw_band, why, card }: GradeLeaf,
-  known: LeafFacts,
+  facts: LeafFacts,
   asOf: Date | null,
 ): Row {
-  const listed = known.urls.get(card.capability_id);
+  const listing = facts.urls.get(card.capability_id);
   return {
     ...{ leaf: index, published_at: toDate(at), computed_at: toDate(card.computed_at), as_of: asOf },
-    ...{ capability_id: card.capability_id, url: listed?.url, host: parseUrl(listed?.url ?? "")?.host },
-    ...{ http_method: listed?.method, method_page: card.method, day, headline, tier: card.tier },
+    ...{ capability_id: card.capability_id, url: listing?.url, host: parseUrl(listing?.url ?? "")?.host },
+    ...{ http_method: listing?.method, method_page: card.method, day, headline, tier: card.tier },
     ...{ band: card.band, raw_band, why, composite: compositeOf(card), sample_count: card.sample_count },
     flags: card.flags ?? [],
     ...componentValuesOf(card),
@@ -149,10 +149,10 @@ function gradeRow(
 
 /** A row for every card that was ever published, in log order. */
 export async function* gradeRows(record: RecordToRead): AsyncGenerator<Row> {
-  const known = await readLeaves(record);
+  const facts = await readLeaves(record);
   const asOf = toDate(record.asOf);
   for await (const { leaf } of readProvenLeaves(record.source, record.head)) {
-    if ((leaf as Leaf).kind === "grade") yield gradeRow(leaf as GradeLeaf, known, asOf);
+    if ((leaf as Leaf).kind === "grade") yield gradeRow(leaf as GradeLeaf, facts, asOf);
   }
 }
 
@@ -193,16 +193,16 @@ export const SAMPLE_COLUMNS: Columns = {
 const KINDS = ["probe", "paid", "bought"];
 const onlyBoolean = (value: unknown): boolean | null => (typeof value === "boolean" ? value : null);
 
-function sampleRow(line: SampleLine, { key }: EvidenceFile, known: LeafFacts, asOf: Date | null): Row {
-  const listed = known.urls.get(line.capability_id);
+function sampleRow(line: SampleLine, { key }: EvidenceFile, facts: LeafFacts, asOf: Date | null): Row {
+  const listing = facts.urls.get(line.capability_id);
   const { status, blind, retest } = line as SampleLine & Record<string, unknown>;
   const { fault, delivery, outcome, latency_ms, price, pay_to, input, payer } = line;
   return {
     ...{ record_id: line.obs_id, capability_id: line.capability_id, observed_at: toDate(line.t), as_of: asOf },
     ...{
-      url: listed?.url,
-      host: parseUrl(listed?.url ?? "")?.host,
-      http_method: listed?.method,
+      url: listing?.url,
+      host: parseUrl(listing?.url ?? "")?.host,
+      http_method: listing?.method,
       kind: KINDS[line.kind],
     },
     ...{ state: line.state, status: Number.isInteger(status) ? status : null, fault },
@@ -218,20 +218,21 @@ function sampleRow(line: SampleLine, { key }: EvidenceFile, known: LeafFacts, as
  * later. The files are read twice, since an amendment is in a later file than its sample.
  */
 export async function* sampleRows(record: RecordToRead): AsyncGenerator<Row> {
-  const known = await readLeaves(record);
+  const facts = await readLeaves(record);
   const asOf = toDate(record.asOf);
-  const later = new Map<string, AmendmentLine[]>();
-  for await (const { lines } of evidenceLines(record.source, known.evidence)) {
-    for (const line of lines) if (!isSampleLine(line)) later.set(line.of, [...(later.get(line.of) ?? []), line]);
+  const amendmentsBySample = new Map<string, AmendmentLine[]>();
+  for await (const { lines } of evidenceLines(record.source, facts.evidence)) {
+    for (const line of lines)
+      if (!isSampleLine(line)) amendmentsBySample.set(line.of, [...(amendmentsBySample.get(line.of) ?? []), line]);
   }
-  for await (const { file, lines } of evidenceLines(record.source, known.evidence)) {
+  for await (const { file, lines } of evidenceLines(record.source, facts.evidence)) {
     for (const line of lines.filter(isSampleLine)) {
-      const amended = (later.get(line.obs_id) ?? []).sort((a, b) => a.position - b.position);
-      const now = SampleLine.safeParse({
+      const amendments = (amendmentsBySample.get(line.obs_id) ?? []).sort((a, b) => a.position - b.position);
+      const amendedSample = SampleLine.safeParse({
         ...line,
-        ...Object.fromEntries(amended.map(({ field, value }) => [field, value])),
+        ...Object.fromEntries(amendments.map(({ field, value }) => [field, value])),
       });
-      yield sampleRow(now.data ?? line, file, known, asOf);
+      yield sampleRow(amendedSample.data ?? line, file, facts, asOf);
     }
   }
 }

@@ -2,19 +2,19 @@ import { Failure } from "../../infra/errors.ts";
 import type { Checkpoint } from "../../infra/tree/checkpoint.ts";
 import { MissingObject, TileReader } from "../../infra/tree/tiles.ts";
 import { Unproven } from "../published/errors.ts";
-import { MAX } from "../published/limits.ts";
+import { MAX_BYTES } from "../published/limits.ts";
 import { CHECKPOINT } from "../published/objects.ts";
 import { createSourceFetch } from "../published/source.ts";
 import { openTreeHead, trustOfPins } from "../published/trust.ts";
 import { findLaterKeys } from "./rotation.ts";
-import { exposeTreeHead, type MirrorOptions, type MirrorSummary, Run } from "./run.ts";
+import { exposeTreeHead, type MirrorOptions, MirrorRun, type MirrorSummary } from "./run.ts";
 import {
   checkAge,
   checkExtends,
   checkNotOlder,
+  type MirrorCommit,
   MirrorState,
   type SavedTreeHead,
-  type Trusted,
   toSavedTreeHead,
   trustOf,
 } from "./state.ts";
@@ -30,47 +30,51 @@ import {
  */
 export async function mirrorOnce(options: MirrorOptions): Promise<MirrorSummary> {
   const state = new MirrorState(options.stateStore);
-  const held = await state.trusted();
-  const done = await bringUpToDate(options, state);
+  const earlierCommit = await state.readCommit();
+  const summary = await bringUpToDate(options, state);
   // A first copy has just been proven.
-  return options.verify && held ? verifyCopy(options, state, done) : done;
+  return options.verify && earlierCommit ? verifyCopy(options, state, summary) : summary;
 }
 
 /**
- * Proves everything that is held again, from the first leaf on, and fetches what is damaged or gone. The mirror's state
- * stays: its pinned keys, and the tree that no source may fall behind.
+ * Proves every copied object again, from the first leaf on, and fetches objects that are damaged or missing. The mirror
+ * keeps its pinned keys and its saved tree head, which no source may fall behind.
  */
-async function verifyCopy(options: MirrorOptions, state: MirrorState, done: MirrorSummary): Promise<MirrorSummary> {
+async function verifyCopy(options: MirrorOptions, state: MirrorState, summary: MirrorSummary): Promise<MirrorSummary> {
   const { source, keys = {}, say = () => undefined } = options;
-  const trusted = (await state.trusted())!;
+  const trusted = (await state.readCommit())!;
   const note = Buffer.from(trusted.head.note);
   const head = openTreeHead(note, await trustOf(source, note, state, keys, say), null);
-  const missing = await state.missing();
+  const missingList = await state.readMissing();
   const tiles = await TileReader.open(head.size, head.root, createSourceFetch(source));
-  const run = new Run(options, state, trusted, missing.index ?? trusted.index, missing, true);
+  const run = new MirrorRun(options, state, trusted, missingList.index ?? trusted.index, missingList, true);
   const verified = await run.copyNew(head, tiles);
-  const fetched = done.fetched + verified.fetched;
-  return { ...verified, from: done.from, fetched, mended: [...(done.mended ?? []), ...(verified.mended ?? [])] };
+  const fetched = summary.fetched + verified.fetched;
+  return { ...verified, from: summary.from, fetched, mended: [...(summary.mended ?? []), ...(verified.mended ?? [])] };
 }
 
 async function bringUpToDate(options: MirrorOptions, state: MirrorState): Promise<MirrorSummary> {
   const { source, publicStore, clock, say = () => undefined } = options;
-  const [known, pending, missing] = [await state.trusted(), await state.pending(), await state.missing()];
-  // Without a served checkpoint the public folder may have lost anything, and a copy of another part lacks what this one
-  // asks for, so all of it is proven again.
-  const isWhole = known?.only === options.only && (await publicStore.head(CHECKPOINT)) !== null;
-  const trusted = known && isWhole ? known : null;
+  const [lastCommit, pending, missingList] = [
+    await state.readCommit(),
+    await state.readPending(),
+    await state.readMissing(),
+  ];
+  // Without a served checkpoint the public folder may have lost objects, and a copy of another part lacks objects that this
+  // run has to copy, so everything is proven again.
+  const isComplete = lastCommit?.only === options.only && (await publicStore.head(CHECKPOINT)) !== null;
+  const trusted = lastCommit && isComplete ? lastCommit : null;
   if (trusted) await exposeTreeHead(publicStore, trusted);
-  const bytes = await source.get(CHECKPOINT, MAX.note);
+  const bytes = await source.get(CHECKPOINT, MAX_BYTES.note);
   if (!bytes) throw new MissingObject(CHECKPOINT);
-  const head = await treeHeadOrRotated(options, bytes, state, known, say);
+  const head = await treeHeadOrRotated(options, bytes, state, lastCommit, say);
   checkAge(head, clock, options.maxAgeSeconds);
-  const seen = [known?.head, pending].filter((one): one is SavedTreeHead => !!one);
-  for (const one of seen) await checkNotOlder(head, one, state);
-  const run = new Run(options, state, trusted, missing.index ?? trusted?.index ?? null, missing);
+  const earlierHeads = [lastCommit?.head, pending].filter((one): one is SavedTreeHead => !!one);
+  for (const earlierHead of earlierHeads) await checkNotOlder(head, earlierHead, state);
+  const run = new MirrorRun(options, state, trusted, missingList.index ?? trusted?.index ?? null, missingList);
   if (trusted && trusted.head.size === head.size) return run.refresh(head, trusted);
   const tiles = await TileReader.open(head.size, head.root, createSourceFetch(source));
-  for (const one of seen) await checkExtends(head, one, tiles, state);
+  for (const earlierHead of earlierHeads) await checkExtends(head, earlierHead, tiles, state);
   await state.savePending(toSavedTreeHead(head));
   return run.copyNew(head, tiles);
 }
@@ -83,19 +87,19 @@ async function treeHeadOrRotated(
   { source, publicStore, clock, keys = {} }: MirrorOptions,
   bytes: Uint8Array,
   state: MirrorState,
-  known: Trusted | null,
+  lastCommit: MirrorCommit | null,
   say: (text: string) => void,
 ): Promise<Checkpoint> {
   const trust = await trustOf(source, bytes, state, keys, say);
   try {
     return openTreeHead(bytes, trust, clock);
   } catch (error) {
-    const pins = await state.pins();
-    if (!(error instanceof Unproven) || !known?.keys || !pins) throw error;
-    const ahead = await findLaterKeys(source, publicStore, pins, known.keys, trust.log.name, clock);
-    if (!ahead) throw error;
+    const pins = await state.readPins();
+    if (!(error instanceof Unproven) || !lastCommit?.keys || !pins) throw error;
+    const laterPins = await findLaterKeys(source, publicStore, pins, lastCommit.keys, trust.log.name, clock);
+    if (!laterPins) throw error;
     say("the keys of the checkpoint were rotated: their documents continue the chain that was proven here");
-    return openTreeHead(bytes, { ...trustOfPins(ahead), policy: keys.policy }, clock);
+    return openTreeHead(bytes, { ...trustOfPins(laterPins), policy: keys.policy }, clock);
   }
 }
 
@@ -105,7 +109,7 @@ export interface FollowOptions extends MirrorOptions {
   /** Ends {@link followMirror}: a running run is finished first; a pause ends at once. */
   signal: AbortSignal;
   /**
-   * Called after each run that changed what is exposed, which is then durable and proven. If it throws, {@link
+   * Called after each run that changed exposed objects, which are then durable and proven. If it throws, {@link
    * followMirror} ends.
    */
   onSnapshot?: (summary: MirrorSummary) => void | Promise<void>;
@@ -119,8 +123,8 @@ const MAX_PAUSE_S = 300;
 const PAUSE_FACTOR = 2;
 
 /**
- * Keeps a mirror up to date until the signal aborts. If the source is away, sends false data or goes back, what is
- * exposed stays as it is, and the source is asked again after growing pauses (at most five minutes).
+ * Keeps a mirror up to date until the signal aborts. If the source does not answer, sends false data or shows an older
+ * tree, the exposed objects stay as they are, and the next run follows after growing pauses (at most five minutes).
  * @throws Forked, MirrorBusy, Failure `usage`, faults of our own
  */
 export async function followMirror(options: FollowOptions): Promise<void> {
@@ -128,18 +132,18 @@ export async function followMirror(options: FollowOptions): Promise<void> {
   if (!(everySeconds >= 1 && everySeconds <= MAX_PAUSE_S)) {
     throw new Failure("usage", `a mirror follows every 1 to ${MAX_PAUSE_S} seconds`);
   }
-  let pause = everySeconds;
+  let pauseSeconds = everySeconds;
   while (!signal.aborted) {
     const summary = await mirrorOnce(options).catch((error: unknown) => {
       if (!isSourceError(error)) throw error;
-      pause = Math.min(MAX_PAUSE_S, pause * PAUSE_FACTOR);
-      onFault?.(error as Error, pause);
+      pauseSeconds = Math.min(MAX_PAUSE_S, pauseSeconds * PAUSE_FACTOR);
+      onFault?.(error as Error, pauseSeconds);
       return null;
     });
-    if (summary) pause = everySeconds;
+    if (summary) pauseSeconds = everySeconds;
     if (summary && summary.result !== "idle") await onSnapshot?.(summary);
     // Only an aborted signal may end a pause early.
-    await options.clock.sleep(pause * 1_000, signal).catch((error: unknown) => {
+    await options.clock.sleep(pauseSeconds * 1_000, signal).catch((error: unknown) => {
       if (!signal.aborted) throw error;
     });
   }

@@ -8,8 +8,8 @@ import { archiveFileOf, evidenceFileOf, type NamedCall } from "../published/file
 import { ShardLine } from "../published/index-lines.ts";
 import { callKey, shardKey } from "../published/objects.ts";
 import { ArchiveLeaf, EvidenceLeaf, IndexLeaf } from "../record/leaf.ts";
-import type { NamedObjects } from "./objects.ts";
-import type { Missing, MissingList, Newest } from "./state.ts";
+import type { NamedObjectCopier } from "./objects.ts";
+import type { Missing, MissingList, NewestLeaves } from "./state.ts";
 
 /**
  * An object beside the tree that a leaf names, with everything that proves it. Keys documents are not among them: the
@@ -27,10 +27,10 @@ export type WantedObject = z.infer<typeof Wanted>;
 
 /** Most missing objects that are remembered: a source that lacks more is useless. */
 const MAX_MISSING = 100_000;
-/** After this many objects in a row without an answer of the source, a run asks it for no further one. */
+/** After this many objects in a row for which the source did not answer, a run requests no further object. */
 const MAX_UNANSWERED = 5;
 
-const keyOf = (wanted: WantedObject): string | null => {
+const keyOfWanted = (wanted: WantedObject): string | null => {
   switch (wanted.what) {
     case "index":
       return wanted.leaf.key;
@@ -48,27 +48,28 @@ const keyOf = (wanted: WantedObject): string | null => {
 };
 
 /**
- * Fetches the objects beside the tree whose names and hashes are in leaves. An object that the source does not have, or
- * whose hash differs, is missing: it is not added to the mirror, but listed, reported, and requested again by the next
+ * Fetches the objects beside the tree whose names and hashes are in leaves. An object that the source does source have, or
+ * whose hash differs, is missing: it
+ * is not added to the mirror, but listed, in a requested reported, and the next
  * run. The mirror copies everything else.
  */
 export class MissingObjects {
   readonly #missing = new Map<string, Missing>();
-  readonly #seen = new Set<string>();
-  #unanswered = 0;
+  readonly #triedKeys = new Set<string>();
+  #unansweredInRow = 0;
 
   constructor(
-    private readonly named: NamedObjects,
-    before: MissingList,
+    private readonly namedObjects: NamedObjectCopier,
+    earlierList: MissingList,
     private readonly clock: Clock,
-    /** Delete what does not match here when the source has nothing better? */
-    private readonly withdraws = false,
+    /** Delete objects here that do not match, when the source has no better ones? */
+    private readonly deletesUnproven = false,
   ) {
-    for (const one of before.items) this.#missing.set(one.key, one);
+    for (const one of earlierList.items) this.#missing.set(one.key, one);
   }
 
   /** The objects that earlier runs could not get. */
-  get before(): WantedObject[] {
+  get earlierObjects(): WantedObject[] {
     return [...this.#missing.values()].map(({ object }) => Wanted.parse(object));
   }
 
@@ -77,14 +78,14 @@ export class MissingObjects {
   }
 
   /** Is no list, shard or Parquet file of an index missing? */
-  get indexWhole(): boolean {
+  get isIndexComplete(): boolean {
     return this.missing.every(({ object: { what } }) => what !== "index" && what !== "shard" && what !== "table");
   }
 
-  /** Asks no longer for the Parquet files of older indexes: a publisher keeps them for two days. */
-  forgetOldTables(newest: string | undefined): void {
+  /** Drops the Parquet files of older indexes from the missing objects: a publisher keeps those for two days only. */
+  forgetOldTables(newestKey: string | undefined): void {
     for (const { key, object } of this.missing) {
-      if (object.what === "table" && key !== newest) this.#missing.delete(key);
+      if (object.what === "table" && key !== newestKey) this.#missing.delete(key);
     }
   }
 
@@ -99,21 +100,22 @@ export class MissingObjects {
     onProgress: (done: number, of: number) => void,
   ): Promise<void> {
     const shards: WantedObject[] = [];
-    const [lists, rest] = [wanted.filter(isIndex), wanted.filter((one) => !isIndex(one))];
-    await forEachConcurrent(lists, width, (one) =>
+    const [indexes, others] = [wanted.filter(isIndex), wanted.filter((one) => !isIndex(one))];
+    await forEachConcurrent(indexes, width, (one) =>
       this.#fetchOne(one, async () => {
-        for (const line of await this.named.index(one.leaf, one.jwks)) shards.push({ what: "shard", line });
+        for (const line of await this.namedObjects.copyIndexList(one.leaf, one.jwks))
+          shards.push({ what: "shard", line });
       }),
     );
     const calls: WantedObject[] = [];
-    const all = [...shards, ...rest];
+    const firstWave = [...shards, ...others];
     let done = 0;
-    for (const wave of [all, calls]) {
+    for (const wave of [firstWave, calls]) {
       await forEachConcurrent(wave, width, async (one) => {
         await this.#fetchOne(one, async () => {
           for (const call of await this.#fetch(one)) calls.push({ what: "call", call });
         });
-        onProgress(++done, all.length + calls.length);
+        onProgress(++done, firstWave.length + calls.length);
       });
     }
   }
@@ -122,47 +124,47 @@ export class MissingObjects {
   async #fetch(one: WantedObject): Promise<NamedCall[]> {
     switch (one.what) {
       case "index":
-        await this.named.index(one.leaf, one.jwks);
+        await this.namedObjects.copyIndexList(one.leaf, one.jwks);
         return [];
       case "table":
-        await this.named.table(one.leaf);
+        await this.namedObjects.copyTable(one.leaf);
         return [];
       case "shard":
-        await this.named.shard(one.line);
+        await this.namedObjects.copyShard(one.line);
         return [];
       case "evidence":
-        return this.named.evidence(evidenceFileOf(one.leaf)!);
+        return this.namedObjects.copyEvidence(evidenceFileOf(one.leaf)!);
       case "archive":
-        await this.named.archive(one.leaf);
+        await this.namedObjects.copyArchive(one.leaf);
         return [];
       case "call":
-        await this.named.call(one.call);
+        await this.namedObjects.copyCall(one.call);
         return [];
     }
   }
 
   async #fetchOne(object: WantedObject, fetch: () => Promise<unknown>): Promise<void> {
-    const key = keyOf(object);
-    if (key === null || this.#seen.has(key)) return;
-    this.#seen.add(key);
+    const key = keyOfWanted(object);
+    if (key === null || this.#triedKeys.has(key)) return;
+    this.#triedKeys.add(key);
     try {
-      if (this.#unanswered >= MAX_UNANSWERED)
+      if (this.#unansweredInRow >= MAX_UNANSWERED)
         throw new Unproven(key, "an object", "no answer for others: not asked for");
       await fetch();
       this.#missing.delete(key);
-      this.#unanswered = 0;
+      this.#unansweredInRow = 0;
     } catch (error) {
-      const why = reasonOf(error);
-      if (why && this.withdraws) await this.named.withdraw(key);
-      if (!why || (!this.#missing.has(key) && this.#missing.size >= MAX_MISSING)) throw error;
-      this.#unanswered = error instanceof SourceDown ? this.#unanswered + 1 : this.#unanswered;
+      const reason = reasonOf(error);
+      if (reason && this.deletesUnproven) await this.namedObjects.withdraw(key);
+      if (!reason || (!this.#missing.has(key) && this.#missing.size >= MAX_MISSING)) throw error;
+      this.#unansweredInRow = error instanceof SourceDown ? this.#unansweredInRow + 1 : this.#unansweredInRow;
       const { since = this.clock.now().toISOString(), tries = 0 } = this.#missing.get(key) ?? {};
-      this.#missing.set(key, { key, ...why, since, tries: tries + 1, object });
+      this.#missing.set(key, { key, ...reason, since, tries: tries + 1, object });
     }
   }
 
   /** The list to save. @param index the tree's newest index, which the hint may name once nothing of it is missing */
-  list(index: Newest["index"]): MissingList {
+  list(index: NewestLeaves["index"]): MissingList {
     return { items: this.missing, index };
   }
 }
@@ -170,15 +172,15 @@ export class MissingObjects {
 const isIndex = (one: WantedObject): one is WantedObject & { what: "index" } => one.what === "index";
 
 /** Longest text of a reason that is kept, characters. */
-const MAX_SAYS = 300;
+const MAX_REASON_LENGTH = 300;
 
 /** Why an object could not be copied; null for a fault that is not the object's. */
 function reasonOf(error: unknown): { expected: string; got: string } | null {
   const { name, expected, got, message } = (error ?? {}) as Record<string, string | undefined>;
-  const cut = (text: string | undefined) => String(text).slice(0, MAX_SAYS);
-  if (name === "Unproven" || name === "Tampered") return { expected: cut(expected), got: cut(got) };
+  const shorten = (text: string | undefined) => String(text).slice(0, MAX_REASON_LENGTH);
+  if (name === "Unproven" || name === "Tampered") return { expected: shorten(expected), got: shorten(got) };
   if (name === "MissingObject") return { expected: "an object", got: "none" };
-  if (name === "Oversized") return { expected: "fewer bytes", got: cut(message) };
-  if (name === "SourceDown") return { expected: "an answer", got: cut(message) };
+  if (name === "Oversized") return { expected: "fewer bytes", got: shorten(message) };
+  if (name === "SourceDown") return { expected: "an answer", got: shorten(message) };
   return null;
 }

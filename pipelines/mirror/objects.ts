@@ -23,24 +23,24 @@ import type { ArchiveLeaf, IndexLeaf, KeysLeaf } from "../record/leaf.ts";
 import type { CopyCounts, ExposedStore } from "./copy.ts";
 
 /** Copies objects that leaves name. Each is checked by hash and size, then by its content, and only then exposed. */
-export class NamedObjects {
+export class NamedObjectCopier {
   constructor(
     private readonly source: Source,
     private readonly exposed: ExposedStore,
-    private readonly tally: CopyCounts,
-    private readonly parts: PartFolder | null = null,
+    private readonly counts: CopyCounts,
+    private readonly partFolder: PartFolder | null = null,
   ) {}
 
   /** Copies the next keys document. @throws Unproven when it does not continue the chain */
-  async keys(leaf: KeysLeaf, before: KeyChain | null): Promise<KeyChain> {
+  async copyKeys(leaf: KeysLeaf, previousChain: KeyChain | null): Promise<KeyChain> {
     const bytes = await this.#readNamed(leaf, "keys");
-    const chain = verifyKeysDocument(leaf, bytes, before);
+    const chain = verifyKeysDocument(leaf, bytes, previousChain);
     await this.exposed.put(leaf.key, bytes);
     return chain;
   }
 
   /** Copies a signed list of shards. @returns the shards that it names */
-  async index(leaf: IndexLeaf, jwks: Jwks | null): Promise<ShardLine[]> {
+  async copyIndexList(leaf: IndexLeaf, jwks: Jwks | null): Promise<ShardLine[]> {
     const bytes = await this.#readNamed(leaf, "indexList");
     const { data: list } = IndexList.safeParse(parseJson(bytes));
     if (!list) throw new Unproven(leaf.key, "a list of shards", "something else");
@@ -53,41 +53,41 @@ export class NamedObjects {
   }
 
   /** Copies the Parquet file of an index. */
-  async table({ index, table }: IndexLeaf): Promise<void> {
+  async copyTable({ index, table }: IndexLeaf): Promise<void> {
     if (table) await this.exposed.put(table.key, await this.#readNamed({ ...table, index }, "indexTable"));
   }
 
   /** Copies a file of the evidence. @returns the bought calls that its lines name; their bytes are objects too */
-  async evidence(file: NamedFile): Promise<NamedCall[]> {
+  async copyEvidence(file: NamedFile): Promise<NamedCall[]> {
     const calls = new Map<string, NamedCall>();
-    await this.file(file, (line) => {
+    await this.copyFile(file, (line) => {
       for (const call of publishedCallsOf(line)) calls.set(call.sha256, call);
     });
     return [...calls.values()];
   }
 
   /** Copies a file of lines (evidence or archive) after checking the hashes of its packed and unpacked bytes. */
-  async file(file: NamedFile, onLine?: (line: Buffer) => void): Promise<void> {
-    const held = await this.exposed.readHeld(file.key);
-    const adopted = held !== null && sha256hex(held) === file.sha256;
-    const bytes = adopted ? held : await fetchFile(this.source, file, this.parts);
+  async copyFile(file: NamedFile, onLine?: (line: Buffer) => void): Promise<void> {
+    const stored = await this.exposed.readStored(file.key);
+    const isAdopted = stored !== null && sha256hex(stored) === file.sha256;
+    const bytes = isAdopted ? stored : await fetchFile(this.source, file, this.partFolder);
     await readFile(bytes, file, onLine);
-    if (adopted) this.exposed.adopt(file.key);
+    if (isAdopted) this.exposed.adopt(file.key);
     else await this.exposed.put(file.key, bytes);
-    this.tally[adopted ? "adopted" : "fetched"]++;
+    this.counts[isAdopted ? "adopted" : "fetched"]++;
   }
 
   /** Copies a file of the archive, and writes its manifest, which the leaf holds whole. */
-  async archive(leaf: ArchiveLeaf): Promise<void> {
-    await this.file(archiveFileOf(leaf));
+  async copyArchive(leaf: ArchiveLeaf): Promise<void> {
+    await this.copyFile(archiveFileOf(leaf));
     await this.exposed.put(archiveManifestKey(leaf.manifest.id), canonicalBytes(leaf.manifest));
   }
 
   /**
-   * Copies one shard after checking hash, length and lines of its unpacked bytes. It is passed on as it came, in one
-   * frame.
+   * Copies one shard after checking hash, length and lines of its unpacked bytes. The frame is stored as the source sent
+   * it.
    */
-  async shard(line: ShardLine): Promise<void> {
+  async copyShard(line: ShardLine): Promise<void> {
     const key = shardKey(line.sha256);
     await this.#copyPacked(
       key,
@@ -101,7 +101,7 @@ export class NamedObjects {
   }
 
   /** Copies the request or answer of a published call after checking hash and length of its unpacked bytes. */
-  call(call: NamedCall): Promise<void> {
+  copyCall(call: NamedCall): Promise<void> {
     return this.#copyPacked(
       callKey(call.sha256),
       (held) => checkCallBytes(held, call),
@@ -114,38 +114,38 @@ export class NamedObjects {
     return this.exposed.withdraw(key);
   }
 
-  /** Copies an object whose name is a hash of its unpacked bytes. @param refuse throws Unproven for other bytes */
+  /** Copies an object whose name is a hash of its unpacked bytes. @param check throws Unproven for other bytes */
   async #copyPacked(
     key: string,
-    refuse: (held: Uint8Array) => Promise<unknown>,
+    check: (held: Uint8Array) => Promise<unknown>,
     fetch: () => Promise<Uint8Array>,
   ): Promise<void> {
-    const held = await this.exposed.readHeld(key);
-    const adopted = held !== null && (await passes(() => refuse(held)));
-    if (adopted) this.exposed.adopt(key);
+    const stored = await this.exposed.readStored(key);
+    const isAdopted = stored !== null && (await isProven(() => check(stored)));
+    if (isAdopted) this.exposed.adopt(key);
     else await this.exposed.put(key, await fetch());
-    this.tally[adopted ? "adopted" : "fetched"]++;
+    this.counts[isAdopted ? "adopted" : "fetched"]++;
   }
 
   /**
-   * Bytes of an object that a leaf names: those here if they match, else the source's.
+   * Reads an object that a leaf names: the stored bytes if they match, else those of the source.
    * @throws MissingObject, Unproven, Oversized
    */
   async #readNamed(leaf: NamedObject, kind: ObjectKind): Promise<Uint8Array> {
-    const held = kindOfKey(leaf.key) === kind ? await this.exposed.readHeld(leaf.key) : null;
-    if (held && sha256hex(held) === leaf.sha256) {
-      this.tally.adopted++;
-      return held;
+    const stored = kindOfKey(leaf.key) === kind ? await this.exposed.readStored(leaf.key) : null;
+    if (stored && sha256hex(stored) === leaf.sha256) {
+      this.counts.adopted++;
+      return stored;
     }
     const bytes = await fetchNamed(this.source, leaf, kind);
-    this.tally.fetched++;
+    this.counts.fetched++;
     return bytes;
   }
 }
 
-async function passes(refuse: () => Promise<unknown>): Promise<boolean> {
+async function isProven(check: () => Promise<unknown>): Promise<boolean> {
   try {
-    await refuse();
+    await check();
     return true;
   } catch (error) {
     if (error instanceof Unproven) return false;

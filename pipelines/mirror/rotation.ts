@@ -5,47 +5,49 @@ import type { Store } from "../../infra/store/store.ts";
 import { witnessName } from "../../infra/tree/checkpoint.ts";
 import { COSIGNATURE, ED25519, formatVkey } from "../../infra/tree/note.ts";
 import { jwksOf, type KeyChain, readKeys, verifyKeysDocument } from "../published/keys.ts";
-import { MAX } from "../published/limits.ts";
+import { MAX_BYTES } from "../published/limits.ts";
 import { keysKey } from "../published/objects.ts";
 import type { Source } from "../published/source.ts";
 import type { Pins } from "../published/trust.ts";
-import type { MirrorState, Newest } from "./state.ts";
+import type { MirrorState, NewestLeaves } from "./state.ts";
 
 /** Most keys documents beyond the tree that one run follows. */
-const MAX_AHEAD = 256;
+const MAX_DOCUMENTS_AHEAD = 256;
 
 /** The log's and the witness's keys that a document declares valid at `now`, as vkeys. */
 function validVkeysOf(jwks: Jwks, origin: string, now: Date): { logs: string[]; witnesses: string[] } {
-  const valid = (purpose: string) =>
+  const validKeys = (purpose: string) =>
     jwks.keys.flatMap((key) => {
       const retired = key.retired_at !== undefined && new Date(key.retired_at) <= now;
       const publicKey = key.purpose === purpose && !retired ? fromBase64url(key.x) : null;
       return publicKey ? [publicKey] : [];
     });
   return {
-    logs: valid("log").map((publicKey) => formatVkey({ name: origin, publicKey }, ED25519)),
-    witnesses: valid("witness").map((publicKey) => formatVkey({ name: witnessName(origin), publicKey }, COSIGNATURE)),
+    logs: validKeys("log").map((publicKey) => formatVkey({ name: origin, publicKey }, ED25519)),
+    witnesses: validKeys("witness").map((publicKey) =>
+      formatVkey({ name: witnessName(origin), publicKey }, COSIGNATURE),
+    ),
   };
 }
 
-const samePins = (a: Pins, b: Pins): boolean => JSON.stringify(a) === JSON.stringify(b);
+const areSamePins = (a: Pins, b: Pins): boolean => JSON.stringify(a) === JSON.stringify(b);
 
 /** Pins, after a run, the keys that the newest proven document declares valid. */
 export async function followKeys(
   state: MirrorState,
   store: Store,
-  keys: Newest["keys"],
+  keys: NewestLeaves["keys"],
   origin: string,
   clock: Clock,
 ): Promise<void> {
-  const pins = await state.pins();
+  const pins = await state.readPins();
   const document = keys && (await readKeys(store, keys));
   if (!pins || !document) return;
-  const named = validVkeysOf(jwksOf(document), origin, clock.now());
+  const vkeys = validVkeysOf(jwksOf(document), origin, clock.now());
   // A document without a log key would lock the mirror out, so the old pins are kept.
-  if (named.logs.length === 0) return;
-  const next = { log: pins.log, witness: pins.witness, ...named };
-  if (!samePins(pins, next)) await state.savePins(next);
+  if (vkeys.logs.length === 0) return;
+  const newPins = { log: pins.log, witness: pins.witness, ...vkeys };
+  if (!areSamePins(pins, newPins)) await state.savePins(newPins);
 }
 
 /**
@@ -59,20 +61,20 @@ export async function findLaterKeys(
   source: Pick<Source, "get">,
   store: Pick<Store, "get">,
   pins: Pins,
-  known: Pick<NonNullable<Newest["keys"]>, "key" | "sha256">,
+  pinnedDocument: Pick<NonNullable<NewestLeaves["keys"]>, "key" | "sha256">,
   origin: string,
   clock: Clock,
 ): Promise<Pins | null> {
-  const own = await readKeys(store, known);
-  if (!own) return null;
-  let chain: KeyChain = { jwks: jwksOf(own), sha256: known.sha256 };
-  let ahead = 0;
-  for (; ahead < MAX_AHEAD; ahead++) {
-    const n = own.n + ahead + 1;
-    const bytes = await source.get(keysKey(n), MAX.keys);
+  const ownDocument = await readKeys(store, pinnedDocument);
+  if (!ownDocument) return null;
+  let chain: KeyChain = { jwks: jwksOf(ownDocument), sha256: pinnedDocument.sha256 };
+  let documentsAhead = 0;
+  for (; documentsAhead < MAX_DOCUMENTS_AHEAD; documentsAhead++) {
+    const n = ownDocument.n + documentsAhead + 1;
+    const bytes = await source.get(keysKey(n), MAX_BYTES.keys);
     if (!bytes) break;
     chain = verifyKeysDocument({ n, key: keysKey(n), sha256: sha256hex(bytes) }, bytes, chain);
   }
-  const named = validVkeysOf(chain.jwks, origin, clock.now());
-  return ahead > 0 && named.logs.length > 0 ? { log: pins.log, witness: pins.witness, ...named } : null;
+  const vkeys = validVkeysOf(chain.jwks, origin, clock.now());
+  return documentsAhead > 0 && vkeys.logs.length > 0 ? { log: pins.log, witness: pins.witness, ...vkeys } : null;
 }

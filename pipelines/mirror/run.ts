@@ -12,19 +12,19 @@ import type { GivenKeys } from "../published/trust.ts";
 import { type CopyCounts, ExposedStore, type MendedObject } from "./copy.ts";
 import { copyTree } from "./copy-tree.ts";
 import { MissingObjects, type WantedObject } from "./missing.ts";
-import { NamedObjects } from "./objects.ts";
+import { NamedObjectCopier } from "./objects.ts";
 import { followKeys } from "./rotation.ts";
 import {
+  type MirrorCommit,
   type MirrorState,
   type Missing,
   type MissingList,
-  type Newest,
-  type Part,
+  type NewestLeaves,
+  type RecordPart,
   type SavedTreeHead,
-  type Trusted,
   toSavedTreeHead,
 } from "./state.ts";
-import { Walk } from "./walk.ts";
+import { LeafWalk } from "./walk.ts";
 
 const DEFAULT_WIDTH = 16;
 
@@ -42,18 +42,18 @@ export interface MirrorOptions {
   /** Folder for parts of large objects, from which a later run goes on; without it they are fetched again. */
   partsDir?: string;
   /**
-   * After the mirror is up to date: prove everything that is held again, and fetch what is damaged or gone (default:
-   * no).
+   * After the mirror is up to date: prove every copied object again, and fetch objects that are damaged or missing
+   * (default: no).
    */
   verify?: boolean;
   /**
    * Copy only one part of the objects outside of the tree and its keys (default: all). A copy of another part is walked
    * again from the first leaf: objects that it had left out are then fetched, and its other objects stay.
    */
-  only?: Part | undefined;
+  only?: RecordPart | undefined;
   /** Verify the signature of every card (default: yes). Without it cards are covered only by the log's signature. */
   cardSignatures?: boolean;
-  /** Called with texts that the operator has to know. */
+  /** Called with messages for the operator. */
   say?: (text: string) => void;
   onProgress?: (progress: { done: number; of: number; what: "bundles" | "leaves" | "objects" }) => void;
 }
@@ -73,20 +73,20 @@ export interface MirrorSummary {
   fetched: number;
   /** Those that an earlier run had left here. */
   adopted: number;
-  /** Objects beside the tree that are missing, with the reason; every run asks for them again. */
+  /** Objects beside the tree that are missing, with the reason; every run tries to fetch them again. */
   missing: Omit<Missing, "object">[];
   /** Only of a verifying run: the objects that it replaced. */
   mended?: MendedObject[];
 }
 
 /** One run of a mirror, begun when the source's head was verified. */
-export class Run {
-  readonly #tally: CopyCounts = { fetched: 0, adopted: 0 };
+export class MirrorRun {
+  readonly #counts: CopyCounts = { fetched: 0, adopted: 0 };
   readonly #mended: MendedObject[] = [];
-  readonly #parts: PartFolder | null;
+  readonly #partFolder: PartFolder | null;
   readonly #exposed: ExposedStore;
-  readonly #named: NamedObjects;
-  readonly #objects: MissingObjects;
+  readonly #copier: NamedObjectCopier;
+  readonly #missingObjects: MissingObjects;
 
   /**
    * @param newestIndex the newest index that was read so far; the hint does not name it while something of it is
@@ -95,72 +95,72 @@ export class Run {
   constructor(
     private readonly options: MirrorOptions,
     private readonly state: MirrorState,
-    private readonly trusted: Trusted | null,
-    private readonly newestIndex: Newest["index"],
-    missing: MissingList,
-    /** Prove from the first leaf on, also what was proven before? */
-    private readonly verifies = false,
+    private readonly trusted: MirrorCommit | null,
+    private readonly newestIndex: NewestLeaves["index"],
+    missingList: MissingList,
+    /** Prove everything from the first leaf on, also what earlier runs have proven? */
+    private readonly verifiesAll = false,
   ) {
-    this.#parts = options.partsDir ? new PartFolder(options.partsDir) : null;
+    this.#partFolder = options.partsDir ? new PartFolder(options.partsDir) : null;
     // Where the tree grows, objects that were not there are new and were not mended.
-    const noteRepair = (one: MendedObject) => void ((verifies || one.was === "damaged") && this.#mended.push(one));
+    const noteRepair = (one: MendedObject) => void ((verifiesAll || one.was === "damaged") && this.#mended.push(one));
     this.#exposed = new ExposedStore(
       options.publicStore,
       bulkOf(options.publicStore),
       options.verify ? noteRepair : undefined,
     );
-    this.#named = new NamedObjects(options.source, this.#exposed, this.#tally, this.#parts);
+    this.#copier = new NamedObjectCopier(options.source, this.#exposed, this.#counts, this.#partFolder);
     // An empty mirror finds in the tree everything that it lacks.
-    this.#objects = new MissingObjects(
-      this.#named,
-      trusted ? missing : { items: [], index: null },
+    this.#missingObjects = new MissingObjects(
+      this.#copier,
+      trusted ? missingList : { items: [], index: null },
       options.clock,
-      verifies,
+      verifiesAll,
     );
   }
 
-  /** Nothing is new in the tree: asks again for missing objects, and serves a fresher cosignature. */
-  async refresh(head: Checkpoint, trusted: Trusted): Promise<MirrorSummary> {
+  /** Ends a run for which the tree has not grown: fetches missing objects, and serves a newer cosignature. */
+  async refresh(head: Checkpoint, trusted: MirrorCommit): Promise<MirrorSummary> {
     const { publicStore } = this.options;
-    let next = trusted;
-    if (this.#objects.missing.length > 0) {
-      await this.#withFlush(() => this.#collect(this.#objects.before));
-      await this.state.saveMissing(this.#objects.list(this.newestIndex));
-      if (this.#objects.indexWhole) next = { ...next, index: this.newestIndex };
+    let newCommit = trusted;
+    if (this.#missingObjects.missing.length > 0) {
+      await this.#withFlush(() => this.#collect(this.#missingObjects.earlierObjects));
+      await this.state.saveMissing(this.#missingObjects.list(this.newestIndex));
+      if (this.#missingObjects.isIndexComplete) newCommit = { ...newCommit, index: this.newestIndex };
     }
-    const fresher = isNewerCosignature(head, trusted.head);
-    if (fresher) next = { ...next, head: toSavedTreeHead(head) };
-    if (next !== trusted) {
-      await this.state.saveTrusted(next);
-      await exposeTreeHead(publicStore, next);
+    const isFresher = isNewerCosignature(head, trusted.head);
+    if (isFresher) newCommit = { ...newCommit, head: toSavedTreeHead(head) };
+    if (newCommit !== trusted) {
+      await this.state.saveCommit(newCommit);
+      await exposeTreeHead(publicStore, newCommit);
     }
-    return this.#summary(fresher ? "refreshed" : "idle", head, next.head);
+    return this.#summary(isFresher ? "refreshed" : "idle", head, newCommit.head);
   }
 
   /** Copies and proves everything below the head, then commits to it. */
   async copyNew(head: Checkpoint, tiles: TileReader): Promise<MirrorSummary> {
     const { publicStore, clock } = this.options;
     const newest = await this.#withFlush(() => this.#copy(head, tiles));
-    const index = this.#objects.indexWhole ? newest.index : (this.trusted?.index ?? null);
+    const index = this.#missingObjects.isIndexComplete ? newest.index : (this.trusted?.index ?? null);
     // Saved before the commit, so that nothing missing below the head is forgotten.
-    await this.state.saveMissing(this.#objects.list(newest.index));
+    await this.state.saveMissing(this.#missingObjects.list(newest.index));
     const { only } = this.options;
     const proven = { head: toSavedTreeHead(head), keys: newest.keys, index, ...(only && { only }) };
-    await this.state.saveTrusted(proven);
+    await this.state.saveCommit(proven);
     await exposeTreeHead(publicStore, proven);
     await followKeys(this.state, publicStore, newest.keys, head.origin, clock);
     await this.#deleteOldTables(index);
     await this.state.clearPending();
-    await this.#parts?.collectGarbage();
-    return this.#summary(this.verifies ? "verified" : "synced", head, proven.head);
+    await this.#partFolder?.collectGarbage();
+    return this.#summary(this.verifiesAll ? "verified" : "synced", head, proven.head);
   }
 
   /** Runs `work` and makes every object durable that it wrote, also when it fails. */
   async #withFlush<T>(work: () => Promise<T>): Promise<T> {
     try {
-      const done = await work();
+      const result = await work();
       await this.#exposed.flush();
-      return done;
+      return result;
     } catch (error) {
       // The first error is the one that is reported.
       await this.#exposed.flush().catch(() => undefined);
@@ -168,23 +168,23 @@ export class Run {
     }
   }
 
-  async #copy(head: Checkpoint, tiles: TileReader): Promise<Newest> {
+  async #copy(head: Checkpoint, tiles: TileReader): Promise<NewestLeaves> {
     const { source, width = DEFAULT_WIDTH, onProgress = () => undefined, cardSignatures = true, only } = this.options;
     const exposed = this.#exposed;
     const cards = cardSignatures ? new CardSignatures() : null;
-    const known = this.verifies ? null : this.trusted;
-    const from = known && { ...known, newestIndex: this.newestIndex };
-    const walk = await Walk.from(exposed, this.#named, cards, from, only);
-    const progress = (done: number, of: number, what: "leaves" | "bundles") => onProgress({ done, of, what });
-    const copy = { source, exposed, tiles, tally: this.#tally, parts: this.#parts, width };
-    await copyTree({ ...copy, onProgress: progress }, walk, head);
-    this.#objects.forgetOldTables(walk.newest.index?.table);
-    await this.#collect([...this.#objects.before, ...walk.wanted]);
+    const startCommit = this.verifiesAll ? null : this.trusted;
+    const start = startCommit && { ...startCommit, newestIndex: this.newestIndex };
+    const walk = await LeafWalk.start(exposed, this.#copier, cards, start, only);
+    const reportProgress = (done: number, of: number, what: "leaves" | "bundles") => onProgress({ done, of, what });
+    const copy = { source, exposed, tiles, counts: this.#counts, parts: this.#partFolder, width };
+    await copyTree({ ...copy, onProgress: reportProgress }, walk, head);
+    this.#missingObjects.forgetOldTables(walk.newest.index?.table);
+    await this.#collect([...this.#missingObjects.earlierObjects, ...walk.wantedObjects]);
     return walk.newest;
   }
 
   /** Deletes the Parquet files of indexes before the one that the hint names, and leaves newer ones. */
-  async #deleteOldTables(index: Newest["index"]): Promise<void> {
+  async #deleteOldTables(index: NewestLeaves["index"]): Promise<void> {
     const { publicStore } = this.options;
     for await (const { key } of objectsBelow(publicStore, INDEX_TABLES)) {
       const size = Number(/(\d+)\.[0-9a-f]+\.parquet$/.exec(key)?.[1]);
@@ -194,27 +194,27 @@ export class Run {
 
   #collect(wanted: readonly WantedObject[]): Promise<void> {
     const { width = DEFAULT_WIDTH, onProgress = () => undefined } = this.options;
-    return this.#objects.collect(wanted, width, (done, of) => onProgress({ done, of, what: "objects" }));
+    return this.#missingObjects.collect(wanted, width, (done, of) => onProgress({ done, of, what: "objects" }));
   }
 
-  #summary(result: MirrorSummary["result"], { origin }: Checkpoint, held: SavedTreeHead): MirrorSummary {
-    const { size, root, cosigned_at } = held;
-    const missing = this.#objects.missing.map(({ object: _, ...one }) => one);
+  #summary(result: MirrorSummary["result"], { origin }: Checkpoint, savedHead: SavedTreeHead): MirrorSummary {
+    const { size, root, cosigned_at } = savedHead;
+    const missing = this.#missingObjects.missing.map(({ object: _, ...one }) => one);
     const from = this.trusted?.head.size ?? 0;
     const mended = this.options.verify ? { mended: this.#mended } : {};
-    return { result, origin, from, tree_size: size, root, cosigned_at, ...this.#tally, missing, ...mended };
+    return { result, origin, from, tree_size: size, root, cosigned_at, ...this.#counts, missing, ...mended };
   }
 }
 
-/** Serves what was proven: writes the checkpoint, then the hints. Also finishes a run that died after its commit. */
-export async function exposeTreeHead(store: Store, { head, keys, index }: Trusted): Promise<void> {
+/** Exposes a proven tree head: writes the checkpoint, then the hints. Also finishes a run that died after its commit. */
+export async function exposeTreeHead(store: Store, { head, keys, index }: MirrorCommit): Promise<void> {
   const replace = (key: string, bytes: Buffer) =>
-    swapPublic(store, key, (theirs) => (theirs && bytes.equals(theirs.bytes) ? null : bytes));
+    swapPublic(store, key, (stored) => (stored && bytes.equals(stored.bytes) ? null : bytes));
   await replace(CHECKPOINT, Buffer.from(head.note));
   if (index) await replace(HINT_INDEX, canonicalBytes(index));
   if (keys) await replace(HINT_KEYS, canonicalBytes(keys));
 }
 
 /** Is the source's cosignature newer than the one held? An older one of the same tree is ignored: a mirror never goes back. */
-const isNewerCosignature = (head: Checkpoint, held: SavedTreeHead): boolean =>
-  head.cosignedAt !== null && (held.cosigned_at === null || head.cosignedAt > new Date(held.cosigned_at));
+const isNewerCosignature = (head: Checkpoint, savedHead: SavedTreeHead): boolean =>
+  head.cosignedAt !== null && (savedHead.cosigned_at === null || head.cosignedAt > new Date(savedHead.cosigned_at));

@@ -17,7 +17,7 @@ const NewestIndex = z.strictObject({
   ...{ tree_size: z.int(), key: z.string(), leaf: z.int() },
   table: z.string().optional(),
 });
-export interface Newest {
+export interface NewestLeaves {
   keys: z.infer<typeof NewestKeys> | null;
   index: z.infer<typeof NewestIndex> | null;
 }
@@ -32,15 +32,15 @@ const SavedTreeHead = z.strictObject({
 export type SavedTreeHead = z.infer<typeof SavedTreeHead>;
 
 /** The parts of a record beside the tree and its keys, of which a mirror may copy one alone. */
-export const PARTS = ["index", "archive", "evidence"] as const;
-export type Part = (typeof PARTS)[number];
+export const RECORD_PARTS = ["index", "archive", "evidence"] as const;
+export type RecordPart = (typeof RECORD_PARTS)[number];
 
 /** The commit of a run: everything below `head`, or the tree and one part, is in the mirror's public folder, proven. */
-const Trusted = z.strictObject({
+const MirrorCommit = z.strictObject({
   ...{ head: SavedTreeHead, keys: NewestKeys.nullable(), index: NewestIndex.nullable() },
-  only: z.enum(PARTS).optional(),
+  only: z.enum(RECORD_PARTS).optional(),
 });
-export type Trusted = z.infer<typeof Trusted>;
+export type MirrorCommit = z.infer<typeof MirrorCommit>;
 
 /** An object that a leaf names and that is not here: the source lacks it, or its bytes did not match. */
 const Missing = z.strictObject({
@@ -73,14 +73,14 @@ export const toSavedTreeHead = (checkpoint: Checkpoint): SavedTreeHead => ({
 async function readFrom<T>(store: Pick<Store, "get">, key: string, schema: z.ZodType<T>) {
   const object = await store.get(key);
   if (!object) return { etag: null, value: null };
-  const read = schema.safeParse(parseJson(object.bytes));
-  if (!read.success) throw new Error(`the mirror's own ${key} is damaged: ${read.error.issues[0]!.message}`);
-  return { etag: object.etag, value: read.data };
+  const parsed = schema.safeParse(parseJson(object.bytes));
+  if (!parsed.success) throw new Error(`the mirror's own ${key} is damaged: ${parsed.error.issues[0]!.message}`);
+  return { etag: object.etag, value: parsed.data };
 }
 
 /** The commit of a mirror's last run, for programs that only read its folder. */
-export const readTrusted = async (store: Pick<Store, "get">): Promise<Trusted | null> =>
-  (await readFrom(store, TRUSTED, Trusted)).value;
+export const readMirrorCommit = async (store: Pick<Store, "get">): Promise<MirrorCommit | null> =>
+  (await readFrom(store, TRUSTED, MirrorCommit)).value;
 
 /** The keys that a mirror believes, for programs that only read its folder. */
 export const readPins = async (store: Pick<Store, "get">): Promise<Pins | null> =>
@@ -95,15 +95,16 @@ export class MirrorState {
 
   constructor(private readonly store: Store) {}
 
-  pins = (): Promise<Pins | null> => this.#read(PINS, Pins);
-  trusted = (): Promise<Trusted | null> => this.#read(TRUSTED, Trusted);
+  readPins = (): Promise<Pins | null> => this.#read(PINS, Pins);
+  readCommit = (): Promise<MirrorCommit | null> => this.#read(TRUSTED, MirrorCommit);
   /** The checkpoint of an unfinished run: verified, but its tree is not copied yet. */
-  pending = (): Promise<SavedTreeHead | null> => this.#read(PENDING, SavedTreeHead);
+  readPending = (): Promise<SavedTreeHead | null> => this.#read(PENDING, SavedTreeHead);
 
   savePins = (pins: Pins): Promise<void> => this.#write(PINS, pins);
   /** Commits a run: from now on this is the snapshot, even if the process dies. */
-  saveTrusted = (trusted: Trusted): Promise<void> => this.#write(TRUSTED, trusted);
-  missing = async (): Promise<MissingList> => (await this.#read(MISSING, MissingList)) ?? { items: [], index: null };
+  saveCommit = (trusted: MirrorCommit): Promise<void> => this.#write(TRUSTED, trusted);
+  readMissing = async (): Promise<MissingList> =>
+    (await this.#read(MISSING, MissingList)) ?? { items: [], index: null };
   /** Written before the commit, so that no missing object is forgotten. */
   saveMissing = (list: MissingList): Promise<void> => this.#write(MISSING, list);
   savePending = (head: SavedTreeHead): Promise<void> => this.#write(PENDING, head);
@@ -114,9 +115,12 @@ export class MirrorState {
   }
 
   /** Saves both notes of a fork, once for each pair. @returns the key of the file */
-  async saveEvidence(ours: string, theirs: string, says: string): Promise<string> {
-    const key = `fork/${sha256hex(ours + theirs).slice(0, 16)}.txt`;
-    await this.store.create(key, Buffer.from(`${says}\n\n== proven before ==\n${ours}\n== seen now ==\n${theirs}`));
+  async saveEvidence(earlierNote: string, newNote: string, says: string): Promise<string> {
+    const key = `fork/${sha256hex(earlierNote + newNote).slice(0, 16)}.txt`;
+    await this.store.create(
+      key,
+      Buffer.from(`${says}\n\n== proven before ==\n${earlierNote}\n== seen now ==\n${newNote}`),
+    );
     return key;
   }
 
@@ -144,18 +148,18 @@ export function checkAge(head: Checkpoint, clock: Clock, maxAgeSeconds: number |
   if (maxAgeSeconds === 0 || (maxAgeSeconds === undefined && !head.cosignedAt)) return;
   if (!head.cosignedAt) throw new Failure("usage", "the age of a checkpoint needs a witness key, or a --max-age of 0");
   const age = Math.floor((clock.now().getTime() - head.cosignedAt.getTime()) / 1000);
-  const accepted = maxAgeSeconds ?? MAX_AGE_SECONDS;
-  if (age > accepted) throw new Stale(head.cosignedAt, age, accepted);
+  const maxAccepted = maxAgeSeconds ?? MAX_AGE_SECONDS;
+  if (age > maxAccepted) throw new Stale(head.cosignedAt, age, maxAccepted);
 }
 
 /**
  * Compares a signed head with one that was seen before, by size and root.
  * @throws Rollback; Forked after both notes were saved
  */
-export async function checkNotOlder(head: Checkpoint, seen: SavedTreeHead, state: MirrorState): Promise<void> {
-  if (head.size < seen.size) throw new Rollback(seen.size, head.size);
-  if (head.size > seen.size || head.root.toString("hex") === seen.root) return;
-  await throwForked(head, seen, state, `two roots for ${head.size} leaves`);
+export async function checkNotOlder(head: Checkpoint, earlierHead: SavedTreeHead, state: MirrorState): Promise<void> {
+  if (head.size < earlierHead.size) throw new Rollback(earlierHead.size, head.size);
+  if (head.size > earlierHead.size || head.root.toString("hex") === earlierHead.root) return;
+  await throwForked(head, earlierHead, state, `two roots for ${head.size} leaves`);
 }
 
 /**
@@ -165,19 +169,29 @@ export async function checkNotOlder(head: Checkpoint, seen: SavedTreeHead, state
  */
 export async function checkExtends(
   head: Checkpoint,
-  seen: SavedTreeHead,
+  earlierHead: SavedTreeHead,
   tiles: TileReader,
   state: MirrorState,
 ): Promise<void> {
-  if (seen.size === 0 || seen.size === head.size) return;
-  const proof = await consistencyProof(seen.size, head.size, tiles.node);
-  const root = Buffer.from(seen.root, "hex");
-  if (verifyConsistency(seen.size, head.size, root, head.root, proof)) return;
-  await throwForked(head, seen, state, `the tree of ${head.size} leaves does not begin with that of ${seen.size}`);
+  if (earlierHead.size === 0 || earlierHead.size === head.size) return;
+  const proof = await consistencyProof(earlierHead.size, head.size, tiles.node);
+  const root = Buffer.from(earlierHead.root, "hex");
+  if (verifyConsistency(earlierHead.size, head.size, root, head.root, proof)) return;
+  await throwForked(
+    head,
+    earlierHead,
+    state,
+    `the tree of ${head.size} leaves does not begin with that of ${earlierHead.size}`,
+  );
 }
 
-async function throwForked(head: Checkpoint, seen: SavedTreeHead, state: MirrorState, says: string): Promise<never> {
-  throw new Forked(says, await state.saveEvidence(seen.note, head.bytes.toString("utf8"), says));
+async function throwForked(
+  head: Checkpoint,
+  earlierHead: SavedTreeHead,
+  state: MirrorState,
+  says: string,
+): Promise<never> {
+  throw new Forked(says, await state.saveEvidence(earlierHead.note, head.bytes.toString("utf8"), says));
 }
 
 /**
@@ -190,23 +204,23 @@ export async function trustOf(
   source: Source,
   bytes: Uint8Array,
   state: MirrorState,
-  given: GivenKeys,
+  givenKeys: GivenKeys,
   say: (text: string) => void,
 ): Promise<CheckpointTrust> {
-  const pinned = await state.pins();
-  if (given.witness && !given.log) throw new Failure("usage", "a witness key needs the log key beside it");
-  const { policy } = given;
-  const log = given.log ?? logOfPolicy(policy, bytes);
+  const pinned = await state.readPins();
+  if (givenKeys.witness && !givenKeys.log) throw new Failure("usage", "a witness key needs the log key beside it");
+  const { policy } = givenKeys;
+  const log = givenKeys.log ?? logOfPolicy(policy, bytes);
   if (!log && pinned) return { ...trustOfPins(pinned), policy };
-  const first = log ? null : await findSigningKeys(source, bytes);
-  const pins: Pins = first ?? mergePins(log!, given.witness, pinned);
+  const firstUsePins = log ? null : await findSigningKeys(source, bytes);
+  const pins: Pins = firstUsePins ?? mergePins(log!, givenKeys.witness, pinned);
   const trust: CheckpointTrust = { ...trustOfPins(pins), policy };
-  const before = pinned && trustOfPins(pinned).log.name;
-  if (before && before !== trust.log.name) {
-    throw new Failure("usage", `this folder mirrors ${before}, not ${trust.log.name}`);
+  const pinnedOrigin = pinned && trustOfPins(pinned).log.name;
+  if (pinnedOrigin && pinnedOrigin !== trust.log.name) {
+    throw new Failure("usage", `this folder mirrors ${pinnedOrigin}, not ${trust.log.name}`);
   }
   if (pinned?.log !== pins.log || pinned.witness !== pins.witness) await state.savePins(pins);
-  if (first)
+  if (firstUsePins)
     say(`trust on first use: pinned --log-key ${pins.log} --witness-key ${pins.witness} as ${source.name} shows them`);
   return trust;
 }

@@ -9,56 +9,57 @@ import { createObjectFetch, type ProvenBundle } from "../published/reader.ts";
 import { ArchiveLeaf, EvidenceLeaf, IndexLeaf, type Leaf } from "../record/leaf.ts";
 import type { ExposedStore } from "./copy.ts";
 import type { WantedObject } from "./missing.ts";
-import type { NamedObjects } from "./objects.ts";
-import type { Newest, Part, Trusted } from "./state.ts";
+import type { NamedObjectCopier } from "./objects.ts";
+import type { MirrorCommit, NewestLeaves, RecordPart } from "./state.ts";
 
 /**
  * Reads the copied leaves in order: hashes them into tiles, follows the chain of keys documents, has the signature of
  * every card checked with the keys of its position, and collects the objects beside the tree that leaves name. In
  * memory are the right edge of the tree and the leaves that name objects.
  */
-export class Walk {
-  readonly wanted: WantedObject[] = [];
-  /** The newest index with a Parquet file: that of an older one is not copied. */
-  #table: IndexLeaf | null = null;
-  readonly newest: Newest;
+export class LeafWalk {
+  readonly wantedObjects: WantedObject[] = [];
+  /** The newest index, if it has a Parquet file. The files of older indexes are not copied. */
+  #newestTable: IndexLeaf | null = null;
+  readonly newest: NewestLeaves;
   /** The newest partial tile of each level. They are written at the end, since most become full on the way. */
-  readonly #partial = new Map<number, Tile>();
+  readonly #partialTiles = new Map<number, Tile>();
 
   private constructor(
     private readonly exposed: ExposedStore,
-    private readonly objects: NamedObjects,
-    private readonly cards: CardSignatures | null,
+    private readonly copier: NamedObjectCopier,
+    private readonly cardSignatures: CardSignatures | null,
     private tree: TreeState,
     private chain: KeyChain | null,
-    newest: Newest,
-    private readonly only: Part | undefined,
+    newest: NewestLeaves,
+    private readonly onlyPart: RecordPart | undefined,
   ) {
     this.newest = { ...newest };
   }
 
   /**
-   * Begins after what was proven before, or at the first leaf, also when our own tiles are damaged: this writes them
-   * again.
+   * Starts after the leaves that were proven before, or at the first leaf. It also starts at the first leaf when our own
+   * tiles are damaged, which writes them again.
    */
-  static async from(
+  static async start(
     exposed: ExposedStore,
-    objects: NamedObjects,
-    cards: CardSignatures | null,
-    trusted: (Trusted & { newestIndex: Newest["index"] }) | null,
-    only?: Part,
-  ): Promise<Walk> {
-    const nothing = () => new Walk(exposed, objects, cards, TreeState.empty, null, { keys: null, index: null }, only);
-    if (!trusted) return nothing();
+    copier: NamedObjectCopier,
+    cardSignatures: CardSignatures | null,
+    trusted: (MirrorCommit & { newestIndex: NewestLeaves["index"] }) | null,
+    onlyPart?: RecordPart,
+  ): Promise<LeafWalk> {
+    const fromFirstLeaf = () =>
+      new LeafWalk(exposed, copier, cardSignatures, TreeState.empty, null, { keys: null, index: null }, onlyPart);
+    if (!trusted) return fromFirstLeaf();
     try {
       const { head, keys, newestIndex: index } = trusted;
       const tree = await TreeState.load(head.size, Buffer.from(head.root, "hex"), createObjectFetch(exposed.store));
       const document = keys && (await readKeys(exposed.store, keys));
-      if (keys && !document) return nothing();
+      if (keys && !document) return fromFirstLeaf();
       const chain = keys && document && { jwks: jwksOf(document), sha256: keys.sha256 };
-      return new Walk(exposed, objects, cards, tree, chain, { keys, index }, only);
+      return new LeafWalk(exposed, copier, cardSignatures, tree, chain, { keys, index }, onlyPart);
     } catch (error) {
-      if (error instanceof MissingObject || error instanceof Tampered) return nothing();
+      if (error instanceof MissingObject || error instanceof Tampered) return fromFirstLeaf();
       throw error;
     }
   }
@@ -69,15 +70,15 @@ export class Walk {
   }
 
   /** Reads the next leaves, which were proven. @param hashes the leaves' hashes @throws Unproven, what objects throw */
-  async leaves(entries: readonly Buffer[], hashes: readonly Buffer[]): Promise<void> {
+  async addLeaves(entries: readonly Buffer[], hashes: readonly Buffer[]): Promise<void> {
     for (const [i, entry] of entries.entries()) await this.#readLeaf(this.tree.size + i, entry);
     await this.#append(hashes);
   }
 
   /** Reads a proven bundle, except for leaves that were read before. @throws Unproven, what objects throw */
-  bundle({ n, entries, hashes }: ProvenBundle): Promise<void> {
-    const read = this.tree.size - n * TILE_WIDTH;
-    return this.leaves(entries.slice(read), hashes.slice(read));
+  addBundle({ n, entries, hashes }: ProvenBundle): Promise<void> {
+    const alreadyRead = this.tree.size - n * TILE_WIDTH;
+    return this.addLeaves(entries.slice(alreadyRead), hashes.slice(alreadyRead));
   }
 
   /**
@@ -85,13 +86,13 @@ export class Walk {
    * @throws Tampered, Unproven
    */
   async end(head: { size: number; root: Buffer }): Promise<void> {
-    const got = this.tree.root();
-    if (!sameHash(got, head.root)) {
-      throw new Tampered(`tree of ${head.size} leaves`, head.root.toString("hex"), got.toString("hex"));
+    const root = this.tree.root();
+    if (!sameHash(root, head.root)) {
+      throw new Tampered(`tree of ${head.size} leaves`, head.root.toString("hex"), root.toString("hex"));
     }
-    await this.cards?.drain();
-    for (const tile of this.#partial.values()) await this.#write(tile);
-    if (this.#table) this.wanted.push({ what: "table", leaf: parseLeaf(IndexLeaf, this.#table) });
+    await this.cardSignatures?.drain();
+    for (const tile of this.#partialTiles.values()) await this.#write(tile);
+    if (this.#newestTable) this.wantedObjects.push({ what: "table", leaf: parseLeaf(IndexLeaf, this.#newestTable) });
   }
 
   async #append(hashes: readonly Buffer[]): Promise<void> {
@@ -103,10 +104,10 @@ export class Walk {
   async #keepTiles(tiles: readonly Tile[]): Promise<void> {
     for (const tile of tiles) {
       if (tile.width < TILE_WIDTH) {
-        this.#partial.set(tile.level, tile);
+        this.#partialTiles.set(tile.level, tile);
         continue;
       }
-      if (this.#partial.get(tile.level)?.n === tile.n) this.#partial.delete(tile.level);
+      if (this.#partialTiles.get(tile.level)?.n === tile.n) this.#partialTiles.delete(tile.level);
       await this.#write(tile);
     }
   }
@@ -120,31 +121,31 @@ export class Walk {
     const jwks: Jwks | null = this.chain?.jwks ?? null;
     switch (leaf.kind) {
       case "grade":
-        await this.cards?.add(leaf, entry, jwks);
+        await this.cardSignatures?.add(leaf, entry, jwks);
         return;
       case "keys":
-        this.chain = await this.objects.keys(leaf, this.chain);
+        this.chain = await this.copier.copyKeys(leaf, this.chain);
         this.newest.keys = { n: leaf.n, key: leaf.key, sha256: leaf.sha256, leaf: index };
         return;
       case "index":
       case "evidence":
       case "archive":
-        if (this.only === undefined || this.only === leaf.kind) this.#addWanted(leaf, jwks);
+        if (this.onlyPart === undefined || this.onlyPart === leaf.kind) this.#addWanted(leaf, jwks);
     }
   }
 
-  #addWanted(leaf: Leaf & { kind: Part }, jwks: Jwks | null): void {
+  #addWanted(leaf: Leaf & { kind: RecordPart }, jwks: Jwks | null): void {
     switch (leaf.kind) {
       case "index":
-        this.wanted.push({ what: "index", leaf, jwks });
+        this.wantedObjects.push({ what: "index", leaf, jwks });
         this.newest.index = toNewestIndex(leaf);
-        this.#table = leaf.table ? leaf : null;
+        this.#newestTable = leaf.table ? leaf : null;
         return;
       case "evidence":
-        this.wanted.push({ what: "evidence", leaf: parseLeaf(EvidenceLeaf, leaf) });
+        this.wantedObjects.push({ what: "evidence", leaf: parseLeaf(EvidenceLeaf, leaf) });
         return;
       case "archive":
-        this.wanted.push({ what: "archive", leaf: parseLeaf(ArchiveLeaf, leaf) });
+        this.wantedObjects.push({ what: "archive", leaf: parseLeaf(ArchiveLeaf, leaf) });
     }
   }
 }

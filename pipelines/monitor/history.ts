@@ -13,10 +13,10 @@ import { headOfNote, makeEquivocation, proveEquivocation } from "../published/eq
 import { createSourceFetch, type Source } from "../published/source.ts";
 import { parseVerifierKey } from "../published/trust.ts";
 import { rfc3339 } from "../record/time.ts";
-import { type Kept, MAX_UNPROVEN, type MonitorState, UNWITNESSED } from "./state.ts";
+import { type KeptCheckpoint, MAX_UNPROVEN, type MonitorState, UNWITNESSED_REASON } from "./state.ts";
 
 /** Most checkpoints without a proof that are tried in one round. */
-const TRIED_AT_ONCE = 64;
+const MAX_TRIED_AT_ONCE = 64;
 /** Most files of equivocations that are written: each alone proves that the log's key signed two histories. */
 const MAX_FILES = 16;
 
@@ -32,12 +32,12 @@ export interface HistoryParts {
   /** Folder of the equivocation files. */
   files: Store;
   clock: Clock;
-  /** Whether a webhook has to take notices. */
+  /** True where notices are also posted to a webhook. */
   post: boolean;
 }
 
 /**
- * The checkpoints that a monitor saw, and what is proven of them. A checkpoint is kept before anything is proven, so a
+ * The checkpoints that a monitor received, and the verdict on each. A checkpoint is kept before anything is proven, so a
  * kill loses none. It is proven once the tiles of a source show that it and the proven head are of one tree, and forked
  * once they show that it is not. Without such tiles it stays unproven, whatever the source serves instead.
  */
@@ -47,89 +47,97 @@ export class History {
   /**
    * Keeps a checkpoint that a source or a peer showed.
    * @param trust keys of the log under which it has to be signed
-   * @param most see MonitorState.keep
+   * @param maxUnproven see MonitorState.keep
    * @returns whether it is new
    * @throws BadNote unless the log signed it, Failure while too many are kept without a proof
    */
-  see(bytes: Uint8Array, trust: CheckpointTrust, from: string, most: number = MAX_UNPROVEN.all): boolean {
+  keepCheckpoint(
+    bytes: Uint8Array,
+    trust: CheckpointTrust,
+    sender: string,
+    maxUnproven: number = MAX_UNPROVEN.all,
+  ): boolean {
     const { state, clock } = this.parts;
     const { size, root } = openCheckpoint(bytes, trust);
     if (size === 0 && !sameHash(root, EMPTY_ROOT)) throw new BadNote("not the root of an empty tree");
     return state.keep(
       {
-        ...{ digest: digestOf(bytes), size, root, note: Buffer.from(bytes), source: from },
+        ...{ digest: digestOf(bytes), size, root, note: Buffer.from(bytes), source: sender },
         seenAt: rfc3339(clock.now()),
       },
-      most,
+      maxUnproven,
     );
   }
 
   /**
-   * Tries to prove or to refute what has no verdict yet, with the tiles of these sources.
-   * @param shown digests of what the sources show now, which is tried in any case: peers may have sent more than is tried
-   * at once
+   * Tries to prove or to refute the checkpoints without a verdict, with the tiles of these sources.
+   * @param shownDigests digests of the checkpoints that the sources show now. These are tried in any case, since peers may
+   * have sent more checkpoints than are tried in one round
    * @param mayLead decides whether a checkpoint is believed enough to be the new head
    * @returns the forks that were found
    * @throws faults of our own disk
    */
-  async settle(
+  async proveOrRefute(
     sources: readonly Source[],
-    shown: readonly Buffer[],
+    shownDigests: readonly Buffer[],
     mayLead: (note: Buffer) => boolean,
   ): Promise<Fork[]> {
     const { state } = this.parts;
     const forks: Fork[] = [];
     // The largest first: once it leads, the others are compared with its tree.
-    const rows = [...state.unproven(TRIED_AT_ONCE), ...shown.flatMap((digest) => state.unprovenOf(digest) ?? [])];
-    const waiting = [...new Map(rows.map((one) => [one.n, one])).values()].sort((a, b) => b.size - a.size);
-    for (const one of waiting) {
-      const head = state.head();
+    const rows = [
+      ...state.listUnproven(MAX_TRIED_AT_ONCE),
+      ...shownDigests.flatMap((digest) => state.findUnproven(digest) ?? []),
+    ];
+    const undecided = [...new Map(rows.map((one) => [one.n, one])).values()].sort((a, b) => b.size - a.size);
+    for (const checkpoint of undecided) {
+      const head = state.readHead();
       const fork =
-        head && one.size <= head.size
-          ? await this.#tryBelow(one, head, sources)
-          : await this.#tryAbove(one, head, sources, mayLead);
+        head && checkpoint.size <= head.size
+          ? await this.#tryBelow(checkpoint, head, sources)
+          : await this.#tryAbove(checkpoint, head, sources, mayLead);
       if (fork) forks.push(fork);
     }
     // Two roots of one size need no tiles.
-    for (const one of waiting) {
-      const twin = state.twin(one);
-      if (twin) forks.push(await this.#fork(one, [twin, one], []));
+    for (const checkpoint of undecided) {
+      const twin = state.findConflicting(checkpoint);
+      if (twin) forks.push(await this.#fork(checkpoint, [twin, checkpoint], []));
     }
     return forks;
   }
 
-  /** A checkpoint of more leaves than the head, or the first one: the tiles of its own tree decide. */
+  /** Compares a checkpoint of more leaves than the head, or the first one, by the tiles of its own tree. */
   async #tryAbove(
-    one: Kept,
-    head: Kept | null,
+    checkpoint: KeptCheckpoint,
+    head: KeptCheckpoint | null,
     sources: readonly Source[],
     mayLead: (note: Buffer) => boolean,
   ): Promise<Fork | null> {
     const { state } = this.parts;
-    const compared = await this.#compare(head, one, sources);
-    if ("why" in compared) {
-      state.postpone(one.n, compared.why);
+    const comparison = await this.#compare(head, checkpoint, sources);
+    if ("why" in comparison) {
+      state.postpone(checkpoint.n, comparison.why);
       return null;
     }
-    if (compared.nodes) return this.#fork(one, [head!, one], compared.nodes);
-    if (mayLead(one.note)) state.prove(one.n, true);
-    else state.postpone(one.n, UNWITNESSED);
+    if (comparison.nodes) return this.#fork(checkpoint, [head!, checkpoint], comparison.nodes);
+    if (mayLead(checkpoint.note)) state.prove(checkpoint.n, true);
+    else state.postpone(checkpoint.n, UNWITNESSED_REASON);
     return null;
   }
 
-  /** A checkpoint of at most as many leaves as the head: the tiles of the head's tree decide. */
-  async #tryBelow(one: Kept, head: Kept, sources: readonly Source[]): Promise<Fork | null> {
+  /** Compares a checkpoint of at most as many leaves as the head, by the tiles of the head's tree. */
+  async #tryBelow(checkpoint: KeptCheckpoint, head: KeptCheckpoint, sources: readonly Source[]): Promise<Fork | null> {
     const { state } = this.parts;
-    const isSameSize = one.size === head.size;
+    const isSameSize = checkpoint.size === head.size;
     // Another root of the head's size needs no tiles: the caller compares all roots of one size.
-    if (isSameSize && !sameHash(one.root, head.root)) return null;
-    const compared = isSameSize || one.size === 0 ? {} : await this.#compare(one, head, sources);
-    if ("why" in compared) {
-      state.postpone(one.n, compared.why);
+    if (isSameSize && !sameHash(checkpoint.root, head.root)) return null;
+    const comparison = isSameSize || checkpoint.size === 0 ? {} : await this.#compare(checkpoint, head, sources);
+    if ("why" in comparison) {
+      state.postpone(checkpoint.n, comparison.why);
       return null;
     }
-    if (compared.nodes) return this.#fork(one, [one, head], compared.nodes);
-    state.prove(one.n, false);
+    if (comparison.nodes) return this.#fork(checkpoint, [checkpoint, head], comparison.nodes);
+    state.prove(checkpoint.n, false);
     return null;
   }
 
@@ -139,8 +147,8 @@ export class History {
    * shows the tiles
    */
   async #compare(
-    smaller: Kept | null,
-    larger: Kept,
+    smaller: KeptCheckpoint | null,
+    larger: KeptCheckpoint,
     sources: readonly Source[],
   ): Promise<{ why: string } | { nodes?: Uint8Array[] }> {
     const reasons: string[] = [];
@@ -163,29 +171,43 @@ export class History {
     return { why: reasons.join("; ").slice(0, 1_000) || "no source answers" };
   }
 
-  /** Writes the file of a fork, then gives the verdict. A kill between both leads to the same file again. */
-  async #fork(one: Kept, [smaller, larger]: readonly [Kept, Kept], nodes: readonly Uint8Array[]): Promise<Fork> {
+  /** Writes the file of a fork, then records the verdict. After a kill in between, the next round writes an equal file. */
+  async #fork(
+    checkpoint: KeptCheckpoint,
+    [smaller, larger]: readonly [KeptCheckpoint, KeptCheckpoint],
+    nodes: readonly Uint8Array[],
+  ): Promise<Fork> {
     const { state, files, post, clock } = this.parts;
-    const { origin } = headOfNote(one.note);
-    const ever = state.trusted!.ever.map((vkey) => parseVerifierKey(vkey, ED25519));
-    const notes = [withoutFalseLines(smaller.note, ever), withoutFalseLines(larger.note, ever)] as const;
-    const keys = ever.filter((key) => notes.some((note) => lineOf(parseNote(note), key, ED25519)));
+    const { origin } = headOfNote(checkpoint.note);
+    const believedKeys = state.trusted!.ever.map((vkey) => parseVerifierKey(vkey, ED25519));
+    const notes = [
+      withoutFalseLines(smaller.note, believedKeys),
+      withoutFalseLines(larger.note, believedKeys),
+    ] as const;
+    const keys = believedKeys.filter((key) => notes.some((note) => lineOf(parseNote(note), key, ED25519)));
     const equivocation = makeEquivocation(origin, keys, notes, nodes);
-    // What others will verify is verified here first.
+    // Verify the file here in the way in which others will.
     proveEquivocation(equivocation);
     const bytes = canonicalBytes(equivocation);
     const key = `${sha256hex(bytes).slice(0, 16)}.json`;
-    const held = await files.list("");
-    const file = held.length < MAX_FILES || held.some((object) => object.key === key) ? key : null;
+    const storedFiles = await files.list("");
+    const file = storedFiles.length < MAX_FILES || storedFiles.some((object) => object.key === key) ? key : null;
     if (file) await files.create(file, bytes);
-    const says =
+    const description =
       smaller.size === larger.size
         ? `two roots for ${larger.size} leaves`
         : `the tree of ${larger.size} leaves does not begin with the tree of ${smaller.size}`;
     const sources = [smaller.source, larger.source];
-    const facts = { type: "monitor.equivocation", log: origin, says, file, sources, at: rfc3339(clock.now()) };
-    state.fork(one.n, file && JSON.stringify(facts), post);
-    return { file, says: `${origin}: ${says}` };
+    const notice = {
+      type: "monitor.equivocation",
+      log: origin,
+      says: description,
+      file,
+      sources,
+      at: rfc3339(clock.now()),
+    };
+    state.markForked(checkpoint.n, file && JSON.stringify(notice), post);
+    return { file, says: `${origin}: ${description}` };
   }
 }
 
@@ -195,14 +217,14 @@ export class History {
  */
 function withoutFalseLines(bytes: Buffer, keys: readonly NoteKey[]): Buffer {
   const note = parseNote(bytes);
-  const signed = Buffer.from(note.text);
-  const wrong = keys.flatMap((key) => {
+  const signedText = Buffer.from(note.text);
+  const falseSignatures = keys.flatMap((key) => {
     const line = lineOf(note, key, ED25519);
-    return line && !verifyBytes(key.publicKey, signed, line) ? [line] : [];
+    return line && !verifyBytes(key.publicKey, signedText, line) ? [line] : [];
   });
-  if (wrong.length === 0) return bytes;
+  if (falseSignatures.length === 0) return bytes;
   const lines = note.signatures
-    .filter(({ signature }) => !wrong.includes(signature))
+    .filter(({ signature }) => !falseSignatures.includes(signature))
     .map(({ name, id, signature }) => {
       const blob = Buffer.concat([Buffer.from(id, "hex"), signature]).toString("base64");
       return `\u2014 ${name} ${blob}\n`;

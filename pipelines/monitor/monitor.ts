@@ -9,7 +9,7 @@ import { checkAge } from "../mirror/state.ts";
 import { headOfNote } from "../published/equivocation.ts";
 import { Rollback, Unproven } from "../published/errors.ts";
 import { readProvenLeaves } from "../published/leaves.ts";
-import { MAX } from "../published/limits.ts";
+import { MAX_BYTES } from "../published/limits.ts";
 import { CHECKPOINT } from "../published/objects.ts";
 import { RecordReader } from "../published/reader.ts";
 import { createSourceFetch, type Source } from "../published/source.ts";
@@ -22,7 +22,7 @@ import { MonitorTrust } from "./trust.ts";
 import type { Webhook } from "./webhook.ts";
 
 /** Pause after the first failure of a peer or of the webhook, ms. */
-const PAUSE_MS = 30_000;
+const FIRST_PAUSE_MS = 30_000;
 
 export interface MonitorParts {
   state: MonitorState;
@@ -37,34 +37,34 @@ export interface MonitorParts {
   /** Oldest acceptable cosignature in seconds; 0 accepts any. Default: a day, where a witness is trusted. */
   maxAgeSeconds?: number | undefined;
   clock: Clock;
-  /** Called with texts that the operator has to know. */
+  /** Called with messages for the operator. */
   say: (text: string) => void;
   /** Prints a notice, and returns once it was handed to the system. */
   tell: (notice: Record<string, unknown>) => Promise<void>;
 }
 
-/** What one round brought. */
-export interface Round {
+/** Result of one round. */
+export interface RoundResult {
   /** The proven tree head, or null before the first. */
   head: { size: number; root: string } | null;
-  /** Checkpoints that are new here. */
-  kept: number;
-  /** Notices that were told. */
-  told: number;
+  /** Number of checkpoints that were not kept before. */
+  newCheckpoints: number;
+  /** Number of notices that were printed. */
+  noticesPrinted: number;
   /** Forks that were found in this round. */
   forks: Fork[];
-  /** What new names stand for. */
-  found: FoundName[];
-  /** What is wrong with the log, or with all of its addresses, the gravest first. */
+  /** The endpoints that new names concern. */
+  foundNames: FoundName[];
+  /** Faults of the log, or of all its addresses, the gravest first. */
   faults: Failure[];
-  /** What is wrong with a peer, or with one address while another answers. */
+  /** Faults of a peer, or of one address while another address answers. */
   warnings: Failure[];
 }
 
-/** What a source showed in a round. */
-interface Shown {
+/** The checkpoint that a source showed in a round. */
+interface ShownCheckpoint {
   source: Source;
-  /** null where the policy does not believe it. */
+  /** null where the policy does not accept it. */
   checkpoint: Checkpoint | null;
   size: number;
   /** sha256 of its signed text. */
@@ -72,14 +72,15 @@ interface Shown {
 }
 
 /** Causes in the order in which a round is judged by them. */
-const GRAVITY = ["fork", "unproven", "tampered", "unwitnessed", "stale", "rollback"];
-const gravity = ({ code }: Failure): number => (GRAVITY.indexOf(code) + GRAVITY.length + 1) % (GRAVITY.length + 1);
+const CODES_BY_GRAVITY = ["fork", "unproven", "tampered", "unwitnessed", "stale", "rollback"];
+const gravityOf = ({ code }: Failure): number =>
+  (CODES_BY_GRAVITY.indexOf(code) + CODES_BY_GRAVITY.length + 1) % (CODES_BY_GRAVITY.length + 1);
 
 /**
- * Follows one log at several addresses, together with other monitors, and tells what it learns (docs/monitor.md). Each
- * round asks every source and every peer for checkpoints, keeps them, proves them, reads the new leaves for the names that
- * are watched, and tells what waits. It may be killed at any moment: what it saw is kept, and what was not told is told
- * by the next round.
+ * Follows one log at several addresses, together with other monitors, and reports changes (docs/monitor.md). Each round
+ * fetches the checkpoints of every source and every peer, keeps them, proves them, reads the new leaves for the watched
+ * names, and delivers the waiting notices. It may be killed at any moment: kept checkpoints stay, and the next round
+ * delivers the notices that were not delivered.
  */
 export class Monitor {
   readonly #history: History;
@@ -89,97 +90,98 @@ export class Monitor {
     const { state, files, clock, webhook, keys, say } = parts;
     this.#history = new History({ state, files, clock, post: webhook !== null });
     this.#trust = new MonitorTrust(state, keys, clock, say);
-    if (!webhook) state.forgetPosts();
+    if (!webhook) state.dropPostings();
   }
 
   /** Origin of the log; null before the first checkpoint. */
   get origin(): string | null {
-    return this.#trust.ever?.log.name ?? null;
+    return this.#trust.anyKeyTrust?.log.name ?? null;
   }
 
   /**
-   * @returns what the round brought, also where sources, peers or the webhook failed
+   * Runs one round. @returns its result, also where sources, peers or the webhook failed
    * @throws faults of our own disk, and Failure `usage`
    */
-  async round(): Promise<Round> {
+  async runRound(): Promise<RoundResult> {
     const { state, sources } = this.parts;
     const [faults, warnings]: [Failure[], Failure[]] = [[], []];
-    const before = state.page(null, 1)[0]?.n ?? 0;
-    const shown = await this.#askSources(faults, warnings);
-    const alive = sources.filter((source) => shown.some((one) => one.source === source));
+    const lastKeptBefore = state.readPage(null, 1)[0]?.n ?? 0;
+    const shownCheckpoints = await this.#askSources(faults, warnings);
+    const answeringSources = sources.filter((source) => shownCheckpoints.some((one) => one.source === source));
     await this.#askPeers(warnings);
-    const forks = await this.#history.settle(
-      alive,
-      shown.map(({ digest }) => digest),
+    const forks = await this.#history.proveOrRefute(
+      answeringSources,
+      shownCheckpoints.map(({ digest }) => digest),
       this.#mayLead,
     );
-    this.#judge(shown, faults);
-    const found = await this.#readNames(alive, faults);
-    const told = await this.#tell(faults);
-    const head = state.head();
+    this.#findFaults(shownCheckpoints, faults);
+    const foundNames = await this.#readNames(answeringSources, faults);
+    const noticesPrinted = await this.#sendNotices(faults);
+    const head = state.readHead();
     return {
       head: head && { size: head.size, root: head.root.toString("hex") },
-      kept: (state.page(null, 1)[0]?.n ?? 0) - before,
-      ...{ told, forks, found },
-      faults: faults.sort((a, b) => gravity(a) - gravity(b)),
+      newCheckpoints: (state.readPage(null, 1)[0]?.n ?? 0) - lastKeptBefore,
+      ...{ noticesPrinted, forks, foundNames },
+      faults: faults.sort((a, b) => gravityOf(a) - gravityOf(b)),
       warnings,
     };
   }
 
   /**
-   * Asks all sources at once, and keeps what they show. One that does not answer is a fault only where none answers.
-   * @returns the checkpoint of each that answered; null where the policy does not believe it
+   * Fetches the checkpoints of all sources at once and keeps them. A source that does not answer is a fault only where
+   * none answers.
+   * @returns the checkpoint of each source that answered; null where the policy does not accept it
    */
-  async #askSources(faults: Failure[], warnings: Failure[]): Promise<Shown[]> {
+  async #askSources(faults: Failure[], warnings: Failure[]): Promise<ShownCheckpoint[]> {
     const { sources } = this.parts;
-    const down: Failure[] = [];
-    const asked = await Promise.all(
+    const unreachable: Failure[] = [];
+    const answers = await Promise.all(
       sources.map(async (source) => {
         try {
-          const bytes = await source.get(CHECKPOINT, MAX.note);
+          const bytes = await source.get(CHECKPOINT, MAX_BYTES.note);
           if (!bytes) throw new MissingObject(CHECKPOINT);
           return [{ source, bytes }];
         } catch (error) {
-          down.push(failureOf(error, source));
+          unreachable.push(failureOf(error, source));
           return [];
         }
       }),
     );
-    const shown: Shown[] = [];
+    const shownCheckpoints: ShownCheckpoint[] = [];
     // One after the other: the first may pin the keys.
-    for (const { source, bytes } of asked.flat()) {
+    for (const { source, bytes } of answers.flat()) {
       try {
         const checkpoint = await this.#trust.open(source, bytes);
-        const isNew = this.#history.see(bytes, this.#trust.ever!, source.name);
-        if (!isNew) this.#refresh(bytes);
-        shown.push({ source, checkpoint, size: checkpoint.size, digest: digestOf(bytes) });
+        const isNew = this.#history.keepCheckpoint(bytes, this.#trust.anyKeyTrust!, source.name);
+        if (!isNew) this.#refreshNote(bytes);
+        shownCheckpoints.push({ source, checkpoint, size: checkpoint.size, digest: digestOf(bytes) });
       } catch (error) {
         faults.push(failureOf(error, source));
-        // The log signed it: what too few witnesses cosigned may still prove a fork.
-        if (!(error instanceof Unwitnessed) || !this.#trust.ever) continue;
-        this.#history.see(bytes, this.#trust.ever, source.name);
-        shown.push({ source, checkpoint: null, size: headOfNote(bytes).size, digest: digestOf(bytes) });
+        // The log signed it, so it may prove a fork although too few witnesses cosigned it.
+        if (!(error instanceof Unwitnessed) || !this.#trust.anyKeyTrust) continue;
+        this.#history.keepCheckpoint(bytes, this.#trust.anyKeyTrust, source.name);
+        shownCheckpoints.push({ source, checkpoint: null, size: headOfNote(bytes).size, digest: digestOf(bytes) });
       }
     }
-    (shown.length > 0 ? warnings : faults).push(...down);
-    return shown;
+    (shownCheckpoints.length > 0 ? warnings : faults).push(...unreachable);
+    return shownCheckpoints;
   }
 
-  /** Keeps a note with further cosignatures in the place of one that the policy does not believe. */
-  #refresh(bytes: Uint8Array): void {
+  /** Replaces a kept note that the policy does not accept by this one with more cosignatures, if that is accepted. */
+  #refreshNote(bytes: Uint8Array): void {
     const { state } = this.parts;
     const digest = digestOf(bytes);
-    const kept = state.noteOf(digest);
-    if (kept && !this.#mayLead(kept) && this.#mayLead(Buffer.from(bytes)))
+    const keptNote = state.noteOf(digest);
+    if (keptNote && !this.#mayLead(keptNote) && this.#mayLead(Buffer.from(bytes)))
       state.replaceNote(digest, Buffer.from(bytes));
   }
 
   /** Is this note believed enough to be the proven head? */
   #mayLead = (note: Buffer): boolean => {
-    const { policy } = this.#trust.current!;
+    const { policy } = this.#trust.currentTrust!;
     if (!policy) return true;
     try {
-      openCheckpoint(note, { ...this.#trust.ever!, policy });
+      openCheckpoint(note, { ...this.#trust.anyKeyTrust!, policy });
       return true;
     } catch (error) {
       if (error instanceof Unwitnessed || error instanceof BadNote) return false;
@@ -189,40 +191,41 @@ export class Monitor {
 
   async #askPeers(warnings: Failure[]): Promise<void> {
     const { peers, state, clock } = this.parts;
-    const trust = this.#trust.ever;
+    const trust = this.#trust.anyKeyTrust;
     if (!trust) return;
     for (const peer of peers) {
       if (!peer.isDue(clock.monotonic())) continue;
       try {
         await pullPeer(peer, { state, history: this.#history, origin: trust.log.name, trust });
-        peer.succeeded();
+        peer.recordSuccess();
       } catch (error) {
         if (!(error instanceof Failure)) throw error;
-        peer.failed(clock.monotonic(), PAUSE_MS);
-        // A peer that lies or is down takes nothing from what the sources show.
+        peer.recordFailure(clock.monotonic(), FIRST_PAUSE_MS);
+        // A peer that lies or is down does not affect the sources' checkpoints.
         warnings.push(new Failure("failed", `peer ${error.message}`, { cause: error, retriable: true }));
       }
     }
   }
 
-  /** Finds what is wrong with the log and its addresses, after all was proven that can be. */
-  #judge(shown: readonly Shown[], faults: Failure[]): void {
+  /** Finds faults of the log and of its addresses, after every checkpoint that can be proven was proven. */
+  #findFaults(shownCheckpoints: readonly ShownCheckpoint[], faults: Failure[]): void {
     const { state, clock, maxAgeSeconds, sources } = this.parts;
-    const forked = state.count("forked");
-    if (forked > 0) {
-      const says = `the log signed two histories: ${forked} of its checkpoints contradict others`;
+    const forkedCount = state.count("forked");
+    if (forkedCount > 0) {
+      const says = `the log signed two histories: ${forkedCount} of its checkpoints contradict others`;
       faults.push(new Failure("fork", says));
     }
-    const { many, first } = state.unexplained();
+    const { many, first } = state.countUnexplained();
     if (first) {
       const why = `one of ${first.size} leaves, from ${first.source}: ${first.why ?? "not tried yet"}`;
       const says = `${many} signed checkpoints are not proven; ${why}`;
       faults.push(new Failure("unproven", says));
     }
-    const head = state.head();
-    const largest = shown.reduce((size, one) => Math.max(size, one.size), -1);
-    if (head && shown.length === sources.length && largest < head.size) faults.push(new Rollback(head.size, largest));
-    const [newest] = shown
+    const head = state.readHead();
+    const largest = shownCheckpoints.reduce((size, one) => Math.max(size, one.size), -1);
+    if (head && shownCheckpoints.length === sources.length && largest < head.size)
+      faults.push(new Rollback(head.size, largest));
+    const [newest] = shownCheckpoints
       .flatMap(({ checkpoint }) => (checkpoint ? [checkpoint] : []))
       .sort((a, b) => (b.cosignedAt?.getTime() ?? 0) - (a.cosignedAt?.getTime() ?? 0));
     if (!newest) return;
@@ -234,17 +237,17 @@ export class Monitor {
     }
   }
 
-  /** Reads the leaves of the proven head that no round read for the names. */
-  async #readNames(alive: readonly Source[], faults: Failure[]): Promise<FoundName[]> {
+  /** Reads, for the watched names, the leaves of the proven head that no earlier round has read. */
+  async #readNames(answeringSources: readonly Source[], faults: Failure[]): Promise<FoundName[]> {
     const { state, names, webhook } = this.parts;
-    const head = state.head();
+    const head = state.readHead();
     if (!head || names.length === 0) return [];
     const errors: Failure[] = [];
-    for (const source of alive) {
+    for (const source of answeringSources) {
       const leaves = async function* (from: number) {
         // From the first leaf on, segments take one request for 65,536 leaves.
         if (from === 0) return yield* readProvenLeaves(source, head);
-        const reader = await RecordReader.over(createSourceFetch(source), head);
+        const reader = await RecordReader.openWithFetch(createSourceFetch(source), head);
         yield* reader.leaves(from);
       };
       try {
@@ -260,31 +263,31 @@ export class Monitor {
     return [];
   }
 
-  /** Prints what waits, then posts it. @returns how many were printed */
-  async #tell(faults: Failure[]): Promise<number> {
+  /** Prints the waiting notices, then posts them to the webhook. @returns how many were printed */
+  async #sendNotices(faults: Failure[]): Promise<number> {
     const { state, webhook, tell } = this.parts;
-    let told = 0;
+    let printedCount = 0;
     for (let after = 0; ; ) {
-      const waiting = state.notices(100, after);
-      if (waiting.length === 0) break;
-      after = waiting.at(-1)!.n;
-      for (const { n, body } of waiting.filter(({ printed }) => !printed)) {
+      const waitingNotices = state.listNotices(100, after);
+      if (waitingNotices.length === 0) break;
+      after = waitingNotices.at(-1)!.n;
+      for (const { n, body } of waitingNotices.filter(({ printed }) => !printed)) {
         await tell(JSON.parse(body) as Record<string, unknown>);
-        state.tell(n, "printed");
-        told++;
+        state.markDelivered(n, "printed");
+        printedCount++;
       }
     }
     try {
-      await webhook?.post(state, PAUSE_MS);
+      await webhook?.post(state, FIRST_PAUSE_MS);
     } catch (error) {
       if (!(error instanceof Failure)) throw error;
       faults.push(error);
     }
-    return told;
+    return printedCount;
   }
 }
 
-/** A fault of a source, named by it. Leaves that are no JSON are a fault of the log. @throws faults of our own */
+/** Makes a Failure that names the source from its error. Leaves that are not JSON are a fault of the log. @throws faults of our own */
 function failureOf(error: unknown, source: Source): Failure {
   if (error instanceof BadNote)
     return new Unproven(CHECKPOINT, `a checkpoint that ${source.name} may show`, error.message);

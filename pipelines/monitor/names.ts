@@ -20,22 +20,22 @@ import type { MonitorState, WatchedName } from "./state.ts";
 
 /** Most endpoints that are watched: each is kept in memory while leaves are read. */
 const MAX_WATCHED = 100_000;
-/** Leaves after which what was read is committed. */
-const LEAVES_AT_ONCE = 8_192;
-/** While more notices than these are not told, no further leaf is read. */
+/** Leaves that are read between two commits. */
+const LEAVES_PER_COMMIT = 8_192;
+/** While this many notices wait to be delivered, no further leaf is read. */
 const MAX_WAITING = 10_000;
 
 /** Reads the names of the command line. @throws Failure `usage` naming the option */
-export function readNames(given: Readonly<Record<"cap" | "payTo" | "domain", readonly string[]>>): WatchedName[] {
-  const caps = given.cap.map((value) => {
+export function readNames(options: Readonly<Record<"cap" | "payTo" | "domain", readonly string[]>>): WatchedName[] {
+  const caps = options.cap.map((value) => {
     if (!isId("cap", value)) throw new Failure("usage", `--cap: not a capability id: ${value}`);
     return { kind: "cap" as const, value };
   });
-  const payees = given.payTo.map((value) => {
+  const payees = options.payTo.map((value) => {
     if (!/^[\x21-\x7e]{1,200}$/.test(value)) throw new Failure("usage", `--pay-to: not an address: ${value}`);
     return { kind: "pay_to" as const, value: addressKey(value) };
   });
-  const domains = given.domain.map((value) => {
+  const domains = options.domain.map((value) => {
     const host = /^[^\s/?#@\\]+$/.test(value) ? parseUrl(`https://${value}`)?.host : undefined;
     if (!host) throw new Failure("usage", `--domain: not a host: ${value}`);
     return { kind: "domain" as const, value: host };
@@ -43,7 +43,7 @@ export function readNames(given: Readonly<Record<"cap" | "payTo" | "domain", rea
   return [...caps, ...payees, ...domains];
 }
 
-/** Is this host the name, or below it? */
+/** Is this host the named domain, or a subdomain of it? */
 const isBelow = (host: string, name: string): boolean => host === name || host.endsWith(`.${name}`);
 
 /** The names that a listing concerns. */
@@ -60,7 +60,7 @@ function namesOfListing(
 }
 
 /** The names that an entry of the table of related parties concerns. It names registrable domains. */
-const namesOfThief = (
+const namesOfNonDelivering = (
   { cap, domain, pay_to }: RelatedPartiesLeaf["add"][number],
   names: readonly WatchedName[],
 ): WatchedName[] =>
@@ -79,10 +79,10 @@ const PROJECTION: Projection<WatchedEndpoint> = {
   letters: (_, { card }: GradeLeaf) => [comparedMembers(card)],
 };
 
-/** A watched endpoint as it is kept. */
-interface Watched {
+/** The stored state of a watched endpoint. */
+interface WatchedState {
   next: number;
-  /** The names for which it is watched, also those that are not asked for now. */
+  /** All names for which it is watched, also those that the command line does not give now. */
   names: WatchedName[];
   endpoint: WatchedEndpoint;
   /** Was a correction, or the withdrawal of one, published after its newest card? */
@@ -91,7 +91,7 @@ interface Watched {
   took: boolean;
 }
 
-/** What happened to a watched endpoint. */
+/** A change of a watched endpoint. */
 export interface NameChange {
   type: "monitor.changed";
   log: string;
@@ -125,45 +125,51 @@ export interface NameChange {
 
 type Difference = Pick<NameChange, "change" | "from" | "to" | "says">;
 
-const LETTER = (one: Standing | null): string => (one ? `${one.band} (${one.tier})` : "no letter");
+const letterText = (one: Standing | null): string => (one ? `${one.band} (${one.tier})` : "no letter");
 
-/** What a card changes; null where only figures moved. */
-function cardChange(before: Watched, { card }: GradeLeaf): Difference | null {
+/** Returns what a card changes; null where only figures changed. */
+function cardDifference(before: WatchedState, { card }: GradeLeaf): Difference | null {
   const [from = null] = before.endpoint.letters;
   const to = comparedMembers(card);
   const change = classifyChange(from, to, before.corrected);
   if (change === "figures") return null;
-  const flags = to.flags.filter((flag) => !from?.flags.includes(flag));
-  const gone = from?.flags.filter((flag) => !to.flags.includes(flag)) ?? [];
+  const addedFlags = to.flags.filter((flag) => !from?.flags.includes(flag));
+  const removedFlags = from?.flags.filter((flag) => !to.flags.includes(flag)) ?? [];
   const parts = [
-    from?.band === to.band && from.tier === to.tier ? LETTER(to) : `${LETTER(from)} -> ${LETTER(to)}`,
-    ...(flags.length > 0 ? [`now ${flags.join(", ")}`] : []),
-    ...(gone.length > 0 ? [`no longer ${gone.join(", ")}`] : []),
+    from?.band === to.band && from.tier === to.tier ? letterText(to) : `${letterText(from)} -> ${letterText(to)}`,
+    ...(addedFlags.length > 0 ? [`now ${addedFlags.join(", ")}`] : []),
+    ...(removedFlags.length > 0 ? [`no longer ${removedFlags.join(", ")}`] : []),
   ];
   return { change, from, to, says: parts.join("; ") };
 }
 
-/** What a listing leaf changes; null where it says nothing new. */
-function listingChange({ endpoint }: Watched, to: ListingFacts): Difference | null {
+/** Returns what a listing leaf changes; null where nothing changed. */
+function listingDifference({ endpoint }: WatchedState, to: ListingFacts): Difference | null {
   const { listing: from, listed } = endpoint;
   if (!from || !listed) return { change: "listed", from, to, says: `listed: ${to.method} ${to.url}` };
-  const members = (Object.keys(to) as (keyof ListingFacts)[]).filter(
+  const changedMembers = (Object.keys(to) as (keyof ListingFacts)[]).filter(
     (member) => JSON.stringify(from[member]) !== JSON.stringify(to[member]),
   );
-  if (members.length === 0) return null;
-  const only = (facts: ListingFacts) => Object.fromEntries(members.map((member) => [member, facts[member] ?? null]));
-  return { change: "listing", from: only(from), to: only(to), says: `its listing changed: ${members.join(", ")}` };
+  if (changedMembers.length === 0) return null;
+  const pickChanged = (facts: ListingFacts) =>
+    Object.fromEntries(changedMembers.map((member) => [member, facts[member] ?? null]));
+  return {
+    change: "listing",
+    from: pickChanged(from),
+    to: pickChanged(to),
+    says: `its listing changed: ${changedMembers.join(", ")}`,
+  };
 }
 
 const wordsOf = (body: Record<string, unknown>): string => (typeof body.says === "string" ? body.says : "");
 
-/** What a leaf about this endpoint changes, or null. */
-function differenceOf(before: Watched, leaf: Leaf): Difference | null {
+/** Returns what a leaf about this endpoint changes, or null. */
+function differenceOf(before: WatchedState, leaf: Leaf): Difference | null {
   switch (leaf.kind) {
     case "grade":
-      return leaf.headline ? cardChange(before, leaf) : null;
+      return leaf.headline ? cardDifference(before, leaf) : null;
     case "listing":
-      return listingChange(before, toListingFacts(leaf));
+      return listingDifference(before, toListingFacts(leaf));
     case "delisting":
       return { change: "delisted", from: null, to: null, says: "no longer listed" };
     case "correction":
@@ -175,8 +181,8 @@ function differenceOf(before: Watched, leaf: Leaf): Difference | null {
   }
 }
 
-/** The endpoint after a leaf about it. */
-function applied(before: Watched, leaf: Leaf): Watched {
+/** Returns the state of an endpoint after a leaf about it. */
+function applyToWatched(before: WatchedState, leaf: Leaf): WatchedState {
   const endpoint = applyLeafToEndpoint(before.endpoint, leaf, PROJECTION);
   const isCard = leaf.kind === "grade" && leaf.headline;
   const isCorrection = leaf.kind === "correction" || leaf.kind === "reinstated";
@@ -187,9 +193,9 @@ function applied(before: Watched, leaf: Leaf): Watched {
 export const nameText = ({ kind, value }: WatchedName): string => `${kind.replace("_", "-")} ${value}`;
 const isSameName = (a: WatchedName, b: WatchedName): boolean => a.kind === b.kind && a.value === b.value;
 
-/** Reads leaves for some names and keeps what they change. */
+/** Reads leaves for some names, and collects new states and notices until they are committed. */
 class NameScan {
-  readonly #watched: Map<string, Watched>;
+  readonly #watched: Map<string, WatchedState>;
   readonly #changed = new Set<string>();
   #notices: NameChange[] = [];
 
@@ -197,93 +203,99 @@ class NameScan {
     private readonly state: MonitorState,
     private readonly log: string,
     private readonly names: readonly WatchedName[],
-    /** false: the names are new here, and what was published before is no change. */
-    private readonly tells: boolean,
+    /** False for names that are new here: leaves that were published before are not reported as changes. */
+    private readonly writesNotices: boolean,
     private readonly post: boolean,
   ) {
-    this.#watched = new Map(state.watched().map(({ cap, next, state: kept }) => [cap, { ...JSON.parse(kept), next }]));
+    this.#watched = new Map(
+      state.listWatched().map(({ cap, next, state: kept }) => [cap, { ...JSON.parse(kept), next }]),
+    );
   }
 
-  /** Takes the next leaf. One that has not the form of its kind is passed over: the log may hold anything. */
-  take(given: Leaf): void {
-    if (!this.#mayConcern(given)) return;
-    const { data: leaf } = Leaf.safeParse(given);
+  /** Applies the next leaf. A leaf that does not match its schema is skipped, since a log may hold anything. */
+  applyLeaf(rawLeaf: Leaf): void {
+    if (!this.#mayConcern(rawLeaf)) return;
+    const { data: leaf } = Leaf.safeParse(rawLeaf);
     if (!leaf) return;
     if (leaf.kind === "kin") {
-      this.#related(leaf);
+      this.#applyRelatedParties(leaf);
       return;
     }
     const cap = endpointOf(leaf);
     if (cap === null) return;
-    const found = leaf.kind === "listing" ? namesOfListing(leaf, this.names) : this.#byCap(cap);
-    const before = this.#before(cap, leaf.index, found);
+    const namesFound = leaf.kind === "listing" ? namesOfListing(leaf, this.names) : this.#namesOfCap(cap);
+    const before = this.#stateBefore(cap, leaf.index, namesFound);
     if (!before) return;
-    this.#tell(before, leaf, differenceOf(before, leaf));
-    this.#set(cap, applied(before, leaf));
+    this.#addNotice(before, leaf, differenceOf(before, leaf));
+    this.#set(cap, applyToWatched(before, leaf));
   }
 
-  /** Most leaves concern no name: their form is not read. */
+  /** May this leaf concern a name? Most leaves do not, and are not parsed further. */
   #mayConcern(leaf: Leaf): boolean {
     if (leaf.kind === "kin" || leaf.kind === "listing") return true;
     const { card, capability_id } = leaf as { card?: { capability_id?: unknown } | null; capability_id?: unknown };
     const cap = leaf.kind === "grade" ? card?.capability_id : capability_id;
-    return typeof cap === "string" && (this.#watched.has(cap) || this.#byCap(cap).length > 0);
+    return typeof cap === "string" && (this.#watched.has(cap) || this.#namesOfCap(cap).length > 0);
   }
 
-  #byCap = (cap: string): WatchedName[] => this.names.filter(({ kind, value }) => kind === "cap" && value === cap);
+  #namesOfCap = (cap: string): WatchedName[] => this.names.filter(({ kind, value }) => kind === "cap" && value === cap);
 
-  /** The endpoint before this leaf, for which these names are found; null where it is not watched, or further already. */
-  #before(cap: string, index: number, found: readonly WatchedName[]): Watched | null {
-    const known = this.#watched.get(cap);
-    if (known && known.next > index) return null;
-    if (!known && found.length === 0) return null;
-    if (!known && this.#watched.size >= MAX_WATCHED) {
+  /**
+   * Returns an endpoint's state before this leaf, with the names that the leaf brings; null where the endpoint is not
+   * watched, or the leaf was applied before.
+   */
+  #stateBefore(cap: string, index: number, namesFound: readonly WatchedName[]): WatchedState | null {
+    const watched = this.#watched.get(cap);
+    if (watched && watched.next > index) return null;
+    if (!watched && namesFound.length === 0) return null;
+    if (!watched && this.#watched.size >= MAX_WATCHED) {
       throw new Failure("usage", `the names concern more than ${MAX_WATCHED} endpoints: name fewer`);
     }
-    const before = known ?? { next: index, names: [], endpoint: emptyEndpoint(cap), corrected: false, took: false };
-    const added = found.filter((name) => !before.names.some((one) => isSameName(one, name)));
-    const all = added.length === 0 ? before : { ...before, names: [...before.names, ...added] };
-    return this.#asked(all).length > 0 ? all : null;
+    const before = watched ?? { next: index, names: [], endpoint: emptyEndpoint(cap), corrected: false, took: false };
+    const added = namesFound.filter((name) => !before.names.some((one) => isSameName(one, name)));
+    const withAdded = added.length === 0 ? before : { ...before, names: [...before.names, ...added] };
+    return this.#currentNames(withAdded).length > 0 ? withAdded : null;
   }
 
-  #asked = ({ names }: Watched): WatchedName[] =>
+  #currentNames = ({ names }: WatchedState): WatchedName[] =>
     names.filter((name) => this.names.some((one) => isSameName(one, name)));
 
-  #related({ index, at, add, remove }: RelatedPartiesLeaf): void {
+  #applyRelatedParties({ index, at, add, remove }: RelatedPartiesLeaf): void {
     const added = new Set(add.map(({ cap }) => cap));
     for (const cap of remove) {
-      const before = added.has(cap) ? null : this.#before(cap, index, []);
+      const before = added.has(cap) ? null : this.#stateBefore(cap, index, []);
       if (!before?.took) continue;
       const says = "no longer among those that took money and answered nothing";
-      this.#tell(before, { index, at }, { change: "cleared", from: null, to: null, says });
+      this.#addNotice(before, { index, at }, { change: "cleared", from: null, to: null, says });
       this.#set(cap, { ...before, took: false, next: index + 1 });
     }
-    for (const thief of add) {
-      const before = this.#before(thief.cap, index, namesOfThief(thief, this.names));
+    for (const seller of add) {
+      const before = this.#stateBefore(seller.cap, index, namesOfNonDelivering(seller, this.names));
       if (!before) continue;
       const says = "it took money and answered nothing, which counts for its payee and its domain too";
-      if (!before.took) this.#tell(before, { index, at }, { change: "took_the_money", from: null, to: thief, says });
-      this.#set(thief.cap, { ...before, took: true, next: index + 1 });
+      if (!before.took)
+        this.#addNotice(before, { index, at }, { change: "took_the_money", from: null, to: seller, says });
+      this.#set(seller.cap, { ...before, took: true, next: index + 1 });
     }
   }
 
-  #set(cap: string, watched: Watched): void {
+  #set(cap: string, watched: WatchedState): void {
     this.#watched.set(cap, watched);
     this.#changed.add(cap);
   }
 
-  #tell(before: Watched, leaf: Pick<Leaf, "index" | "at">, difference: Difference | null): void {
-    if (!difference || !this.tells) return;
-    this.#notices.push(this.#notice(before, leaf, difference));
+  #addNotice(before: WatchedState, leaf: Pick<Leaf, "index" | "at">, difference: Difference | null): void {
+    if (!difference || !this.writesNotices) return;
+    this.#notices.push(this.#createNotice(before, leaf, difference));
   }
 
-  #notice(watched: Watched, { index, at }: Pick<Leaf, "index" | "at">, difference: Difference): NameChange {
+  #createNotice(watched: WatchedState, { index, at }: Pick<Leaf, "index" | "at">, difference: Difference): NameChange {
     const { cap, listing } = watched.endpoint;
     const to = difference.to as ListingFacts | null;
     const url = difference.change === "listed" ? (to?.url ?? null) : (listing?.url ?? null);
-    const names = this.#asked(watched).map(nameText);
-    const about = { type: "monitor.changed" as const, log: this.log, capability_id: cap, url, names };
-    return { ...about, ...difference, leaf: index, at };
+    const names = this.#currentNames(watched).map(nameText);
+    const commonMembers = { type: "monitor.changed" as const, log: this.log, capability_id: cap, url, names };
+    return { ...commonMembers, ...difference, leaf: index, at };
   }
 
   /** Commits what was read up to leaf `next`. */
@@ -293,27 +305,31 @@ class NameScan {
       return { cap, next: row, state: JSON.stringify(kept) };
     });
     const notices = this.#notices.map((notice) => JSON.stringify(notice));
-    this.state.saveRead({ names: this.names, next, rows, notices, post: this.post });
+    this.state.saveReadLeaves({ names: this.names, next, rows, notices, post: this.post });
     this.#changed.clear();
     this.#notices = [];
   }
 
   get isFull(): boolean {
-    return this.#notices.length + this.state.noticesWaiting() >= MAX_WAITING;
+    return this.#notices.length + this.state.countWaitingNotices() >= MAX_WAITING;
   }
 
-  /** What the names stand for now, each as a line of a first look. */
-  standing(): FoundName[] {
+  /** Returns the endpoints that the names concern now. */
+  foundNames(): FoundName[] {
     return [...this.#watched.values()]
-      .filter((one) => this.#asked(one).length > 0)
+      .filter((one) => this.#currentNames(one).length > 0)
       .map((one) => ({
         ...{ capability_id: one.endpoint.cap, url: one.endpoint.listing?.url ?? null, listed: one.endpoint.listed },
-        ...{ card: one.endpoint.letters[0] ?? null, took_the_money: one.took, names: this.#asked(one).map(nameText) },
+        ...{
+          card: one.endpoint.letters[0] ?? null,
+          took_the_money: one.took,
+          names: this.#currentNames(one).map(nameText),
+        },
       }));
   }
 }
 
-/** An endpoint that a new name stands for. */
+/** An endpoint that a new name concerns. */
 export interface FoundName {
   capability_id: string;
   url: string | null;
@@ -333,9 +349,9 @@ export interface NamesParts {
 }
 
 /**
- * Reads the leaves that were not read yet for each name, and commits with them what changed. Only endpoints that the names
- * concern are kept in memory. A name that is new here is read from the first leaf, and tells nothing: what it stands for
- * is returned.
+ * Reads the leaves that were not read yet for each name, and commits the changes that they make. Only endpoints that the
+ * names concern are in memory. For a name that is new here all leaves are read and no notice is made; the endpoints that
+ * it concerns are returned.
  * @throws what `leaves` throws; what was committed before stays
  */
 export async function readNewLeaves(parts: NamesParts, names: readonly WatchedName[]): Promise<FoundName[]> {
@@ -346,19 +362,19 @@ export async function readNewLeaves(parts: NamesParts, names: readonly WatchedNa
     groups.set(next, [...(groups.get(next) ?? []), name]);
   }
   const found: FoundName[] = [];
-  // Names that were read before come first, so that what they tell does not depend on the new ones.
+  // Names that were read before come first, so that their notices do not depend on the new names.
   for (const [next, group] of [...groups].sort(([a], [b]) => (a ?? size + 1) - (b ?? size + 1))) {
     if (next !== null && next >= size) continue;
     const scan = new NameScan(state, log, group, next !== null, post);
-    let read = next ?? 0;
-    for await (const { index, leaf } of parts.leaves(read)) {
+    let nextLeaf = next ?? 0;
+    for await (const { index, leaf } of parts.leaves(nextLeaf)) {
       if (next !== null && scan.isFull) break;
-      scan.take(leaf);
-      read = index + 1;
-      if (next !== null && read % LEAVES_AT_ONCE === 0) scan.commit(read);
+      scan.applyLeaf(leaf);
+      nextLeaf = index + 1;
+      if (next !== null && nextLeaf % LEAVES_PER_COMMIT === 0) scan.commit(nextLeaf);
     }
-    scan.commit(read);
-    if (next === null) found.push(...scan.standing());
+    scan.commit(nextLeaf);
+    if (next === null) found.push(...scan.foundNames());
   }
   return found;
 }

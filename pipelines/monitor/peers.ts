@@ -4,21 +4,21 @@ import { Failure } from "../../infra/errors.ts";
 import type { CheckpointTrust } from "../../infra/tree/checkpoint.ts";
 import { BadNote, MAX_NOTE_BYTES } from "../../infra/tree/note.ts";
 import type { History } from "./history.ts";
-import { type Kept, MAX_UNPROVEN, type MonitorState } from "./state.ts";
+import { type KeptCheckpoint, MAX_UNPROVEN, type MonitorState } from "./state.ts";
 
 /** Checkpoints on one page, and the bytes of notes after which a page ends. */
-const PAGE = 200;
+const PAGE_CHECKPOINTS = 200;
 const PAGE_BYTES = 1024 * 1024;
 /** Longest answer of a peer, bytes: JSON may need six characters for one of a note. */
-const MAX_ANSWER = 6 * (PAGE_BYTES + MAX_NOTE_BYTES) + 64 * 1024;
+const MAX_ANSWER_BYTES = 6 * (PAGE_BYTES + MAX_NOTE_BYTES) + 64 * 1024;
 /** Pages that are pulled from a peer in one round. */
 const PAGES_AT_ONCE = 10;
 /** Longest wait for an answer of a peer, ms. */
 const PATIENCE_MS = 15_000;
 /** Most bad checkpoints of one peer in a round; then it is left until its pause is over. */
-const MAX_BAD = 8;
+const MAX_BAD_CHECKPOINTS = 8;
 
-/** What `GET /checkpoints` answers: the next page after a number, oldest first; without one the newest, newest first. */
+/** Answer to `GET /checkpoints`: the next page after a number, oldest first; without a number the newest, newest first. */
 export const CheckpointsPage = z.object({
   log: z.string().max(1_000).describe("Origin of the log that this monitor follows."),
   id: z.string().max(64).describe("Random name of this monitor's memory: numbers of another one mean nothing."),
@@ -31,36 +31,36 @@ export const CheckpointsPage = z.object({
         verdict: z.enum(["proven", "unproven", "forked"]),
       }),
     )
-    .max(PAGE),
+    .max(PAGE_CHECKPOINTS),
   next: z.int().min(1).nullable().describe("Value of `after` for the next page; null: this is the last."),
 });
 export type CheckpointsPage = z.infer<typeof CheckpointsPage>;
 
-/** Makes a page of what this monitor saw. @param after number of the last checkpoint that is known; null: the newest */
-export function checkpointsPage(state: MonitorState, log: string, after: number | null): CheckpointsPage {
-  const found = state.page(after, PAGE);
+/** Makes a page of the kept checkpoints. @param after number of the last checkpoint that the client has; null: the newest */
+export function createCheckpointsPage(state: MonitorState, log: string, after: number | null): CheckpointsPage {
+  const candidates = state.readPage(after, PAGE_CHECKPOINTS);
   let bytes = 0;
-  const shown = found.filter(({ note }, i) => {
+  const fitting = candidates.filter(({ note }, i) => {
     bytes += note.length;
     return i === 0 || bytes <= PAGE_BYTES;
   });
-  const toLine = ({ n, note, seenAt: seen_at, verdict }: Kept) => ({
+  const toLine = ({ n, note, seenAt: seen_at, verdict }: KeptCheckpoint) => ({
     n,
     note: note.toString("utf8"),
     seen_at,
     verdict,
   });
-  const isLast = shown.length === found.length && found.length < PAGE;
-  const next = after === null || isLast ? null : (shown.at(-1)?.n ?? null);
-  return { log, id: state.id, checkpoints: shown.map(toLine), next };
+  const isLast = fitting.length === candidates.length && candidates.length < PAGE_CHECKPOINTS;
+  const next = after === null || isLast ? null : (fitting.at(-1)?.n ?? null);
+  return { log, id: state.id, checkpoints: fitting.map(toLine), next };
 }
 
-/** Another monitor of the log, and how asking it went. */
+/** Another monitor of the log, with the results of our requests to it. */
 export class Peer {
   #failures = 0;
   #retryAt = 0;
   /** Checkpoints that were dropped because the log did not sign them. */
-  dropped = 0;
+  droppedCheckpoints = 0;
 
   /** @param url address of its listener @throws Failure `usage` */
   constructor(readonly url: string) {
@@ -75,47 +75,48 @@ export class Peer {
     return now >= this.#retryAt;
   }
 
-  succeeded(): void {
+  recordSuccess(): void {
     this.#failures = 0;
   }
 
   /** @param pauseMs pause after the first failure in a row; it doubles, to an hour at most */
-  failed(now: number, pauseMs: number): void {
+  recordFailure(now: number, pauseMs: number): void {
     this.#failures++;
     this.#retryAt = now + Math.min(3_600_000, pauseMs * 2 ** (this.#failures - 1));
   }
 }
 
 /**
- * Pulls the checkpoints that a peer saw since last time, and keeps those that the log signed. What the peer sends is
- * bounded in bytes, pages and time; redirects are not followed.
+ * Fetches the checkpoints that a peer has kept since the last call, and keeps those that the log signed. The peer's
+ * answers are bounded in bytes, pages and time; redirects are not followed.
  * @returns how many are new
- * @throws Failure `unreachable` when it does not answer, `tampered` for an answer that is none or of forged checkpoints
+ * @throws Failure `unreachable` when it does not answer, `tampered` for a malformed answer or forged checkpoints
  */
 export async function pullPeer(
   peer: Peer,
   { state, history, origin, trust }: { state: MonitorState; history: History; origin: string; trust: CheckpointTrust },
 ): Promise<number> {
-  let kept = 0;
-  let bad = 0;
-  let { id, after } = state.peer(peer.url) ?? { id: "", after: 0 };
+  let newCheckpoints = 0;
+  let badCheckpoints = 0;
+  let { id, after } = state.readPeer(peer.url) ?? { id: "", after: 0 };
   for (let pages = 0; pages < PAGES_AT_ONCE; pages++) {
     const page = await fetchPage(peer.url, after);
     if (page.log !== origin)
       throw new Failure("tampered", `${peer.url} follows ${page.log.slice(0, 200)}, not ${origin}`);
     if (page.id !== id) {
-      // It began anew, so its numbers did too.
+      // The peer lost its memory, so its numbers start again.
       [id, after] = [page.id, 0];
       state.savePeer(peer.url, { id, after });
       if (pages === 0) continue;
     }
     for (const { note } of page.checkpoints) {
       try {
-        if (history.see(Buffer.from(note), trust, peer.url, MAX_UNPROVEN.peers)) kept++;
+        if (history.keepCheckpoint(Buffer.from(note), trust, peer.url, MAX_UNPROVEN.peers)) newCheckpoints++;
       } catch (error) {
         if (!(error instanceof BadNote)) throw error;
-        peer.dropped++;
-        if (++bad > MAX_BAD) throw new Failure("tampered", `${peer.url} sends checkpoints that ${origin} did not sign`);
+        peer.droppedCheckpoints++;
+        if (++badCheckpoints > MAX_BAD_CHECKPOINTS)
+          throw new Failure("tampered", `${peer.url} sends checkpoints that ${origin} did not sign`);
       }
     }
     const next = page.next ?? Math.max(after, ...page.checkpoints.map(({ n }) => n));
@@ -124,8 +125,9 @@ export async function pullPeer(
     state.savePeer(peer.url, { id, after });
     if (isLast) break;
   }
-  if (bad > 0) throw new Failure("tampered", `${peer.url} sent ${bad} checkpoints that ${origin} did not sign`);
-  return kept;
+  if (badCheckpoints > 0)
+    throw new Failure("tampered", `${peer.url} sent ${badCheckpoints} checkpoints that ${origin} did not sign`);
+  return newCheckpoints;
 }
 
 /** @throws Failure `unreachable`, `tampered` */
@@ -141,7 +143,8 @@ async function fetchPage(url: string, after: number): Promise<CheckpointsPage> {
     let bytes = 0;
     for await (const chunk of answer.body as AsyncIterable<Uint8Array>) {
       bytes += chunk.byteLength;
-      if (bytes > MAX_ANSWER) throw new Failure("tampered", `${url} answers with more than ${MAX_ANSWER} bytes`);
+      if (bytes > MAX_ANSWER_BYTES)
+        throw new Failure("tampered", `${url} answers with more than ${MAX_ANSWER_BYTES} bytes`);
       chunks.push(chunk);
     }
     text = Buffer.concat(chunks).toString("utf8");

@@ -6,31 +6,31 @@ import { createPrivateFolder } from "../../infra/keys/files.ts";
 import { isErrno } from "../../infra/store/store.ts";
 import type { Pins } from "../published/trust.ts";
 
-/** What is known of a checkpoint: it belongs to the proven tree, nothing is proven yet, or it contradicts another. */
+/** Verdict on a checkpoint: it belongs to the proven tree, nothing is proven yet, or it contradicts another checkpoint. */
 export type Verdict = "proven" | "unproven" | "forked";
 
 /** A checkpoint that the log signed. */
-export interface Kept {
+export interface KeptCheckpoint {
   /** Number in the order in which checkpoints were kept, from 1. */
   n: number;
   size: number;
   root: Buffer;
-  /** The signed note as it first came. */
+  /** The signed note as it was first received. */
   note: Buffer;
-  /** The source or peer that it came from. */
+  /** Name of the source or peer that sent it. */
   source: string;
   seenAt: string;
   verdict: Verdict;
   /** Why it is not proven; null before the first attempt. */
   why: string | null;
 }
-export type Seen = Pick<Kept, "size" | "root" | "note" | "source" | "seenAt"> & {
+export type SeenCheckpoint = Pick<KeptCheckpoint, "size" | "root" | "note" | "source" | "seenAt"> & {
   /** sha256 of the signed text, by which a checkpoint is kept once. */
   digest: Buffer;
 };
 
 /** The keys that this monitor believes. */
-export interface Trusted {
+export interface TrustedKeys {
   pins: Pins;
   /** Every verifier key of the log that was ever believed: old checkpoints of peers are signed with retired keys. */
   ever: string[];
@@ -45,7 +45,7 @@ export interface WatchedName {
   value: string;
 }
 
-/** What is kept of a watched endpoint, as JSON. */
+/** The stored state of a watched endpoint, as JSON. */
 export interface WatchedRow {
   cap: string;
   /** Leaves below this position were applied. */
@@ -53,7 +53,7 @@ export interface WatchedRow {
   state: string;
 }
 
-/** A notice that is not told yet. */
+/** A notice that is not delivered everywhere yet. */
 export interface Notice {
   n: number;
   body: string;
@@ -90,10 +90,10 @@ export type StateStep =
 const MAX_PROVEN = 200_000;
 /** Most checkpoints that are kept without a proof: of peers, which may send many at once, and of all. */
 export const MAX_UNPROVEN = { peers: 1_000, all: 100_000 } as const;
-/** Why a checkpoint that goes on from the proven head is not the head yet. */
-export const UNWITNESSED = "too few witnesses cosigned it";
+/** Reason why a checkpoint that extends the proven head is not the head yet. */
+export const UNWITNESSED_REASON = "too few witnesses cosigned it";
 /** Longest wait for another process with the same file, ms. */
-const BUSY_MS = 5_000;
+const BUSY_TIMEOUT_MS = 5_000;
 
 const SCHEMA = `
   CREATE TABLE monitor (only_one INTEGER PRIMARY KEY CHECK (only_one = 1), id TEXT NOT NULL, trusted TEXT, head INTEGER) STRICT;
@@ -110,11 +110,11 @@ const SCHEMA = `
   INSERT INTO monitor (only_one, id) VALUES (1, hex(randomblob(16)));
   PRAGMA user_version = 1;
 `;
-const COLUMNS = "n, size, root, note, source, seen_at AS seenAt, verdict, why";
+const CHECKPOINT_COLUMNS = "n, size, root, note, source, seen_at AS seenAt, verdict, why";
 
 /**
  * Everything that a monitor remembers, in one SQLite file: the checkpoints that it saw, the proven tree head, what it
- * knows of watched endpoints, and notices that are not told yet. Every commit is on the disk before the call returns.
+ * knows of watched endpoints, and undelivered notices. Every commit is on the disk before the call returns.
  */
 export class MonitorState {
   readonly #db: Database.Database;
@@ -128,14 +128,14 @@ export class MonitorState {
 
   /**
    * Opens `monitor.sqlite` in `dir`, or makes it.
-   * @param onStep is told each step of a change; for tests
+   * @param onStep called at each step of a change, for tests
    * @throws Failure `record` for a file that is damaged or none of ours
    */
   static open(dir: string, onStep: (step: StateStep) => void = () => undefined): MonitorState {
     createPrivateFolder(dir);
     const path = join(dir, "monitor.sqlite");
     closeSync(openSync(path, "a", 0o600));
-    const db = new Database(path, { timeout: BUSY_MS });
+    const db = new Database(path, { timeout: BUSY_TIMEOUT_MS });
     try {
       db.pragma("journal_mode = WAL");
       db.pragma("synchronous = FULL");
@@ -148,34 +148,38 @@ export class MonitorState {
     }
   }
 
-  /** Random name of this file, by which a peer notices that a monitor began anew. */
+  /** Random name of this file, by which a peer notices that a monitor has lost its memory. */
   get id(): string {
-    return this.#one<{ id: string }>("SELECT id FROM monitor")!.id;
+    return this.#queryOne<{ id: string }>("SELECT id FROM monitor")!.id;
   }
 
-  get trusted(): Trusted | null {
-    const { trusted } = this.#one<{ trusted: string | null }>("SELECT trusted FROM monitor")!;
-    return trusted === null ? null : (JSON.parse(trusted) as Trusted);
+  get trusted(): TrustedKeys | null {
+    const { trusted } = this.#queryOne<{ trusted: string | null }>("SELECT trusted FROM monitor")!;
+    return trusted === null ? null : (JSON.parse(trusted) as TrustedKeys);
   }
 
-  saveTrusted(trusted: Trusted): void {
+  saveTrusted(trusted: TrustedKeys): void {
     this.#db.prepare("UPDATE monitor SET trusted = ?").run(JSON.stringify(trusted));
   }
 
   /** The largest proven checkpoint, or null before the first. */
-  head(): Kept | null {
-    return this.#one<Kept>(`SELECT ${COLUMNS} FROM checkpoints WHERE n = (SELECT head FROM monitor)`) ?? null;
+  readHead(): KeptCheckpoint | null {
+    return (
+      this.#queryOne<KeptCheckpoint>(
+        `SELECT ${CHECKPOINT_COLUMNS} FROM checkpoints WHERE n = (SELECT head FROM monitor)`,
+      ) ?? null
+    );
   }
 
   /**
    * Keeps a checkpoint, unless its text is kept already.
-   * @param most checkpoints without a proof, above which no further one is taken
-   * @returns whether it is new @throws Failure `failed` where there are as many
+   * @param maxUnproven most checkpoints without a proof that are kept
+   * @returns whether it is new @throws Failure `failed` where so many are kept already
    */
-  keep({ digest, size, root, note, source, seenAt }: Seen, most: number): boolean {
+  keep({ digest, size, root, note, source, seenAt }: SeenCheckpoint, maxUnproven: number): boolean {
     if (this.noteOf(digest)) return false;
-    if (this.count("unproven") >= most) {
-      throw new Failure("failed", `${most} checkpoints are kept without a proof: no further one is taken`);
+    if (this.count("unproven") >= maxUnproven) {
+      throw new Failure("failed", `${maxUnproven} checkpoints are kept without a proof: no further one is taken`);
     }
     this.onStep("seen");
     this.#db
@@ -185,13 +189,13 @@ export class MonitorState {
             "INSERT OR IGNORE INTO checkpoints (digest, size, root, note, source, seen_at, verdict) VALUES (?, ?, ?, ?, ?, ?, 'unproven')",
           )
           .run(digest, size, root, note, source, seenAt);
-        const over = this.count("proven") - MAX_PROVEN;
-        if (over <= 0) return;
+        const excess = this.count("proven") - MAX_PROVEN;
+        if (excess <= 0) return;
         this.#db
           .prepare(
             "DELETE FROM checkpoints WHERE n IN (SELECT n FROM checkpoints WHERE verdict = 'proven' AND n <> (SELECT head FROM monitor) ORDER BY n LIMIT ?)",
           )
-          .run(over);
+          .run(excess);
       })
       .immediate();
     this.onStep("kept");
@@ -200,7 +204,7 @@ export class MonitorState {
 
   /** The note that is kept of this text, or null. */
   noteOf(digest: Buffer): Buffer | null {
-    return this.#one<{ note: Buffer }>("SELECT note FROM checkpoints WHERE digest = ?", digest)?.note ?? null;
+    return this.#queryOne<{ note: Buffer }>("SELECT note FROM checkpoints WHERE digest = ?", digest)?.note ?? null;
   }
 
   /** Replaces the note of a kept text by one with further signatures. */
@@ -209,68 +213,72 @@ export class MonitorState {
   }
 
   /** Checkpoints without a verdict, those that were tried least first. */
-  unproven(limit: number): Kept[] {
-    return this.#all<Kept>(
-      `SELECT ${COLUMNS} FROM checkpoints WHERE verdict = 'unproven' ORDER BY tries, n LIMIT ?`,
+  listUnproven(limit: number): KeptCheckpoint[] {
+    return this.#queryAll<KeptCheckpoint>(
+      `SELECT ${CHECKPOINT_COLUMNS} FROM checkpoints WHERE verdict = 'unproven' ORDER BY tries, n LIMIT ?`,
       limit,
     );
   }
 
   /** The checkpoint with this text, while it has no verdict. */
-  unprovenOf(digest: Buffer): Kept | null {
-    const sql = `SELECT ${COLUMNS} FROM checkpoints WHERE digest = ? AND verdict = 'unproven'`;
-    return this.#one<Kept>(sql, digest) ?? null;
+  findUnproven(digest: Buffer): KeptCheckpoint | null {
+    const sql = `SELECT ${CHECKPOINT_COLUMNS} FROM checkpoints WHERE digest = ? AND verdict = 'unproven'`;
+    return this.#queryOne<KeptCheckpoint>(sql, digest) ?? null;
   }
 
   /**
-   * A checkpoint of the same size and another root that is proven, or that came earlier and has no verdict either; null
-   * for none, or for a checkpoint that has a verdict now.
+   * Finds a checkpoint of equal size with another root that is proven, or that was kept earlier and has no verdict; null
+   * when there is none, or when the given checkpoint has a verdict by now.
    */
-  twin({ n, size, root }: Pick<Kept, "n" | "size" | "root">): Kept | null {
-    const isOpen = this.#one("SELECT 1 FROM checkpoints WHERE n = ? AND verdict = 'unproven'", n);
+  findConflicting({ n, size, root }: Pick<KeptCheckpoint, "n" | "size" | "root">): KeptCheckpoint | null {
+    const isOpen = this.#queryOne("SELECT 1 FROM checkpoints WHERE n = ? AND verdict = 'unproven'", n);
     if (!isOpen) return null;
-    const twin = this.#one<Kept>(
-      `SELECT ${COLUMNS} FROM checkpoints WHERE size = ? AND root <> ?
+    const conflicting = this.#queryOne<KeptCheckpoint>(
+      `SELECT ${CHECKPOINT_COLUMNS} FROM checkpoints WHERE size = ? AND root <> ?
         AND (verdict = 'proven' OR (verdict = 'unproven' AND n < ?)) ORDER BY verdict, n LIMIT 1`,
       ...[size, root, n],
     );
-    return twin ?? null;
+    return conflicting ?? null;
   }
 
-  /** How many checkpoints nothing proves, and one of them; not those that only wait for witnesses. */
-  unexplained(): { many: number; first: Kept | null } {
-    const open = "verdict = 'unproven' AND why IS NOT ?";
-    const { many } = this.#one<{ many: number }>(
-      `SELECT COUNT(*) AS many FROM checkpoints WHERE ${open}`,
-      UNWITNESSED,
+  /** Counts the checkpoints without a proof and returns the first, without those that only wait for witnesses. */
+  countUnexplained(): { many: number; first: KeptCheckpoint | null } {
+    const condition = "verdict = 'unproven' AND why IS NOT ?";
+    const { many } = this.#queryOne<{ many: number }>(
+      `SELECT COUNT(*) AS many FROM checkpoints WHERE ${condition}`,
+      UNWITNESSED_REASON,
     )!;
-    const first = this.#one<Kept>(`SELECT ${COLUMNS} FROM checkpoints WHERE ${open} ORDER BY n LIMIT 1`, UNWITNESSED);
+    const first = this.#queryOne<KeptCheckpoint>(
+      `SELECT ${CHECKPOINT_COLUMNS} FROM checkpoints WHERE ${condition} ORDER BY n LIMIT 1`,
+      UNWITNESSED_REASON,
+    );
     return { many, first: first ?? null };
   }
 
   count(verdict: Verdict): number {
-    return this.#one<{ many: number }>("SELECT COUNT(*) AS many FROM checkpoints WHERE verdict = ?", verdict)!.many;
+    return this.#queryOne<{ many: number }>("SELECT COUNT(*) AS many FROM checkpoints WHERE verdict = ?", verdict)!
+      .many;
   }
 
-  /** A checkpoint is in the proven tree. @param leads it is the new head */
-  prove(n: number, leads: boolean): void {
+  /** Records that a checkpoint is in the proven tree. @param becomesHead true: it is the new head */
+  prove(n: number, becomesHead: boolean): void {
     this.onStep("proving");
     this.#db
       .transaction(() => {
         this.#db.prepare("UPDATE checkpoints SET verdict = 'proven', why = NULL WHERE n = ?").run(n);
-        if (leads) this.#db.prepare("UPDATE monitor SET head = ?").run(n);
+        if (becomesHead) this.#db.prepare("UPDATE monitor SET head = ?").run(n);
       })
       .immediate();
     this.onStep("proven");
   }
 
-  /** A checkpoint could not be proven now, and why. */
+  /** Records why a checkpoint could not be proven now. */
   postpone(n: number, why: string): void {
     this.#db.prepare("UPDATE checkpoints SET why = ?, tries = tries + 1 WHERE n = ?").run(why, n);
   }
 
-  /** A checkpoint contradicts another; its file is on the disk. @param notice JSON; null: no notice */
-  fork(n: number, notice: string | null, post: boolean): void {
+  /** Records that a checkpoint contradicts another, once the file of both is written. @param notice JSON, or null for none */
+  markForked(n: number, notice: string | null, post: boolean): void {
     this.onStep("evidence");
     this.#db
       .transaction(() => {
@@ -282,15 +290,19 @@ export class MonitorState {
   }
 
   /** Checkpoints that were kept after number `after`, oldest first; without it the newest, newest first. */
-  page(after: number | null, limit: number): Kept[] {
+  readPage(after: number | null, limit: number): KeptCheckpoint[] {
     return after === null
-      ? this.#all<Kept>(`SELECT ${COLUMNS} FROM checkpoints ORDER BY n DESC LIMIT ?`, limit)
-      : this.#all<Kept>(`SELECT ${COLUMNS} FROM checkpoints WHERE n > ? ORDER BY n LIMIT ?`, after, limit);
+      ? this.#queryAll<KeptCheckpoint>(`SELECT ${CHECKPOINT_COLUMNS} FROM checkpoints ORDER BY n DESC LIMIT ?`, limit)
+      : this.#queryAll<KeptCheckpoint>(
+          `SELECT ${CHECKPOINT_COLUMNS} FROM checkpoints WHERE n > ? ORDER BY n LIMIT ?`,
+          after,
+          limit,
+        );
   }
 
-  /** How far a peer was read; null for a peer that was never read. */
-  peer(url: string): { id: string; after: number } | null {
-    return this.#one<{ id: string; after: number }>("SELECT id, after FROM peers WHERE url = ?", url) ?? null;
+  /** Returns how far a peer was read; null for a peer that was never read. */
+  readPeer(url: string): { id: string; after: number } | null {
+    return this.#queryOne<{ id: string; after: number }>("SELECT id, after FROM peers WHERE url = ?", url) ?? null;
   }
 
   savePeer(url: string, { id, after }: { id: string; after: number }): void {
@@ -300,23 +312,23 @@ export class MonitorState {
   /** First leaf that was not read for a name; null for a name that is new here. */
   nextOf({ kind, value }: WatchedName): number | null {
     return (
-      this.#one<{ next: number }>("SELECT next FROM names WHERE kind = ? AND value = ?", kind, value)?.next ?? null
+      this.#queryOne<{ next: number }>("SELECT next FROM names WHERE kind = ? AND value = ?", kind, value)?.next ?? null
     );
   }
 
-  watched(): WatchedRow[] {
-    return this.#all<WatchedRow>("SELECT cap, next, state FROM watched");
+  listWatched(): WatchedRow[] {
+    return this.#queryAll<WatchedRow>("SELECT cap, next, state FROM watched");
   }
 
   /** Commits leaves that were read, with the notices that follow from them: both or neither. */
-  saveRead({ names, next, rows, notices, post }: ReadLeaves): void {
+  saveReadLeaves({ names, next, rows, notices, post }: ReadLeaves): void {
     this.onStep("reading");
     this.#db
       .transaction(() => {
-        const name = this.#db.prepare("INSERT OR REPLACE INTO names (kind, value, next) VALUES (?, ?, ?)");
-        for (const { kind, value } of names) name.run(kind, value, next);
-        const row = this.#db.prepare("INSERT OR REPLACE INTO watched (cap, next, state) VALUES (?, ?, ?)");
-        for (const one of rows) row.run(one.cap, one.next, one.state);
+        const insertName = this.#db.prepare("INSERT OR REPLACE INTO names (kind, value, next) VALUES (?, ?, ?)");
+        for (const { kind, value } of names) insertName.run(kind, value, next);
+        const insertWatched = this.#db.prepare("INSERT OR REPLACE INTO watched (cap, next, state) VALUES (?, ?, ?)");
+        for (const one of rows) insertWatched.run(one.cap, one.next, one.state);
         for (const body of notices) this.#addNotice(body, post);
       })
       .immediate();
@@ -327,32 +339,32 @@ export class MonitorState {
     this.#db.prepare("INSERT INTO notices (body, printed, posted) VALUES (?, 0, ?)").run(body, post ? 0 : 1);
   }
 
-  /** Notices after number `after` that are not told everywhere yet, oldest first. */
-  notices(limit: number, after = 0): Notice[] {
-    return this.#all<Omit<Notice, "printed" | "posted"> & { printed: number; posted: number }>(
+  /** Notices after number `after` that are not delivered everywhere yet, oldest first. */
+  listNotices(limit: number, after = 0): Notice[] {
+    return this.#queryAll<Omit<Notice, "printed" | "posted"> & { printed: number; posted: number }>(
       "SELECT n, body, printed, posted FROM notices WHERE n > ? ORDER BY n LIMIT ?",
       ...[after, limit],
     ).map((one) => ({ ...one, printed: one.printed === 1, posted: one.posted === 1 }));
   }
 
-  noticesWaiting(): number {
-    return this.#one<{ many: number }>("SELECT COUNT(*) AS many FROM notices")!.many;
+  countWaitingNotices(): number {
+    return this.#queryOne<{ many: number }>("SELECT COUNT(*) AS many FROM notices")!.many;
   }
 
-  /** A notice was printed, or the webhook took it. One that was told everywhere is dropped. */
-  tell(n: number, where: "printed" | "posted"): void {
-    this.onStep(where);
+  /** Records that a notice was printed or posted. A notice that was delivered both ways is deleted. */
+  markDelivered(n: number, channel: "printed" | "posted"): void {
+    this.onStep(channel);
     this.#db
       .transaction(() => {
-        this.#db.prepare(`UPDATE notices SET ${where} = 1 WHERE n = ?`).run(n);
+        this.#db.prepare(`UPDATE notices SET ${channel} = 1 WHERE n = ?`).run(n);
         this.#db.prepare("DELETE FROM notices WHERE n = ? AND printed = 1 AND posted = 1").run(n);
       })
       .immediate();
     this.onStep("told");
   }
 
-  /** Without a webhook nothing waits for one. */
-  forgetPosts(): void {
+  /** Marks all notices as posted, for a monitor without a webhook. */
+  dropPostings(): void {
     this.#db
       .transaction(() => {
         this.#db.prepare("UPDATE notices SET posted = 1").run();
@@ -365,11 +377,11 @@ export class MonitorState {
     this.#db.close();
   }
 
-  #one<T>(sql: string, ...given: unknown[]): T | undefined {
-    return this.#db.prepare<unknown[], T>(sql).get(...given);
+  #queryOne<T>(sql: string, ...parameters: unknown[]): T | undefined {
+    return this.#db.prepare<unknown[], T>(sql).get(...parameters);
   }
 
-  #all<T>(sql: string, ...given: unknown[]): T[] {
-    return this.#db.prepare<unknown[], T>(sql).all(...given);
+  #queryAll<T>(sql: string, ...parameters: unknown[]): T[] {
+    return this.#db.prepare<unknown[], T>(sql).all(...parameters);
   }
 }

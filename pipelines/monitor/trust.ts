@@ -7,7 +7,7 @@ import { ED25519 } from "../../infra/tree/note.ts";
 import { findLaterKeys } from "../mirror/rotation.ts";
 import { parseJson, Unproven } from "../published/errors.ts";
 import { KeysDocument } from "../published/keys.ts";
-import { MAX } from "../published/limits.ts";
+import { MAX_BYTES } from "../published/limits.ts";
 import { HINT_KEYS, kindOfKey } from "../published/objects.ts";
 import { RecordReader } from "../published/reader.ts";
 import { createSourceFetch, type Source } from "../published/source.ts";
@@ -20,22 +20,23 @@ import {
   parseVerifierKey,
   trustOfPins,
 } from "../published/trust.ts";
-import type { MonitorState, Trusted } from "./state.ts";
+import type { MonitorState, TrustedKeys } from "./state.ts";
 
 const HintedKeys = z.looseObject({ key: z.string(), leaf: z.int().min(0) });
 
 /**
- * The keys document that a source names, proven by its leaf in the tree of a signed checkpoint. Later rotations are
- * followed from it. null where the source does not show what proves it.
+ * Finds the keys document that a source names, and proves it by its leaf in the tree of a signed checkpoint. Later
+ * rotations are followed from it. Returns null where the source does not serve the objects that prove it.
  */
-async function findKeysDocument(source: Source, head: TreeHead): Promise<Trusted["keys"]> {
+async function findKeysDocument(source: Source, head: TreeHead): Promise<TrustedKeys["keys"]> {
   try {
-    const hint = await source.get(HINT_KEYS, MAX.hint);
-    const { data: named } = HintedKeys.safeParse(hint && parseJson(hint));
-    if (!named || named.leaf >= head.size || kindOfKey(named.key) !== "keys") return null;
-    const reader = await RecordReader.over(createSourceFetch(source), head);
-    for await (const { leaf } of reader.leaves(named.leaf, named.leaf + 1)) {
-      const bytes = leaf.kind === "keys" && leaf.key === named.key ? await source.get(named.key, MAX.keys) : null;
+    const hint = await source.get(HINT_KEYS, MAX_BYTES.hint);
+    const { data: hintedKeys } = HintedKeys.safeParse(hint && parseJson(hint));
+    if (!hintedKeys || hintedKeys.leaf >= head.size || kindOfKey(hintedKeys.key) !== "keys") return null;
+    const reader = await RecordReader.openWithFetch(createSourceFetch(source), head);
+    for await (const { leaf } of reader.leaves(hintedKeys.leaf, hintedKeys.leaf + 1)) {
+      const bytes =
+        leaf.kind === "keys" && leaf.key === hintedKeys.key ? await source.get(hintedKeys.key, MAX_BYTES.keys) : null;
       const { data } = KeysDocument.safeParse(bytes && parseJson(bytes));
       if (!bytes || !data || leaf.kind !== "keys" || sha256hex(bytes) !== leaf.sha256) return null;
       return { n: data.n, key: leaf.key, sha256: leaf.sha256, text: Buffer.from(bytes).toString("utf8") };
@@ -48,8 +49,8 @@ async function findKeysDocument(source: Source, head: TreeHead): Promise<Trusted
 }
 
 /** Adds keys to those that were ever believed. */
-const withPins = (pins: Pins, before: Trusted | null): string[] => [
-  ...new Set([...(before?.ever ?? []), pins.log, ...(pins.logs ?? [])]),
+const addPins = (pins: Pins, earlier: TrustedKeys | null): string[] => [
+  ...new Set([...(earlier?.ever ?? []), pins.log, ...(pins.logs ?? [])]),
 ];
 
 /**
@@ -60,27 +61,28 @@ const withPins = (pins: Pins, before: Trusted | null): string[] => [
 export class MonitorTrust {
   constructor(
     private readonly state: MonitorState,
-    private readonly given: GivenKeys,
+    private readonly givenKeys: GivenKeys,
     private readonly clock: Clock,
     private readonly say: (text: string) => void,
   ) {
-    if (given.witness && !given.log) throw new Failure("usage", "a witness key needs the log key beside it");
+    if (givenKeys.witness && !givenKeys.log) throw new Failure("usage", "a witness key needs the log key beside it");
     const { trusted } = state;
-    if (given.log) {
-      const { name } = parseVerifierKey(given.log, ED25519);
-      const before = trusted && trustOfPins(trusted.pins).log.name;
-      if (before && before !== name) throw new Failure("usage", `this folder follows ${before}, not ${name}`);
+    if (givenKeys.log) {
+      const { name } = parseVerifierKey(givenKeys.log, ED25519);
+      const pinnedOrigin = trusted && trustOfPins(trusted.pins).log.name;
+      if (pinnedOrigin && pinnedOrigin !== name)
+        throw new Failure("usage", `this folder follows ${pinnedOrigin}, not ${name}`);
     }
   }
 
   /** Trust for what sources show now; null before the first start found any key. */
-  get current(): CheckpointTrust | null {
+  get currentTrust(): CheckpointTrust | null {
     const { trusted } = this.state;
-    return trusted && { ...trustOfPins(trusted.pins), policy: this.given.policy };
+    return trusted && { ...trustOfPins(trusted.pins), policy: this.givenKeys.policy };
   }
 
   /** Trust for kept checkpoints and those of peers: the log's signature alone, also of retired keys. */
-  get ever(): CheckpointTrust | null {
+  get anyKeyTrust(): CheckpointTrust | null {
     const { trusted } = this.state;
     if (!trusted) return null;
     const [log, ...logs] = trusted.ever.map((vkey) => parseVerifierKey(vkey, ED25519));
@@ -93,7 +95,7 @@ export class MonitorTrust {
    */
   async open(source: Source, bytes: Uint8Array): Promise<Checkpoint> {
     await this.#pin(source, bytes);
-    const trust = this.current!;
+    const trust = this.currentTrust!;
     try {
       return openTreeHead(bytes, trust, this.clock);
     } catch (error) {
@@ -102,30 +104,37 @@ export class MonitorTrust {
       const { key, sha256, text } = trusted.keys;
       const bytesOfKeys = Buffer.from(text);
       const info = { key, etag: sha256, size: bytesOfKeys.length, modifiedAt: this.clock.now() };
-      const held = { get: async () => ({ ...info, bytes: bytesOfKeys }) };
-      const ahead = await findLaterKeys(source, held, trusted.pins, { key, sha256 }, trust.log.name, this.clock);
-      if (!ahead) throw error;
-      const checkpoint = openTreeHead(bytes, { ...trustOfPins(ahead), policy: this.given.policy }, this.clock);
-      this.state.saveTrusted({ ...trusted, pins: ahead, ever: withPins(ahead, trusted) });
+      const pinnedStore = { get: async () => ({ ...info, bytes: bytesOfKeys }) };
+      const laterPins = await findLaterKeys(
+        source,
+        pinnedStore,
+        trusted.pins,
+        { key, sha256 },
+        trust.log.name,
+        this.clock,
+      );
+      if (!laterPins) throw error;
+      const checkpoint = openTreeHead(bytes, { ...trustOfPins(laterPins), policy: this.givenKeys.policy }, this.clock);
+      this.state.saveTrusted({ ...trusted, pins: laterPins, ever: addPins(laterPins, trusted) });
       this.say("the keys of the checkpoint were rotated: their documents continue the chain from the pinned one");
       return checkpoint;
     }
   }
 
   async #pin(source: Source, bytes: Uint8Array): Promise<void> {
-    const before = this.state.trusted;
-    const log = this.given.log ?? logOfPolicy(this.given.policy, bytes);
-    const isKnown =
-      before &&
-      (log === undefined || before.ever.includes(log)) &&
-      (!this.given.witness || before.pins.witness === this.given.witness);
-    if (isKnown) return;
-    const pins: Pins = log ? { log, witness: this.given.witness ?? null } : await findSigningKeys(source, bytes);
+    const pinned = this.state.trusted;
+    const log = this.givenKeys.log ?? logOfPolicy(this.givenKeys.policy, bytes);
+    const isPinned =
+      pinned &&
+      (log === undefined || pinned.ever.includes(log)) &&
+      (!this.givenKeys.witness || pinned.pins.witness === this.givenKeys.witness);
+    if (isPinned) return;
+    const pins: Pins = log ? { log, witness: this.givenKeys.witness ?? null } : await findSigningKeys(source, bytes);
     // Only a checkpoint that these keys signed pins them.
     const { log: key } = trustOfPins(pins);
     const head = openTreeHead(bytes, { log: key }, null);
-    const keys = before?.keys ?? (await findKeysDocument(source, head));
-    this.state.saveTrusted({ pins, ever: withPins(pins, before), keys });
+    const keys = pinned?.keys ?? (await findKeysDocument(source, head));
+    this.state.saveTrusted({ pins, ever: addPins(pins, pinned), keys });
     const witness = pins.witness ? ` --witness-key ${pins.witness}` : "";
     if (!log) this.say(`trust on first use: pinned --log-key ${pins.log}${witness} as ${source.name} shows them`);
   }

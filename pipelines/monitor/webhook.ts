@@ -5,7 +5,7 @@ import { signMessage } from "../6-notify/notice.ts";
 import type { MonitorState } from "./state.ts";
 
 /** Notices that are read from the state at once. */
-const AT_ONCE = 100;
+const NOTICES_PER_READ = 100;
 /** Longest pause after failures, ms. */
 const MAX_PAUSE_MS = 3_600_000;
 
@@ -20,7 +20,7 @@ export class Webhook {
   #failures = 0;
   #retryAt = 0;
 
-  /** @throws Failure `usage` for an address that is not posted to */
+  /** @throws Failure `usage` for an address to which no request is allowed */
   constructor(
     readonly url: string,
     private readonly parts: { egress: Pick<Egress, "fetch" | "validate">; clock: Clock; secret: string | null },
@@ -30,7 +30,7 @@ export class Webhook {
   }
 
   /**
-   * Posts what waits. Stops at the first notice that is not taken; later calls wait for a growing pause.
+   * Posts the waiting notices. Stops at the first that is not accepted; later calls wait for a growing pause.
    * @param pauseMs pause after the first failure
    * @throws Failure `untold` when the receiver did not take a notice
    */
@@ -38,17 +38,19 @@ export class Webhook {
     const { clock } = this.parts;
     if (clock.monotonic() < this.#retryAt) return;
     for (;;) {
-      const waiting = state.notices(AT_ONCE).filter(({ posted }) => !posted);
-      if (waiting.length === 0) break;
-      for (const { n, body } of waiting) {
-        const says = await this.#send(`mon_${state.id.toLowerCase()}_${n}`, body);
-        if (says !== null) {
-          const pause = Math.min(MAX_PAUSE_MS, pauseMs * 2 ** this.#failures++);
-          this.#retryAt = clock.monotonic() + pause;
-          throw new Failure("untold", `the webhook did not take a notice, which waits: ${says}`, { retriable: true });
+      const waitingNotices = state.listNotices(NOTICES_PER_READ).filter(({ posted }) => !posted);
+      if (waitingNotices.length === 0) break;
+      for (const { n, body } of waitingNotices) {
+        const refusal = await this.#send(`mon_${state.id.toLowerCase()}_${n}`, body);
+        if (refusal !== null) {
+          const retryPauseMs = Math.min(MAX_PAUSE_MS, pauseMs * 2 ** this.#failures++);
+          this.#retryAt = clock.monotonic() + retryPauseMs;
+          throw new Failure("untold", `the webhook did not take a notice, which waits: ${refusal}`, {
+            retriable: true,
+          });
         }
         this.#failures = 0;
-        state.tell(n, "posted");
+        state.markDelivered(n, "posted");
       }
     }
   }

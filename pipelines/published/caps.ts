@@ -30,12 +30,12 @@ export interface LetterOfTier {
 }
 
 export interface PublishedCap extends Endpoint<PublishedCard, RawLetter> {
-  /** Letters of the group before the newest one. */
-  before: readonly LetterOfTier[];
-  /** Position of its last leaf, -1 for none. */
-  beforeLeaf: number;
+  /** Letters of the group of cards before the newest group. */
+  previousLetters: readonly LetterOfTier[];
+  /** Log position of the last leaf of that older group, -1 when there is none. */
+  previousLeaf: number;
   /** Newest day of an older group that counted toward "once a UTC day", "" for none. */
-  countedBefore: string;
+  previousCountedDay: string;
   /** UTC day of the newest group, and how far its run had read the log: {topic: next offset}. */
   day: string;
   positions: Record<string, number>;
@@ -53,9 +53,9 @@ export const PUBLISHED_PROJECTION: Projection<PublishedCap> = {
     cardLeaf: -1,
     letters: [],
     corrections: [],
-    before: [],
-    beforeLeaf: -1,
-    countedBefore: "",
+    previousLetters: [],
+    previousLeaf: -1,
+    previousCountedDay: "",
     day: "",
     positions: {},
   }),
@@ -72,9 +72,9 @@ export const PUBLISHED_PROJECTION: Projection<PublishedCap> = {
   }),
   letters: keepRawLetters,
   run: (old, { day, inputs }) => ({
-    before: old.cards.map(({ tier, band }) => ({ tier, band })),
-    beforeLeaf: old.cardLeaf,
-    countedBefore: lastCountedDayOf(old),
+    previousLetters: old.cards.map(({ tier, band }) => ({ tier, band })),
+    previousLeaf: old.cardLeaf,
+    previousCountedDay: lastCountedDayOf(old),
     day,
     positions: inputs.positions,
   }),
@@ -107,11 +107,11 @@ const toCardFacts = (letters: readonly LetterOfTier[]) =>
 
 /** Newest UTC day on which a group of cards was published that counts toward "once a UTC day"; "" for none. */
 export function lastCountedDayOf(cap: PublishedCap): string {
-  const first = cap.cards[0];
-  if (!first) return "";
-  const now = new Date(cap.computedAt);
-  const before = { cards: toCardFacts(cap.before), at: now, countedDay: null };
-  const corrected = wasCorrectedBetween(cap, cap.beforeLeaf, first.leaf);
-  const { reason } = decidePublication(before, toCardFacts(cap.cards), now, corrected);
-  return FREE_REASONS.has(reason) && reason !== null ? cap.countedBefore : cap.day;
+  const firstCard = cap.cards[0];
+  if (!firstCard) return "";
+  const runTime = new Date(cap.computedAt);
+  const factsBefore = { cards: toCardFacts(cap.previousLetters), publishedAt: runTime, countedDay: null };
+  const wasCorrected = wasCorrectedBetween(cap, cap.previousLeaf, firstCard.leaf);
+  const { reason } = decidePublication(factsBefore, toCardFacts(cap.cards), runTime, wasCorrected);
+  return FREE_REASONS.has(reason) && reason !== null ? cap.previousCountedDay : cap.day;
 }

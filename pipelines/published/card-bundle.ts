@@ -62,14 +62,14 @@ export async function makeCardBundle(
 
 /** Makes a source that holds a bundle's checkpoint and keys document, for `openSourceTreeHead`. */
 export function sourceOf(name: string, { checkpoint, keys }: CardBundle): Source {
-  const held: Record<string, string> = {
+  const objects: Record<string, string> = {
     [CHECKPOINT]: checkpoint,
     [HINT_KEYS]: JSON.stringify({ key: keysKey(0) }),
     [keysKey(0)]: JSON.stringify(keys),
   };
   return {
     name,
-    get: async (key) => (Object.hasOwn(held, key) ? Buffer.from(held[key]!) : null),
+    get: async (key) => (Object.hasOwn(objects, key) ? Buffer.from(objects[key]!) : null),
     close: async () => undefined,
   };
 }

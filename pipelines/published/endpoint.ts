@@ -157,7 +157,7 @@ const HOLD_DAYS = 15;
 export function keepRawLetters(before: readonly RawLetter[], leaf: GradeLeaf): readonly RawLetter[] {
   const { index, day, raw_band: band, card } = leaf;
   const letter = { leaf: index, day, band, windowStart: card.window_start ?? "", computedAt: cardTime(leaf) };
-  const raw = [...before, letter];
-  const first = addDays(day, -HOLD_DAYS);
-  return raw.slice(Math.max(0, raw.findIndex((one) => one.day >= first) - 1));
+  const letters = [...before, letter];
+  const firstDay = addDays(day, -HOLD_DAYS);
+  return letters.slice(Math.max(0, letters.findIndex((one) => one.day >= firstDay) - 1));
 }

@@ -60,10 +60,11 @@ export interface ProvenEquivocation {
  */
 export function proveEquivocation(file: Equivocation, keys?: readonly NoteKey[]): ProvenEquivocation {
   const { origin } = file;
-  const believed = keys ?? file.log_keys.map((vkey) => parseVerifierKey(vkey, ED25519));
-  const [log, ...logs] = believed.filter(({ name }) => name === origin);
-  if (!log) throw new Unproven("log_keys", `a key of ${origin}`, believed.map(({ name }) => name).join(", ") || "none");
-  const opened = (member: "smaller" | "larger"): TreeHead => {
+  const trustedKeys = keys ?? file.log_keys.map((vkey) => parseVerifierKey(vkey, ED25519));
+  const [log, ...logs] = trustedKeys.filter(({ name }) => name === origin);
+  if (!log)
+    throw new Unproven("log_keys", `a key of ${origin}`, trustedKeys.map(({ name }) => name).join(", ") || "none");
+  const openNote = (member: "smaller" | "larger"): TreeHead => {
     try {
       return openCheckpoint(Buffer.from(file[member]), { log, logs });
     } catch (error) {
@@ -71,13 +72,13 @@ export function proveEquivocation(file: Equivocation, keys?: readonly NoteKey[])
       throw error;
     }
   };
-  const [smaller, larger] = [opened("smaller"), opened("larger")];
+  const [smaller, larger] = [openNote("smaller"), openNote("larger")];
   const nodes = file.proof.map((hash) => Buffer.from(hash, "base64"));
-  return { smaller, larger, prefixRoot: provenContradiction(smaller, larger, nodes) };
+  return { smaller, larger, prefixRoot: proveContradiction(smaller, larger, nodes) };
 }
 
 /** @returns the root that the larger tree has at the smaller size, which is another than the smaller one's @throws Unproven */
-function provenContradiction(smaller: TreeHead, larger: TreeHead, nodes: readonly Uint8Array[]): Uint8Array {
+function proveContradiction(smaller: TreeHead, larger: TreeHead, nodes: readonly Uint8Array[]): Uint8Array {
   if (smaller.size > larger.size) throw new Unproven("smaller", `at most ${larger.size} leaves`, `${smaller.size}`);
   // A tree without leaves has one root, and every tree begins with it.
   if (smaller.size === 0) throw new Unproven("smaller", "at least one leaf", "none");

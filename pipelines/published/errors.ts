@@ -2,7 +2,7 @@ import { Failure } from "../../infra/errors.ts";
 import type { Leaf } from "../record/leaf.ts";
 
 /**
- * What a mirror can find wrong with its source, by cause. `commands/exit.ts` gives each a code of its own by these names.
+ * Errors that a mirror may find in its source, a class for each cause. `commands/exit.ts` gives each name an exit code.
  * Bytes of the tree that do not lead to the root are `Tampered` (infra/tree/tiles.ts), as everywhere in the record.
  */
 
@@ -45,7 +45,7 @@ export class Unproven extends Failure {
   }
 }
 
-/** A signature that cannot be verified: the keys document of its position is broken or gone. */
+/** A signature cannot be verified, since the keys document of its position is broken or missing. */
 export class KeysUnread extends Unproven {
   constructor(what: string) {
     super(what, "a signature", "its keys document could not be read");
@@ -74,7 +74,7 @@ export class MirrorBusy extends Failure {
   }
 }
 
-/** The value, or undefined when the bytes are no JSON. */
+/** Parses JSON. Returns undefined when the bytes are not JSON. */
 export function parseJson(bytes: Uint8Array): unknown {
   try {
     return JSON.parse(Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength).toString("utf8"));

@@ -3,7 +3,7 @@ import { MissingObject } from "../../infra/tree/tiles.ts";
 import { archiveFileKey, dayOfManifest } from "../record/archive.ts";
 import type { ArchiveLeaf, EvidenceLeaf } from "../record/leaf.ts";
 import { parseJson, Unproven } from "./errors.ts";
-import { MAX, packedBound } from "./limits.ts";
+import { MAX_BYTES, packedBound } from "./limits.ts";
 import { describeText, scanFrame } from "./lines.ts";
 import { callKey, evidenceKey, kindOfKey, type ObjectKind } from "./objects.ts";
 import type { PartFile, PartFolder } from "./sink.ts";
@@ -29,8 +29,8 @@ export async function fetchNamed(
 ): Promise<Uint8Array> {
   const { key } = leaf;
   if (kindOfKey(key) !== kind) throw new Unproven(`leaf ${leaf.index}`, `a key of ${kind}`, JSON.stringify(key));
-  if (!(leaf.bytes >= 0 && leaf.bytes <= MAX.named)) {
-    throw new Unproven(`leaf ${leaf.index}`, `at most ${MAX.named} bytes`, String(leaf.bytes));
+  if (!(leaf.bytes >= 0 && leaf.bytes <= MAX_BYTES.named)) {
+    throw new Unproven(`leaf ${leaf.index}`, `at most ${MAX_BYTES.named} bytes`, String(leaf.bytes));
   }
   return fetchFile(source, leaf);
 }
@@ -59,9 +59,9 @@ export function evidenceFileOf(leaf: EvidenceLeaf): EvidenceFile | null {
     throw new Unproven(`leaf ${index}`, "no file and no row", `${leaf.rows} rows in ${JSON.stringify(key)}`);
   }
   const part = holds === "kin" ? "kin" : bucket;
-  const named = part !== null && unpacked_sha256 !== null && sha256 !== null;
-  const want = named ? evidenceKey(day, part, unpacked_sha256) : "hashes and a bucket";
-  if (key !== want) throw new Unproven(`leaf ${index}`, want, JSON.stringify(key));
+  const isNamed = part !== null && unpacked_sha256 !== null && sha256 !== null;
+  const expectedKey = isNamed ? evidenceKey(day, part, unpacked_sha256) : "hashes and a bucket";
+  if (key !== expectedKey) throw new Unproven(`leaf ${index}`, expectedKey, JSON.stringify(key));
   checkFileSizes(index, bytes, unpacked_bytes);
   return leaf as EvidenceFile;
 }
@@ -74,9 +74,13 @@ export function archiveFileOf({ index, manifest, sha256, unpacked_bytes }: Archi
   return { key, sha256, bytes, unpacked_sha256: content_hash, unpacked_bytes, rows };
 }
 
-function checkFileSizes(index: number, packed: number, unpacked: number): void {
-  if (packed <= MAX.named && unpacked <= MAX.unpacked) return;
-  throw new Unproven(`leaf ${index}`, `at most ${MAX.named} and ${MAX.unpacked} bytes`, `${packed}, ${unpacked}`);
+function checkFileSizes(index: number, packedBytes: number, unpackedBytes: number): void {
+  if (packedBytes <= MAX_BYTES.named && unpackedBytes <= MAX_BYTES.unpacked) return;
+  throw new Unproven(
+    `leaf ${index}`,
+    `at most ${MAX_BYTES.named} and ${MAX_BYTES.unpacked} bytes`,
+    `${packedBytes}, ${unpackedBytes}`,
+  );
 }
 
 /** Files above this size are fetched into a folder, if one is given, so that a cut transfer can be continued. */
@@ -94,19 +98,23 @@ export async function fetchFile(
   parts: PartFolder | null = null,
 ): Promise<Uint8Array> {
   const { key } = file;
-  const part = parts && file.bytes > LARGE_BYTES ? await parts.open(key) : null;
-  for (let continued = (part?.at ?? 0) > 0; ; continued = false) {
-    const into = (held: PartFile) => fetchInto(source, key, file.bytes, held);
-    const bytes = !part ? await source.get(key, file.bytes) : (await into(part)) ? await part.bytes() : null;
+  const partFile = parts && file.bytes > LARGE_BYTES ? await parts.open(key) : null;
+  for (let isContinued = (partFile?.receivedBytes ?? 0) > 0; ; isContinued = false) {
+    const fetchIntoPart = (part: PartFile) => fetchInto(source, key, file.bytes, part);
+    const bytes = !partFile
+      ? await source.get(key, file.bytes)
+      : (await fetchIntoPart(partFile))
+        ? await partFile.bytes()
+        : null;
     if (!bytes) throw new MissingObject(key);
     const got = sha256hex(bytes);
     if (got === file.sha256 && bytes.length === file.bytes) {
-      await part?.remove();
+      await partFile?.remove();
       return bytes;
     }
-    await part?.remove();
+    await partFile?.remove();
     // After a continued transfer our own disk may be at fault, so the whole file is fetched once more.
-    if (!continued) throw new Unproven(key, `${file.sha256} of ${file.bytes} bytes`, `${got} of ${bytes.length}`);
+    if (!isContinued) throw new Unproven(key, `${file.sha256} of ${file.bytes} bytes`, `${got} of ${bytes.length}`);
   }
 }
 
@@ -120,8 +128,8 @@ const MAX_LINE_BYTES = 4 * 1024 * 1024;
  */
 export async function readFile(packed: Uint8Array, leaf: NamedFile, onLine?: (line: Buffer) => void): Promise<void> {
   const facts = await scanFrame(packed, leaf.unpacked_bytes, { onLine, maxLine: MAX_LINE_BYTES });
-  const want = describeText({ size: leaf.unpacked_bytes, lines: leaf.rows, sha256: leaf.unpacked_sha256 });
-  if (describeText(facts) !== want) throw new Unproven(leaf.key, want, describeText(facts));
+  const expected = describeText({ size: leaf.unpacked_bytes, lines: leaf.rows, sha256: leaf.unpacked_sha256 });
+  if (describeText(facts) !== expected) throw new Unproven(leaf.key, expected, describeText(facts));
   if ("longest" in facts && facts.longest > MAX_LINE_BYTES) {
     throw new Unproven(leaf.key, `lines of at most ${MAX_LINE_BYTES} bytes`, "a longer one");
   }
@@ -147,8 +155,8 @@ export function publishedCallsOf(line: Buffer): NamedCall[] {
   if (row?.kind !== 2) return [];
   return (["request", "response"] as const).flatMap((part): NamedCall[] => {
     const [sha256, bytes] = [row[`${part}_sha256`], row[`${part}_bytes`]];
-    const named = typeof sha256 === "string" && SHA256.test(sha256) && Number.isSafeInteger(bytes);
-    return named ? [{ sha256, bytes: bytes as number }] : [];
+    const isNamed = typeof sha256 === "string" && SHA256.test(sha256) && Number.isSafeInteger(bytes);
+    return isNamed ? [{ sha256, bytes: bytes as number }] : [];
   });
 }
 
@@ -158,8 +166,8 @@ export function publishedCallsOf(line: Buffer): NamedCall[] {
  */
 export async function fetchCall(source: Pick<Source, "get">, call: NamedCall): Promise<Uint8Array> {
   const key = callKey(call.sha256);
-  if (!(call.bytes >= 0 && call.bytes <= MAX.named)) {
-    throw new Unproven(key, `at most ${MAX.named} bytes`, String(call.bytes));
+  if (!(call.bytes >= 0 && call.bytes <= MAX_BYTES.named)) {
+    throw new Unproven(key, `at most ${MAX_BYTES.named} bytes`, String(call.bytes));
   }
   const packed = await source.get(key, packedBound(call.bytes));
   if (!packed) throw new MissingObject(key);
@@ -170,7 +178,7 @@ export async function fetchCall(source: Pick<Source, "get">, call: NamedCall): P
 /** Checks that packed bytes unpack to the hash and length that an evidence line names. @throws Unproven */
 export async function checkCallBytes(packed: Uint8Array, { sha256, bytes }: NamedCall): Promise<void> {
   const facts = await scanFrame(packed, bytes);
-  const want = `${bytes} bytes of ${sha256}`;
+  const expected = `${bytes} bytes of ${sha256}`;
   const got = "not" in facts ? facts.not : `${facts.size} bytes of ${facts.sha256}`;
-  if (got !== want) throw new Unproven(callKey(sha256), want, got);
+  if (got !== expected) throw new Unproven(callKey(sha256), expected, got);
 }

@@ -1,4 +1,4 @@
-import { NO_RELATED_PARTIES } from "../3-grade/related.ts";
+import { NO_RELATED_PARTIES_SHA256 } from "../3-grade/related.ts";
 import { archiveFileKey, dayOfManifest } from "../record/archive.ts";
 import type {
   ArchiveLeaf,
@@ -54,7 +54,7 @@ export class PublishedFold {
   newest = "";
   readonly #listeners = new Set<(cap: string) => void>();
   /** How many leaves were skipped, and how many of them before the newest leaf of each kind. */
-  #skipped = 0;
+  #skippedLeaves = 0;
   readonly #skippedWhenSeen = new Map<string, number>();
 
   /** Calls `listener` with the id of an endpoint before a leaf changes it. @returns a function that removes the listener */
@@ -70,13 +70,13 @@ export class PublishedFold {
    */
   apply(leaf: Leaf, entry?: Buffer): void {
     const seq = this.nextSeq.get(leaf.kind) ?? 0;
-    const unseen = this.#skipped - (this.#skippedWhenSeen.get(leaf.kind) ?? 0);
-    if (leaf.index !== this.size || !(leaf.seq >= seq && leaf.seq <= seq + unseen)) {
+    const unseenLeaves = this.#skippedLeaves - (this.#skippedWhenSeen.get(leaf.kind) ?? 0);
+    if (leaf.index !== this.size || !(leaf.seq >= seq && leaf.seq <= seq + unseenLeaves)) {
       throw new Error(`leaf ${leaf.kind} ${leaf.index}/${leaf.seq} is not the next one (${this.size}/${seq})`);
     }
     this.size++;
     this.nextSeq.set(leaf.kind, leaf.seq + 1);
-    this.#skippedWhenSeen.set(leaf.kind, this.#skipped);
+    this.#skippedWhenSeen.set(leaf.kind, this.#skippedLeaves);
     this.newest = leaf.at;
     const cap = endpointOf(leaf);
     if (cap !== null) this.#applyToEndpoint(cap, leaf, entry);
@@ -85,7 +85,7 @@ export class PublishedFold {
     switch (leaf.kind) {
       case "schedule":
         this.schedules.set(leaf.day, { salt_hash: leaf.salt_hash, salt: null });
-        if (leaf.opens) this.#openSalt(leaf.opens);
+        if (leaf.opens) this.#revealSalt(leaf.opens);
         return;
       case "keys":
         this.keys = { n: leaf.n, key: leaf.key, sha256: leaf.sha256, leaf: leaf.index };
@@ -107,7 +107,7 @@ export class PublishedFold {
   /** Skips leaves that cannot be read any more. Only an auditor does this; its state is incomplete from then on. */
   skip(count: number): void {
     this.size += count;
-    this.#skipped += count;
+    this.#skippedLeaves += count;
   }
 
   /**
@@ -131,14 +131,14 @@ export class PublishedFold {
     );
   }
 
-  #openSalt(opens: { day: string; salt: string }): void {
+  #revealSalt(opens: { day: string; salt: string }): void {
     const schedule = this.schedules.get(opens.day);
     if (schedule) schedule.salt = opens.salt;
   }
 }
 
 /**
- * What a published headline rests on: the time of its run (RFC 3339), and how far the run had read: {topic: next
+ * The basis of a published headline: the time of its run (RFC 3339), and how far the run had read the log: {topic: next
  * offset}.
  */
 export interface HeadlineBasis {
@@ -146,10 +146,10 @@ export interface HeadlineBasis {
   read: Readonly<Record<string, number>>;
 }
 
-/** What the published headline of an endpoint rests on; undefined for an endpoint without a headline. */
+/** The basis of an endpoint's published headline; undefined for an endpoint without a headline. */
 export function headlineBasisOf(fold: PublishedFold, cap: string): HeadlineBasis | undefined {
-  const known = fold.caps.get(cap);
-  return known && headlineOf(known) ? { at: known.computedAt, read: known.positions } : undefined;
+  const published = fold.caps.get(cap);
+  return published && headlineOf(published) ? { at: published.computedAt, read: published.positions } : undefined;
 }
 
 /**
@@ -157,20 +157,20 @@ export function headlineBasisOf(fold: PublishedFold, cap: string): HeadlineBasis
  * a string of its 32 bytes. Hashes are never dropped, since a record may reach the log late.
  */
 export class CommitmentFold {
-  readonly #known = new Set<string>();
+  readonly #hashes = new Set<string>();
 
   /** @returns false when it was there already */
   add({ sha256 }: Pick<CommitmentLeaf | ReceiptLeaf, "sha256">): boolean {
-    const before = this.#known.size;
-    return this.#known.add(packHash(sha256)).size > before;
+    const sizeBefore = this.#hashes.size;
+    return this.#hashes.add(packHash(sha256)).size > sizeBefore;
   }
 
   has(sha256: string): boolean {
-    return this.#known.has(packHash(sha256));
+    return this.#hashes.has(packHash(sha256));
   }
 
   get size(): number {
-    return this.#known.size;
+    return this.#hashes.size;
   }
 }
 
@@ -187,7 +187,7 @@ interface ClosedDay {
 export class EvidenceFold {
   readonly days = new Map<string, ClosedDay>();
   /** The day that was closed first, "" before that. Later days are closed in order and without a gap. */
-  first = "";
+  firstDay = "";
   /** Newest day that was closed, "" before the first. */
   newest = "";
   /**
@@ -202,37 +202,37 @@ export class EvidenceFold {
    * evidence.
    */
   mayClose(day: string, newest = this.newest): boolean {
-    return newest === "" || day === addDays(newest, 1) || day < this.first;
+    return newest === "" || day === addDays(newest, 1) || day < this.firstDay;
   }
 
   /** Applies a leaf of any kind. */
   apply(leaf: Leaf): void {
-    if (leaf.kind === "grade") this.#grade(leaf);
-    if (leaf.kind === "evidence") this.#evidence(leaf);
+    if (leaf.kind === "grade") this.#applyGrade(leaf);
+    if (leaf.kind === "evidence") this.#applyEvidence(leaf);
   }
 
-  #grade({ day, index, inputs }: GradeLeaf): void {
-    if (inputs.kin === NO_RELATED_PARTIES) return;
+  #applyGrade({ day, index, inputs }: GradeLeaf): void {
+    if (inputs.kin === NO_RELATED_PARTIES_SHA256) return;
     const tables = this.relatedParties.get(day) ?? new Map<string, number>();
     if (!tables.has(inputs.kin)) tables.set(inputs.kin, index);
     this.relatedParties.set(day, tables);
   }
 
-  #evidence(leaf: EvidenceLeaf): void {
+  #applyEvidence(leaf: EvidenceLeaf): void {
     const day = this.days.get(leaf.day) ?? { closes: 0, buckets: new Map<number, Record<string, number>>() };
     day.closes = leaf.freeze + 1;
     if (leaf.holds === "rows" && leaf.bucket !== null) day.buckets.set(leaf.bucket, leaf.positions);
     this.days.set(leaf.day, day);
-    this.first ||= leaf.day;
+    this.firstDay ||= leaf.day;
     if (leaf.day > this.newest) this.newest = leaf.day;
     if (leaf.holds === "kin") this.#removeFiledTables(leaf.day, leaf.below ?? 0);
   }
 
   /** Removes tables that a new file holds: those that this day's cards below a leaf name. */
-  #removeFiledTables(day: string, below: number): void {
+  #removeFiledTables(day: string, belowLeaf: number): void {
     const tables = this.relatedParties.get(day);
     if (!tables) return;
-    for (const [sha256, leaf] of tables) if (leaf < below) tables.delete(sha256);
+    for (const [sha256, leaf] of tables) if (leaf < belowLeaf) tables.delete(sha256);
     if (tables.size === 0) this.relatedParties.delete(day);
   }
 }
@@ -255,59 +255,61 @@ export class ArchiveFold {
   /** Manifest id of a wrong file -> id of the one that replaced it. */
   readonly superseded = new Map<string, string>();
   /** Where the grades of each subject and UTC day lie. */
-  readonly #grades = new Map<string, LeafSpan>();
+  readonly #gradeSpans = new Map<string, LeafSpan>();
   /** Endpoints that are tools of an MCP server -> first listing leaf that names the tool. */
-  readonly #tools = new Map<string, number>();
-  readonly #days = new Map<string, ArchiveLeaf[]>();
+  readonly #firstToolListing = new Map<string, number>();
+  readonly #filesBySubjectDay = new Map<string, ArchiveLeaf[]>();
 
   /** Applies a leaf of any kind. */
   apply(leaf: Leaf): void {
-    if (leaf.kind === "archive") this.#file(leaf);
-    if (leaf.kind === "grade") this.#grade(leaf);
-    if (leaf.kind === "listing") this.#listing(leaf);
+    if (leaf.kind === "archive") this.#applyFile(leaf);
+    if (leaf.kind === "grade") this.#applyGrade(leaf);
+    if (leaf.kind === "listing") this.#applyListing(leaf);
   }
 
-  #file(leaf: ArchiveLeaf): void {
+  #applyFile(leaf: ArchiveLeaf): void {
     const { manifest, supersedes } = leaf;
     this.files.set(manifest.id, leaf);
     if (supersedes !== null) this.superseded.set(supersedes, manifest.id);
     const name = subjectDayKey(manifest.subject, dayOfManifest(manifest));
-    this.#days.set(name, [...(this.#days.get(name) ?? []), leaf]);
+    this.#filesBySubjectDay.set(name, [...(this.#filesBySubjectDay.get(name) ?? []), leaf]);
   }
 
-  #grade(leaf: GradeLeaf): void {
+  #applyGrade(leaf: GradeLeaf): void {
     const name = subjectDayKey(this.subjectOf(leaf), leaf.day);
-    const span = this.#grades.get(name);
+    const span = this.#gradeSpans.get(name);
     if (span) span.end = leaf.index + 1;
-    else this.#grades.set(name, { first: leaf.index, end: leaf.index + 1 });
+    else this.#gradeSpans.set(name, { first: leaf.index, end: leaf.index + 1 });
   }
 
-  #listing({ index, capability_id, tool }: ListingLeaf): void {
-    if (tool !== null && !this.#tools.has(capability_id)) this.#tools.set(capability_id, index);
+  #applyListing({ index, capability_id, tool }: ListingLeaf): void {
+    if (tool !== null && !this.#firstToolListing.has(capability_id)) this.#firstToolListing.set(capability_id, index);
   }
 
   /** Subject of a grade: that of MCP tools when a listing before it names a tool. */
   subjectOf({ index, card }: Pick<GradeLeaf, "index" | "card">): "grades" | "mcp_grades" {
-    return (this.#tools.get(card.capability_id) ?? index) < index ? "mcp_grades" : "grades";
+    return (this.#firstToolListing.get(card.capability_id) ?? index) < index ? "mcp_grades" : "grades";
   }
 
   /** Range of leaves with grades of a subject and day that are in no archive file yet; null for none. */
   gradesToFile(subject: ArchiveSubject, day: string): LeafSpan | null {
-    const span = this.#grades.get(subjectDayKey(subject, day));
-    const read = Math.max(0, ...this.filesOf(subject, day).map(({ positions }) => positions.tree?.["0"] ?? 0));
-    return span && read < span.end ? { first: Math.max(span.first, read), end: span.end } : null;
+    const span = this.#gradeSpans.get(subjectDayKey(subject, day));
+    const filedUpTo = Math.max(0, ...this.filesOf(subject, day).map(({ positions }) => positions.tree?.["0"] ?? 0));
+    return span && filedUpTo < span.end ? { first: Math.max(span.first, filedUpTo), end: span.end } : null;
   }
 
   /** All archive files of a subject and day, including replaced ones. */
   filesOf(subject: ArchiveSubject, day: string): readonly ArchiveLeaf[] {
-    return this.#days.get(subjectDayKey(subject, day)) ?? [];
+    return this.#filesBySubjectDay.get(subjectDayKey(subject, day)) ?? [];
   }
 
   /** The leaf that names the file under this key. */
   leafOfKey(key: string): ArchiveLeaf | undefined {
     const [, subject = "", file = ""] = key.split("/");
-    const [of, day] = [subject as ArchiveSubject, file.slice(0, 10)];
-    return this.filesOf(of, day).find(({ manifest }) => key === archiveFileKey(of, day, manifest.content_hash));
+    const [subjectOfKey, day] = [subject as ArchiveSubject, file.slice(0, 10)];
+    return this.filesOf(subjectOfKey, day).find(
+      ({ manifest }) => key === archiveFileKey(subjectOfKey, day, manifest.content_hash),
+    );
   }
 
   /** Files of a day that were not replaced. Together they hold every row of the day once. */

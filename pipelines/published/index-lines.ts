@@ -6,7 +6,7 @@ import { MissingObject } from "../../infra/tree/tiles.ts";
 import { headlineOf, type PublishedCap, type PublishedCard } from "./caps.ts";
 import type { ListingFacts } from "./endpoint.ts";
 import { Unproven } from "./errors.ts";
-import { MAX, packedBound } from "./limits.ts";
+import { MAX_BYTES, packedBound } from "./limits.ts";
 import { describeText, scanFrame } from "./lines.ts";
 import { shardKey } from "./objects.ts";
 import type { Source } from "./source.ts";
@@ -17,13 +17,13 @@ import type { Source } from "./source.ts";
  */
 
 /** Lines that a shard should not exceed on average. */
-const SHARD_LINES = 256;
+const MAX_MEAN_SHARD_LINES = 256;
 
 /** The text shown for an endpoint without a card (verification-method.md section 8). */
-export const NO_CARD = "UNRATED: 0 of 30 paid calls so far; unknown, not bad.";
+export const NO_CARD_TEXT = "UNRATED: 0 of 30 paid calls so far; unknown, not bad.";
 
 /** The members of an endpoint's index line, without the signed card. */
-export const indexFacts = ({ listing, headline }: IndexEntry) => ({
+export const indexMembers = ({ listing, headline }: IndexEntry) => ({
   url: listing.url,
   method: listing.method,
   tool: listing.tool,
@@ -32,7 +32,7 @@ export const indexFacts = ({ listing, headline }: IndexEntry) => ({
   tier: headline?.measured ? headline.tier : null,
   sample_count: headline ? headline.sample_count : 0,
   defects: listing.defects,
-  why: headline?.why ?? NO_CARD,
+  why: headline?.why ?? NO_CARD_TEXT,
   class: listing.class,
   description: listing.description,
   // Absent when the leaf has no offers, so that lines of older indexes do not change.
@@ -43,7 +43,7 @@ export const indexFacts = ({ listing, headline }: IndexEntry) => ({
 /** Leading bits of sha256(url) that name a shard: the fewest that keep shards at SHARD_LINES on average. */
 export function shardBits(lines: number): number {
   let bits = 0;
-  while (lines / 2 ** bits > SHARD_LINES) bits++;
+  while (lines / 2 ** bits > MAX_MEAN_SHARD_LINES) bits++;
   return bits;
 }
 
@@ -66,7 +66,7 @@ export const indexEntryOf = (cap: PublishedCap): IndexEntry | null =>
 
 /** RFC 8785 text of the line of one endpoint. The card's text, which is most of it, is taken from the fold as it is. */
 export function lineText(entry: IndexEntry): string {
-  const halves = canonicalHalves(indexFacts(entry), "card", { published: true });
+  const halves = canonicalHalves(indexMembers(entry), "card", { published: true });
   return joinHalves(halves, `"card":${entry.headline?.text ?? "null"}`);
 }
 
@@ -83,7 +83,7 @@ export const sortEntries = (entries: IndexEntry[]): IndexEntry[] =>
 export const ShardLine = z.looseObject({
   sha256: Sha256Hex,
   lines: z.int().min(0),
-  bytes: z.int().min(0).max(MAX.named),
+  bytes: z.int().min(0).max(MAX_BYTES.named),
 });
 export type ShardLine = z.infer<typeof ShardLine>;
 
@@ -101,7 +101,7 @@ export async function fetchShard(source: Pick<Source, "get">, line: ShardLine): 
 export async function unpackShard(packed: Uint8Array, { sha256, bytes, lines }: ShardLine): Promise<Buffer> {
   const chunks: Buffer[] = [];
   const facts = await scanFrame(packed, bytes, { onChunk: (chunk) => chunks.push(Buffer.from(chunk)) });
-  const want = describeText({ size: bytes, lines, sha256 });
-  if (describeText(facts) !== want) throw new Unproven(shardKey(sha256), want, describeText(facts));
+  const expected = describeText({ size: bytes, lines, sha256 });
+  if (describeText(facts) !== expected) throw new Unproven(shardKey(sha256), expected, describeText(facts));
   return Buffer.concat(chunks, bytes);
 }

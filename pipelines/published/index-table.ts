@@ -2,11 +2,11 @@ import type { YieldToOthers } from "../../infra/concurrency.ts";
 import { parseUrl } from "../../infra/url.ts";
 import type { SignedCard } from "../record/card.ts";
 import { COMPONENTS } from "../record/vocabulary.ts";
-import { type IndexEntry, indexFacts } from "./index-lines.ts";
+import { type IndexEntry, indexMembers } from "./index-lines.ts";
 import { COLUMN, type Columns, type Row, toDate, toParquetBytes } from "./parquet-table.ts";
 
 /** Figures of a measured component of a card; each is a column. */
-const FIGURES = ["point", "lower", "upper", "n_eff"] as const;
+const FIGURE_NAMES = ["point", "lower", "upper", "n_eff"] as const;
 
 /**
  * Columns of the market index as one Parquet file, for analysts: one row for each line, in the order of the shards. The
@@ -40,15 +40,15 @@ const INDEX_TABLE_COLUMNS: Columns = {
 
 /** The measured components of a card, as columns. */
 export function componentColumns(): Columns {
-  const names = COMPONENTS.flatMap((name) => FIGURES.map((part) => `${name}_${part}`));
+  const names = COMPONENTS.flatMap((name) => FIGURE_NAMES.map((part) => `${name}_${part}`));
   return Object.fromEntries(names.map((name) => [name, COLUMN.number]));
 }
 
 /** The values of {@link componentColumns} for a card; a component that was not measured is left out. */
 export function componentValuesOf(card: Pick<SignedCard, "components"> | null): Row {
   const columns = COMPONENTS.flatMap((name) => {
-    const one = card?.components?.[name];
-    return one ? FIGURES.map((part) => [`${name}_${part}`, one[part]]) : [];
+    const component = card?.components?.[name];
+    return component ? FIGURE_NAMES.map((part) => [`${name}_${part}`, component[part]]) : [];
   });
   return Object.fromEntries(columns);
 }
@@ -60,14 +60,14 @@ export const compositeOf = (card: Pick<SignedCard, "band" | "composite"> | null)
 const distinct = (texts: readonly (string | null)[]): string[] => [...new Set(texts.filter((text) => text !== null))];
 
 function rowOf(entry: IndexEntry, asOf: Date | null): Row {
-  const { defects, offers = [], method, ...line } = indexFacts(entry);
+  const { defects, offers = [], method, ...line } = indexMembers(entry);
   const card = entry.headline && (JSON.parse(entry.headline.text) as SignedCard);
-  const named =
+  const pricedOffer =
     offers.find(({ asset, price }) => asset !== null && price !== null) ?? offers.find(({ asset }) => asset);
   return {
     ...{ ...line, host: parseUrl(line.url)?.host, http_method: method },
     ...{ composite: compositeOf(card), flags: card?.flags ?? [], defects: defects.map(({ defect }) => defect) },
-    ...{ price: named?.price == null ? null : Number(named.price), asset: named?.asset },
+    ...{ price: pricedOffer?.price == null ? null : Number(pricedOffer.price), asset: pricedOffer?.asset },
     ...{ networks: distinct(offers.map(({ network }) => network)), pay_tos: distinct(offers.map((one) => one.pay_to)) },
     ...{ computed_at: toDate(card?.computed_at), as_of: asOf },
     ...componentValuesOf(card),
@@ -76,10 +76,10 @@ function rowOf(entry: IndexEntry, asOf: Date | null): Row {
 
 /**
  * Makes the bytes of the Parquet file of an index.
- * @param entries the index's lines in the order of the shards @param index the index
- * @param giveTurn asked before some rows, which take a few milliseconds
+ * @param entries the index's lines in the order of the shards
+ * @param giveTurn awaited after every few rows, so that other work of the process gets its turn
  */
-export function indexTable(
+export function createIndexTable(
   entries: Iterable<IndexEntry>,
   { tree_size, computed_at }: { tree_size: number; computed_at: string },
   giveTurn: YieldToOthers,

@@ -52,18 +52,18 @@ export async function readKeys(
 export function verifyKeysDocument(
   leaf: Pick<KeysLeaf, "n" | "key" | "sha256">,
   bytes: Uint8Array,
-  before: KeyChain | null,
+  previousChain: KeyChain | null,
 ): KeyChain {
   const { data: document } = KeysDocument.safeParse(parseJson(bytes));
   if (!document) throw new Unproven(leaf.key, "a keys document", "something else");
-  if (document.n !== leaf.n || document.previous !== (before?.sha256 ?? null)) {
-    const want = `document ${leaf.n} after ${before?.sha256 ?? "none"}`;
-    throw new Unproven(leaf.key, want, `${document.n} after ${document.previous ?? "none"}`);
+  if (document.n !== leaf.n || document.previous !== (previousChain?.sha256 ?? null)) {
+    const expected = `document ${leaf.n} after ${previousChain?.sha256 ?? "none"}`;
+    throw new Unproven(leaf.key, expected, `${document.n} after ${document.previous ?? "none"}`);
   }
-  const own = jwksOf(document);
-  const signers = before && before.jwks !== UNREADABLE_KEYS ? before.jwks : own;
-  verifySignature(leaf.key, signers, document, document.computed_at);
-  return { jwks: own, sha256: leaf.sha256 };
+  const ownKeys = jwksOf(document);
+  const signerKeys = previousChain && previousChain.jwks !== UNREADABLE_KEYS ? previousChain.jwks : ownKeys;
+  verifySignature(leaf.key, signerKeys, document, document.computed_at);
+  return { jwks: ownKeys, sha256: leaf.sha256 };
 }
 
 /**
@@ -75,26 +75,28 @@ export function verifyCardSignature(leaf: Pick<GradeLeaf, "index" | "at" | "card
   const { card, index } = leaf;
   if (jwks === UNREADABLE_KEYS) throw new KeysUnread(`card of leaf ${index}`);
   // The leaf was not validated yet, so the card may be missing.
-  const at = String(card?.computed_at ?? leaf.at);
+  const time = String(card?.computed_at ?? leaf.at);
   const keys = Array.isArray(jwks?.keys) ? jwks.keys : [];
   const candidates = keys.filter((key) => key?.purpose === "cards" && typeof key.kid === "string");
   const kids = card?.signing_key_id === undefined ? candidates.map(({ kid }) => kid) : [card.signing_key_id];
-  const verdicts = kids.map((kid) => jwks && verifyObject(jwks, card, { purpose: "cards", at, defaults: { kid } }));
+  const verdicts = kids.map(
+    (kid) => jwks && verifyObject(jwks, card, { purpose: "cards", at: time, defaults: { kid } }),
+  );
   if (verdicts.some((verdict) => verdict?.ok)) return;
-  const fault = verdicts.find((verdict) => verdict && !verdict.ok);
-  const got = fault && !fault.ok ? fault.reason : jwks ? "unknown_key" : "no keys before it";
-  throw new Unproven(`card of leaf ${index}`, `a signature valid at ${at}`, got);
+  const refusal = verdicts.find((verdict) => verdict && !verdict.ok);
+  const got = refusal && !refusal.ok ? refusal.reason : jwks ? "unknown_key" : "no keys before it";
+  throw new Unproven(`card of leaf ${index}`, `a signature valid at ${time}`, got);
 }
 
-/** Verifies that a cards key that was valid at the time `at` signed the object. @throws Unproven */
-export function verifySignature(what: string, jwks: Jwks | null, object: unknown, at: string): void {
-  if (jwks === UNREADABLE_KEYS) throw new KeysUnread(what);
-  const verdict = jwks && verifyObject(jwks, object, { purpose: "cards", at });
-  if (!verdict?.ok) throw new Unproven(what, `a signature valid at ${at}`, verdict?.reason ?? "no keys before it");
+/** Verifies that a cards key that was valid at this time signed the object. @throws Unproven */
+export function verifySignature(subject: string, jwks: Jwks | null, object: unknown, time: string): void {
+  if (jwks === UNREADABLE_KEYS) throw new KeysUnread(subject);
+  const verdict = jwks && verifyObject(jwks, object, { purpose: "cards", at: time });
+  if (!verdict?.ok) throw new Unproven(subject, `a signature valid at ${time}`, verdict?.reason ?? "no keys before it");
 }
 
 /** Cards in one batch. A batch is verified while the next is gathered. */
-const BATCH = 64;
+const CARDS_PER_BATCH = 64;
 
 type CardLeaf = Pick<GradeLeaf, "index" | "at" | "card">;
 
@@ -110,15 +112,15 @@ interface PendingCard {
  */
 export class CardSignatures {
   #cards: PendingCard[] = [];
-  #jobs: Promise<boolean>[] = [];
+  #verifications: Promise<boolean>[] = [];
   /** The batch before this one. */
   #previousBatch: Promise<void> = Promise.resolve();
-  #fault: { error: unknown } | null = null;
+  #firstError: { error: unknown } | null = null;
 
   /** @param onBad called with the error for each card with a bad signature; by default `add` or `drain` throws the first */
   constructor(
     private readonly onBad: (error: unknown) => void = (error) => {
-      this.#fault ??= { error };
+      this.#firstError ??= { error };
     },
   ) {}
 
@@ -128,18 +130,18 @@ export class CardSignatures {
    */
   async add({ index, at, card }: CardLeaf, entry: Buffer, jwks: Jwks | null): Promise<void> {
     const leaf = { index, at, card };
-    const job = jwks && signedBytesOf(entry, card, (kid) => usableKeyOf(jwks, kid));
-    if (!job) {
+    const signedCard = jwks && signedBytesOf(entry, card, (kid) => usableKeyOf(jwks, kid));
+    if (!signedCard) {
       this.#validate({ leaf, jwks });
     } else {
       this.#cards.push({ leaf, jwks });
-      this.#jobs.push(verifySoon(job.publicKey, job.bytes, job.signature));
-      if (this.#jobs.length >= BATCH) await this.#flush();
+      this.#verifications.push(verifySoon(signedCard.publicKey, signedCard.bytes, signedCard.signature));
+      if (this.#verifications.length >= CARDS_PER_BATCH) await this.#flush();
     }
     this.#throwFault();
   }
 
-  /** Every card added so far was verified when this resolves. */
+  /** Resolves when every card added so far is verified. */
   async drain(): Promise<void> {
     await this.#flush();
     await this.#previousBatch;
@@ -147,19 +149,19 @@ export class CardSignatures {
   }
 
   async #flush(): Promise<void> {
-    const [cards, jobs] = [this.#cards, this.#jobs];
-    [this.#cards, this.#jobs] = [[], []];
+    const [cards, jobs] = [this.#cards, this.#verifications];
+    [this.#cards, this.#verifications] = [[], []];
     if (jobs.length === 0) return;
-    const [before, checked] = [this.#previousBatch, this.#check(cards, jobs)];
+    const [previousBatch, currentBatch] = [this.#previousBatch, this.#check(cards, jobs)];
     // This batch is awaited together with the next; until then a failure must not count as an unhandled rejection.
-    checked.catch(() => undefined);
-    this.#previousBatch = checked;
-    await before;
+    currentBatch.catch(() => undefined);
+    this.#previousBatch = currentBatch;
+    await previousBatch;
   }
 
   async #check(cards: readonly PendingCard[], jobs: readonly Promise<boolean>[]): Promise<void> {
-    const good = await Promise.all(jobs);
-    for (const [i, card] of cards.entries()) if (!good[i]) this.#validate(card);
+    const areValid = await Promise.all(jobs);
+    for (const [i, card] of cards.entries()) if (!areValid[i]) this.#validate(card);
   }
 
   #validate({ leaf, jwks }: PendingCard): void {
@@ -171,7 +173,7 @@ export class CardSignatures {
   }
 
   #throwFault(): void {
-    if (this.#fault) throw this.#fault.error;
+    if (this.#firstError) throw this.#firstError.error;
   }
 }
 
@@ -179,17 +181,21 @@ export class CardSignatures {
 const usableKeys = new WeakMap<Jwks, Map<string, CardKey | null>>();
 
 function usableKeyOf(jwks: Jwks, kid: string): CardKey | null {
-  const known = usableKeys.get(jwks) ?? new Map<string, CardKey | null>();
-  usableKeys.set(jwks, known);
-  if (known.has(kid)) return known.get(kid)!;
-  const named = Array.isArray(jwks.keys) ? jwks.keys.filter((key) => key?.kid === kid) : [];
-  const [key] = named;
-  const usable = named.length === 1 && key?.purpose === "cards" && key.kty === "OKP" && key.crv === "Ed25519";
-  const publicKey = usable ? fromBase64url(String(key.x)) : null;
-  const sound = publicKey?.length === 32 && isUsableKey(publicKey) && thumbprint(publicKey) === kid;
-  const from = Date.parse(String(key?.valid_from));
-  const until = key?.retired_at === undefined ? Number.POSITIVE_INFINITY : Date.parse(key.retired_at);
-  const found = sound && !Number.isNaN(from) && !Number.isNaN(until) ? { publicKey, from, until } : null;
-  known.set(kid, found);
-  return found;
+  const keysByKid = usableKeys.get(jwks) ?? new Map<string, CardKey | null>();
+  usableKeys.set(jwks, keysByKid);
+  if (keysByKid.has(kid)) return keysByKid.get(kid)!;
+  const matchingKeys = Array.isArray(jwks.keys) ? jwks.keys.filter((key) => key?.kid === kid) : [];
+  const [key] = matchingKeys;
+  const hasUsableForm =
+    matchingKeys.length === 1 && key?.purpose === "cards" && key.kty === "OKP" && key.crv === "Ed25519";
+  const publicKey = hasUsableForm ? fromBase64url(String(key.x)) : null;
+  const isSound = publicKey?.length === 32 && isUsableKey(publicKey) && thumbprint(publicKey) === kid;
+  const validFrom = Date.parse(String(key?.valid_from));
+  const validUntil = key?.retired_at === undefined ? Number.POSITIVE_INFINITY : Date.parse(key.retired_at);
+  const cardKey =
+    isSound && !Number.isNaN(validFrom) && !Number.isNaN(validUntil)
+      ? { publicKey, from: validFrom, until: validUntil }
+      : null;
+  keysByKid.set(kid, cardKey);
+  return cardKey;
 }

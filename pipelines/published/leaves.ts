@@ -5,7 +5,7 @@ import { entriesPath, SEGMENT_LEAVES, TILE_WIDTH } from "../../infra/tree/path.t
 import { MissingObject, Tampered, type TileReader } from "../../infra/tree/tiles.ts";
 import { BadFrame, streamFrame, ZstdPacking } from "../../infra/zstd.ts";
 import { type Leaf, MAX_LEAF_BYTES } from "../record/leaf.ts";
-import { MAX } from "./limits.ts";
+import { MAX_BYTES } from "./limits.ts";
 import { LineSplitter } from "./lines.ts";
 import { segmentKey } from "./objects.ts";
 import { type ReadLeaf, RecordReader } from "./reader.ts";
@@ -20,20 +20,20 @@ export async function* readProvenLeaves(
   source: Source,
   head: { size: number; root: Buffer },
 ): AsyncGenerator<ReadLeaf> {
-  const reader = await RecordReader.over(createSourceFetch(source), head);
-  let at = 0;
-  for (; at + SEGMENT_LEAVES <= head.size; at += SEGMENT_LEAVES) {
-    const entries = await fetchSegmentEntries(source, reader.tiles, at / SEGMENT_LEAVES);
+  const reader = await RecordReader.openWithFetch(createSourceFetch(source), head);
+  let nextLeaf = 0;
+  for (; nextLeaf + SEGMENT_LEAVES <= head.size; nextLeaf += SEGMENT_LEAVES) {
+    const entries = await fetchSegmentEntries(source, reader.tiles, nextLeaf / SEGMENT_LEAVES);
     if (!entries) break;
     for (const [i, bytes] of entries.entries())
-      yield { index: at + i, bytes, leaf: JSON.parse(bytes.toString()) as Leaf };
+      yield { index: nextLeaf + i, bytes, leaf: JSON.parse(bytes.toString()) as Leaf };
   }
-  yield* reader.leaves(at);
+  yield* reader.leaves(nextLeaf);
 }
 
 /** Fetches and proves the leaves of segment n; null when the source does not have it. @throws Tampered */
 async function fetchSegmentEntries(source: Source, tiles: TileReader, n: number): Promise<Buffer[] | null> {
-  const packed = await source.get(segmentKey(n), MAX.named);
+  const packed = await source.get(segmentKey(n), MAX_BYTES.named);
   return packed && (await proveSegment(packed, tiles, n)).entries;
 }
 
@@ -49,17 +49,17 @@ export interface ProvenSegment {
  */
 export async function proveSegment(packed: Uint8Array, tiles: TileReader, n: number): Promise<ProvenSegment> {
   const key = segmentKey(n);
-  const want = await tiles.rootOfTile(1, n);
+  const expectedRoot = await tiles.rootOfTile(1, n);
   let entries: Buffer[];
   try {
     entries = await unpackSegmentLines(packed);
   } catch (error) {
-    if (error instanceof BadFrame) throw new Tampered(key, want.toString("hex"), error.message);
+    if (error instanceof BadFrame) throw new Tampered(key, expectedRoot.toString("hex"), error.message);
     throw error;
   }
   const hashes = entries.map(leafHash);
-  const got = computeRoot(hashes);
-  if (!sameHash(got, want)) throw new Tampered(key, want.toString("hex"), got.toString("hex"));
+  const root = computeRoot(hashes);
+  if (!sameHash(root, expectedRoot)) throw new Tampered(key, expectedRoot.toString("hex"), root.toString("hex"));
   return { entries, hashes };
 }
 

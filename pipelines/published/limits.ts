@@ -3,7 +3,7 @@ import { HASH_BYTES } from "../../infra/tree/hash.ts";
 import { TILE_WIDTH } from "../../infra/tree/path.ts";
 
 /** Most bytes of each kind of public object, so that no source can fill memory or disk. */
-export const MAX = {
+export const MAX_BYTES = {
   note: 64 * 1024,
   tile: TILE_WIDTH * HASH_BYTES,
   /** An entry bundle. Gzip can make incompressible bytes slightly longer. */

@@ -5,7 +5,7 @@ const LF = 0x0a;
 
 /** Splits chunks into lines, counts them and records the length of the longest, including an unfinished last line. */
 export class LineSplitter {
-  #rest: Buffer[] = [];
+  #unfinishedPieces: Buffer[] = [];
   #unfinishedBytes = 0;
   count = 0;
   longest = 0;
@@ -20,16 +20,16 @@ export class LineSplitter {
   ) {}
 
   add(chunk: Buffer): void {
-    let from = 0;
-    for (let at = chunk.indexOf(LF); at >= 0; at = chunk.indexOf(LF, from)) {
-      this.#end(chunk.subarray(from, at));
-      from = at + 1;
+    let lineStart = 0;
+    for (let newlineAt = chunk.indexOf(LF); newlineAt >= 0; newlineAt = chunk.indexOf(LF, lineStart)) {
+      this.#endLine(chunk.subarray(lineStart, newlineAt));
+      lineStart = newlineAt + 1;
     }
-    this.#unfinishedBytes += chunk.length - from;
+    this.#unfinishedBytes += chunk.length - lineStart;
     this.longest = Math.max(this.longest, this.#unfinishedBytes);
     // A line that is too long already is not kept. The piece is copied, since the chunk's memory is reused.
     if (this.onLine && this.#unfinishedBytes > 0 && this.#unfinishedBytes <= this.maxLine)
-      this.#rest.push(Buffer.from(chunk.subarray(from)));
+      this.#unfinishedPieces.push(Buffer.from(chunk.subarray(lineStart)));
   }
 
   /** Does the text so far end with a newline? */
@@ -37,13 +37,13 @@ export class LineSplitter {
     return this.#unfinishedBytes === 0;
   }
 
-  #end(piece: Buffer): void {
+  #endLine(piece: Buffer): void {
     const length = this.#unfinishedBytes + piece.length;
     this.count++;
     this.longest = Math.max(this.longest, length);
     if (this.onLine && length <= this.maxLine)
-      this.onLine(this.#unfinishedBytes > 0 ? Buffer.concat([...this.#rest, piece]) : piece);
-    this.#rest = [];
+      this.onLine(this.#unfinishedBytes > 0 ? Buffer.concat([...this.#unfinishedPieces, piece]) : piece);
+    this.#unfinishedPieces = [];
     this.#unfinishedBytes = 0;
   }
 }

@@ -27,13 +27,13 @@ interface RecordFolder {
  */
 export async function findRecordFolder(name: string): Promise<RecordFolder | null> {
   if (!(await stat(name).catch(() => null))?.isDirectory()) return null;
-  const inside = join(name, "public");
-  const has = (dir: string) => stat(join(dir, CHECKPOINT)).catch(() => null);
-  if (!(await has(name)) && (await stat(inside).catch(() => null))?.isDirectory()) {
-    return { publicDir: inside, stateDir: join(name, "state") };
+  const publicFolder = join(name, "public");
+  const findCheckpoint = (dir: string) => stat(join(dir, CHECKPOINT)).catch(() => null);
+  if (!(await findCheckpoint(name)) && (await stat(publicFolder).catch(() => null))?.isDirectory()) {
+    return { publicDir: publicFolder, stateDir: join(name, "state") };
   }
-  const above = basename(name) === "public" ? dirname(name) : name;
-  return { publicDir: name, stateDir: join(above, "state") };
+  const dataFolder = basename(name) === "public" ? dirname(name) : name;
+  return { publicDir: name, stateDir: join(dataFolder, "state") };
 }
 
 export interface HttpSourceOptions {
@@ -47,9 +47,9 @@ export interface HttpSourceOptions {
 }
 
 /** Longest silence within an answer. */
-const SILENCE_MS = 30_000;
+const MAX_SILENCE_MS = 30_000;
 /** Longest time for one object over all attempts, ms, so that a server that sends very slowly is given up. */
-const OBJECT_MS = 1_800_000;
+const MAX_OBJECT_MS = 1_800_000;
 /** Longest pause that a server may ask for. */
 const MAX_PAUSE_MS = 60_000;
 /** A cut answer that brought at least this many bytes counts as progress: attempts are counted from 1 again. */
@@ -58,10 +58,10 @@ const PROGRESS_BYTES = 64 * 1024;
 /** A failure after which the request is tried again: a network error, or a busy server. */
 class RetryableError extends Error {
   constructor(
-    why: string,
+    reason: string,
     readonly afterMs = 0,
   ) {
-    super(why);
+    super(reason);
   }
 }
 
@@ -85,7 +85,11 @@ export class HttpSource implements Source {
       throw new Failure("usage", `not an address of a public store: ${name}`);
     }
     this.#base = url.href.replace(/\/*$/, "/");
-    this.#agent = new Agent({ headersTimeout: SILENCE_MS, bodyTimeout: SILENCE_MS, connect: { timeout: SILENCE_MS } });
+    this.#agent = new Agent({
+      headersTimeout: MAX_SILENCE_MS,
+      bodyTimeout: MAX_SILENCE_MS,
+      connect: { timeout: MAX_SILENCE_MS },
+    });
   }
 
   async get(key: string, maxBytes: number): Promise<Uint8Array | null> {
@@ -95,25 +99,26 @@ export class HttpSource implements Source {
 
   async into(key: string, maxBytes: number, sink: Sink): Promise<boolean> {
     const { clock, tries = 5, pauseMs = 250 } = this.options;
-    const began = clock.monotonic();
+    const startedAtMs = clock.monotonic();
     for (let attempt = 1; ; attempt++) {
-      const before = sink.at;
+      const bytesBefore = sink.receivedBytes;
       try {
         return await this.#fetchOnce(key, maxBytes, sink);
       } catch (error) {
         if (!(error instanceof RetryableError)) throw error;
-        if (sink.at - before >= PROGRESS_BYTES) attempt = 0;
+        if (sink.receivedBytes - bytesBefore >= PROGRESS_BYTES) attempt = 0;
         if (attempt >= tries) throw new SourceDown(this.name, key, `${error.message} (${attempt} tries)`);
-        if (clock.monotonic() - began > OBJECT_MS) throw new SourceDown(this.name, key, `${error.message} (too slow)`);
-        const pause = pauseMs * 2 ** Math.max(0, attempt - 1) * (1 - Math.random() / 2);
-        await clock.sleep(Math.min(MAX_PAUSE_MS, Math.max(pause, error.afterMs)));
+        if (clock.monotonic() - startedAtMs > MAX_OBJECT_MS)
+          throw new SourceDown(this.name, key, `${error.message} (too slow)`);
+        const waitMs = pauseMs * 2 ** Math.max(0, attempt - 1) * (1 - Math.random() / 2);
+        await clock.sleep(Math.min(MAX_PAUSE_MS, Math.max(waitMs, error.afterMs)));
       }
     }
   }
 
   async #fetchOnce(key: string, maxBytes: number, sink: Sink): Promise<boolean> {
     const signal = AbortSignal.timeout(this.options.answerMs ?? 300_000);
-    const { at, etag } = sink;
+    const { receivedBytes: at, etag } = sink;
     const headers = {
       "accept-encoding": isBundle(key) ? "gzip" : "identity",
       ...(at > 0 && etag ? { range: `bytes=${at}-`, "if-range": etag } : {}),
@@ -139,7 +144,7 @@ export class HttpSource implements Source {
 
   /** Asks the server whether a key exists, without reading the body. @throws RetryableError and what the network throws */
   async #readKeyState(key: string): Promise<KeyState> {
-    const signal = AbortSignal.timeout(SILENCE_MS);
+    const signal = AbortSignal.timeout(MAX_SILENCE_MS);
     const headers = { "accept-encoding": "identity" };
     const answer = await request(this.#base + checkKey(key), { dispatcher: this.#agent, signal, headers });
     try {
@@ -155,18 +160,19 @@ export class HttpSource implements Source {
     { statusCode: status, headers }: Dispatcher.ResponseData,
     sink: Sink,
   ): Promise<void> {
-    const says = `it answered ${status}`;
-    const down = (why: string) => new SourceDown(this.name, key, why);
+    const statusText = `it answered ${status}`;
+    const createSourceDown = (why: string) => new SourceDown(this.name, key, why);
     if (isBusy(status)) throw busyError(status, headers);
-    if (status >= 300 && status < 400) throw down(`${says}: a redirect is not followed`);
+    if (status >= 300 && status < 400) throw createSourceDown(`${statusText}: a redirect is not followed`);
     if (status === 206 || status === 416) {
-      const part = new RegExp(`^bytes ${sink.at}-`).test(String(headers["content-range"]));
-      if (status === 206 && sink.at > 0 && part && headers.etag === sink.etag) return checkEncoding(key, headers, down);
+      const isExpectedPart = new RegExp(`^bytes ${sink.receivedBytes}-`).test(String(headers["content-range"]));
+      if (status === 206 && sink.receivedBytes > 0 && isExpectedPart && headers.etag === sink.etag)
+        return checkEncoding(key, headers, createSourceDown);
       await sink.restart(null);
-      throw new RetryableError(`${says} with another part than was asked for`);
+      throw new RetryableError(`${statusText} with another part than was asked for`);
     }
-    if (status !== 200) throw down(says);
-    checkEncoding(key, headers, down);
+    if (status !== 200) throw createSourceDown(statusText);
+    checkEncoding(key, headers, createSourceDown);
     await sink.restart(strongEtagOf(headers.etag));
   }
 
@@ -176,9 +182,9 @@ export class HttpSource implements Source {
 }
 
 /** Bytes of a refusal that are read: S3's are some hundred. */
-const MAX_REFUSAL = 4_096;
+const MAX_REFUSAL_BYTES = 4_096;
 
-/** @throws Again for a server that is busy */
+/** Reads from an answer whether its key exists. @throws RetryableError for a server that is busy */
 async function keyStateOf({ statusCode: status, headers, body }: Dispatcher.ResponseData): Promise<KeyState> {
   if (isBusy(status)) throw busyError(status, headers);
   if (status === 200) return "there";
@@ -187,7 +193,7 @@ async function keyStateOf({ statusCode: status, headers, body }: Dispatcher.Resp
   let text = "";
   for await (const chunk of body as AsyncIterable<Uint8Array>) {
     text += Buffer.from(chunk).toString("latin1");
-    if (text.length > MAX_REFUSAL) return "other";
+    if (text.length > MAX_REFUSAL_BYTES) return "other";
   }
   return text.includes("<Code>AccessDenied</Code>") ? "refused" : "other";
 }
@@ -204,10 +210,10 @@ const isBundle = (key: string): boolean => key.startsWith("tile/entries/");
 const strongEtagOf = (etag: unknown): string | null => (typeof etag === "string" && /^".*"$/.test(etag) ? etag : null);
 
 /** Refuses an answer that a proxy packed: its bytes are not the stored bytes, so no hash matches them. */
-function checkEncoding(key: string, headers: Headers, down: (why: string) => SourceDown): void {
+function checkEncoding(key: string, headers: Headers, createSourceDown: (why: string) => SourceDown): void {
   const encoding = String(headers["content-encoding"] ?? "identity").toLowerCase();
   if (encoding === "identity" || (isBundle(key) && encoding === "gzip")) return;
-  throw down(`it is sent with content-encoding ${encoding.slice(0, 40)}, not as it is stored`);
+  throw createSourceDown(`it is sent with content-encoding ${encoding.slice(0, 40)}, not as it is stored`);
 }
 
 /** Is this a fault of our own disk, which is not reported as a fault of the source? */
@@ -215,16 +221,17 @@ const isLocalDiskFault = (error: unknown): boolean =>
   ["ENOSPC", "EDQUOT", "EROFS", "EACCES", "EIO"].includes((error as NodeJS.ErrnoException | null)?.code ?? "");
 
 async function writeBounded(answer: Dispatcher.ResponseData, key: string, maxBytes: number, sink: Sink): Promise<void> {
-  const announced = answer.headers["content-length"];
-  if (announced !== undefined && sink.at + Number(announced) > maxBytes) throw new Oversized(key, maxBytes);
-  const from = sink.at;
+  const contentLength = answer.headers["content-length"];
+  if (contentLength !== undefined && sink.receivedBytes + Number(contentLength) > maxBytes)
+    throw new Oversized(key, maxBytes);
+  const startAt = sink.receivedBytes;
   for await (const chunk of answer.body as AsyncIterable<Uint8Array>) {
-    if (sink.at + chunk.length > maxBytes) throw new Oversized(key, maxBytes);
+    if (sink.receivedBytes + chunk.length > maxBytes) throw new Oversized(key, maxBytes);
     await sink.write(chunk);
   }
-  const got = sink.at - from;
-  if (announced !== undefined && got !== Number(announced))
-    throw new RetryableError(`${got} of ${announced} bytes came`);
+  const receivedBytes = sink.receivedBytes - startAt;
+  if (contentLength !== undefined && receivedBytes !== Number(contentLength))
+    throw new RetryableError(`${receivedBytes} of ${contentLength} bytes came`);
 }
 
 /** Bytes of one ranged read. */
@@ -252,9 +259,13 @@ export class StoreSource implements Source {
       if (!info) return false;
       if (info.size > maxBytes) throw new Oversized(key, maxBytes);
       const etag = `"${info.etag}"`;
-      if (sink.etag !== etag || sink.at > info.size) await sink.restart(etag);
-      while (sink.at < info.size) {
-        const bytes = await this.#store.getRange(key, sink.at, Math.min(info.size, sink.at + RANGE_BYTES));
+      if (sink.etag !== etag || sink.receivedBytes > info.size) await sink.restart(etag);
+      while (sink.receivedBytes < info.size) {
+        const bytes = await this.#store.getRange(
+          key,
+          sink.receivedBytes,
+          Math.min(info.size, sink.receivedBytes + RANGE_BYTES),
+        );
         if (!bytes?.length) throw new SourceDown(this.name, key, "it went away while it was read");
         await sink.write(bytes);
       }
@@ -264,9 +275,9 @@ export class StoreSource implements Source {
     });
   }
 
-  async #withSourceErrors<T>(key: string, maxBytes: number, ask: () => Promise<T>): Promise<T> {
+  async #withSourceErrors<T>(key: string, maxBytes: number, operation: () => Promise<T>): Promise<T> {
     try {
-      return await ask();
+      return await operation();
     } catch (error) {
       if (error instanceof ObjectTooLarge) throw new Oversized(key, maxBytes);
       if (error instanceof StoreDown) throw new SourceDown(this.name, key, error.message);
@@ -293,9 +304,9 @@ export async function openSource(
 ): Promise<Source> {
   if (name.startsWith("s3://")) return openBucket(name.replace(/\/+$/, ""), settings);
   if (/^[a-z][a-z0-9+.-]*:\/\//i.test(name)) return new HttpSource(name, { clock, ...patience });
-  const found = await findRecordFolder(name);
-  if (!found) throw new Failure("unreadable", `neither an address nor a folder: ${name}`);
-  return new DirectorySource(found.publicDir);
+  const folder = await findRecordFolder(name);
+  if (!folder) throw new Failure("unreadable", `neither an address nor a folder: ${name}`);
+  return new DirectorySource(folder.publicDir);
 }
 
 async function openBucket(name: string, settings: (() => Pick<Config, "stores">) | undefined): Promise<Source> {

@@ -7,19 +7,19 @@ const { ParquetSchema, ParquetWriter } = parquet;
 
 /** Rows that are in memory at once. */
 const ROWS_PER_GROUP = 4096;
-const packed = { compression: "GZIP", optional: true } as const;
+const gzipOptional = { compression: "GZIP", optional: true } as const;
 
 /**
  * Column types of all tables. Only plain types, since readers disagree about INTERVAL and UUID columns
  * (publication.md). Times are TIMESTAMP in UTC with milliseconds, as in the record. Every column may be null.
  */
 export const COLUMN = {
-  text: { type: "UTF8", ...packed },
+  text: { type: "UTF8", ...gzipOptional },
   texts: { type: "UTF8", compression: "GZIP", repeated: true },
-  number: { type: "DOUBLE", ...packed },
-  count: { type: "INT64", ...packed },
-  yesNo: { type: "BOOLEAN", ...packed },
-  moment: { type: "TIMESTAMP_MILLIS", ...packed },
+  number: { type: "DOUBLE", ...gzipOptional },
+  count: { type: "INT64", ...gzipOptional },
+  yesNo: { type: "BOOLEAN", ...gzipOptional },
+  moment: { type: "TIMESTAMP_MILLIS", ...gzipOptional },
 } as const;
 
 type Column = (typeof COLUMN)[keyof typeof COLUMN];
@@ -90,8 +90,10 @@ export async function toParquetBytes(
       done();
     },
   });
-  const packed = Object.entries(columns).map(([name, column]) => [name, { ...column, compression: "SNAPPY" }] as const);
-  const schema = new ParquetSchema(Object.fromEntries(packed));
+  const snappyColumns = Object.entries(columns).map(
+    ([name, column]) => [name, { ...column, compression: "SNAPPY" }] as const,
+  );
+  const schema = new ParquetSchema(Object.fromEntries(snappyColumns));
   const writer = await ParquetWriter.openStream(schema, stream, { rowGroupSize: SMALL_GROUP_ROWS });
   for (const [name, value] of Object.entries(facts)) writer.setMetadata(name, value);
   let appended = 0;

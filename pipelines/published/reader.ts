@@ -11,7 +11,7 @@ import { CHECKPOINT } from "./objects.ts";
 
 /**
  * Reads the record from a public store: a checkpoint first, then only objects that the checkpoint commits to. Serving,
- * mirrors and auditors use it; it does not know the private store.
+ * mirrors and auditors use it; it reads nothing from the private store.
  */
 
 /** A leaf and its position in the log. `bytes` were hashed; `leaf` is their JSON, of any kind that was ever written. */
@@ -55,11 +55,11 @@ export class RecordReader {
 
   /** @throws MissingObject, Tampered when the tiles do not lead to the checkpoint's root. */
   static open(store: Pick<Store, "get">, head: { size: number; root: Buffer }): Promise<RecordReader> {
-    return RecordReader.over(createObjectFetch(store), head);
+    return RecordReader.openWithFetch(createObjectFetch(store), head);
   }
 
   /** Opens a reader on a function that fetches the log's objects and limits their size. */
-  static async over(fetch: FetchObject, head: { size: number; root: Buffer }): Promise<RecordReader> {
+  static async openWithFetch(fetch: FetchObject, head: { size: number; root: Buffer }): Promise<RecordReader> {
     return new RecordReader(head.size, head.root, fetch, await TileReader.open(head.size, head.root, fetch));
   }
 
@@ -95,8 +95,8 @@ export class RecordReader {
 export interface PackedBundle {
   key: string;
   packed: Uint8Array;
-  /** Number of entries in the object; it may be greater than the number that was asked for. */
-  holds: number;
+  /** Number of entries in the object; it may be greater than the requested number. */
+  entryCount: number;
 }
 
 /**
@@ -106,14 +106,14 @@ export interface PackedBundle {
 export async function fetchBundle(fetch: FetchObject, n: number, width: number): Promise<PackedBundle> {
   const key = entriesPath(n, width);
   const packed = await fetch(key);
-  if (packed) return { key, packed, holds: width };
-  const full = width < TILE_WIDTH ? await fetch(entriesPath(n)) : null;
-  if (!full) throw new MissingObject(key);
-  return { key: entriesPath(n), packed: full, holds: TILE_WIDTH };
+  if (packed) return { key, packed, entryCount: width };
+  const fullBundle = width < TILE_WIDTH ? await fetch(entriesPath(n)) : null;
+  if (!fullBundle) throw new MissingObject(key);
+  return { key: entriesPath(n), packed: fullBundle, entryCount: TILE_WIDTH };
 }
 
 /** Unpacks all entries of a bundle. @throws Tampered, which names the object, when it cannot be unpacked */
-export async function unpackEntries({ key, packed, holds }: PackedBundle): Promise<Buffer[]> {
+export async function unpackEntries({ key, packed, entryCount: holds }: PackedBundle): Promise<Buffer[]> {
   try {
     return await unpackBundle(packed, holds);
   } catch (error) {
@@ -143,9 +143,10 @@ export async function fetchProvenBundle(fetch: FetchObject, tiles: TileReader, n
   const width = bundleWidth(n, tiles.size);
   const entries = (await unpackEntries(await fetchBundle(fetch, n, width))).slice(0, width);
   const hashes = entries.map(leafHash);
-  const want = width === TILE_WIDTH ? await tiles.rootOfTile(0, n) : computeRoot(await tiles.tile(0, n));
-  const got = computeRoot(hashes);
-  if (!sameHash(got, want)) throw new Tampered(entriesPath(n, width), want.toString("hex"), got.toString("hex"));
+  const expectedRoot = width === TILE_WIDTH ? await tiles.rootOfTile(0, n) : computeRoot(await tiles.tile(0, n));
+  const computedRoot = computeRoot(hashes);
+  if (!sameHash(computedRoot, expectedRoot))
+    throw new Tampered(entriesPath(n, width), expectedRoot.toString("hex"), computedRoot.toString("hex"));
   return { n, entries, hashes };
 }
 
@@ -167,15 +168,15 @@ export interface Snapshot {
  * returned.
  */
 export class PublishedTree {
-  #last: Snapshot | null = null;
+  #lastSnapshot: Snapshot | null = null;
 
   constructor(
     private readonly store: Pick<Store, "get">,
     private currentTrust: CheckpointTrust,
   ) {}
 
-  /** Sets the keys for the next look, after a rotation. The next checkpoint must still extend what was read. */
-  trust(trust: CheckpointTrust): void {
+  /** Sets the keys for the next read, after a rotation. The next checkpoint must still extend what was read. */
+  setTrust(trust: CheckpointTrust): void {
     this.currentTrust = trust;
   }
 
@@ -185,22 +186,22 @@ export class PublishedTree {
    */
   async newest(): Promise<Snapshot | null> {
     const head = await readCheckpoint(this.store, this.currentTrust);
-    const last = this.#last;
+    const lastSnapshot = this.#lastSnapshot;
     if (!head) {
-      if (last) throw new HistoryChanged(`the checkpoint of ${last.head.size} leaves is gone`);
+      if (lastSnapshot) throw new HistoryChanged(`the checkpoint of ${lastSnapshot.head.size} leaves is gone`);
       return null;
     }
-    if (last && head.size < last.head.size)
-      throw new HistoryChanged(`back from ${last.head.size} leaves to ${head.size}`);
-    if (last && head.size === last.head.size) {
-      if (!head.root.equals(last.head.root)) throw new HistoryChanged(`two roots for ${head.size} leaves`);
-      return last;
+    if (lastSnapshot && head.size < lastSnapshot.head.size)
+      throw new HistoryChanged(`back from ${lastSnapshot.head.size} leaves to ${head.size}`);
+    if (lastSnapshot && head.size === lastSnapshot.head.size) {
+      if (!head.root.equals(lastSnapshot.head.root)) throw new HistoryChanged(`two roots for ${head.size} leaves`);
+      return lastSnapshot;
     }
     const reader = await RecordReader.open(this.store, head);
-    if (last && !(await reader.extends(last.head))) {
-      throw new HistoryChanged(`the tree of ${head.size} leaves does not begin with that of ${last.head.size}`);
+    if (lastSnapshot && !(await reader.extends(lastSnapshot.head))) {
+      throw new HistoryChanged(`the tree of ${head.size} leaves does not begin with that of ${lastSnapshot.head.size}`);
     }
-    this.#last = { head, reader };
-    return this.#last;
+    this.#lastSnapshot = { head, reader };
+    return this.#lastSnapshot;
   }
 }

@@ -1,4 +1,4 @@
-import { NO_RELATED_PARTIES, type NonDeliveringSeller } from "../3-grade/related.ts";
+import { NO_RELATED_PARTIES_SHA256, type NonDeliveringSeller } from "../3-grade/related.ts";
 import type { RelatedPartiesLeaf } from "../record/leaf.ts";
 
 /** The rows that one leaf adds to the table of related parties and removes from it. */
@@ -11,12 +11,12 @@ export type TableChange = Pick<RelatedPartiesLeaf, "computed_at" | "kin" | "add"
  */
 export class RelatedPartiesFold {
   /** Hash of the table, as the newest leaf names it. */
-  sha256 = NO_RELATED_PARTIES;
+  sha256 = NO_RELATED_PARTIES_SHA256;
   readonly #sellers = new Map<string, NonDeliveringSeller>();
   /** Endpoint -> time of the run that changed its row last, also after the row was removed. */
   readonly #changedAt = new Map<string, string>();
   readonly #changes: TableChange[] = [];
-  readonly #names = new Set([NO_RELATED_PARTIES]);
+  readonly #tableHashes = new Set([NO_RELATED_PARTIES_SHA256]);
 
   apply({ computed_at, kin, add, remove }: TableChange): void {
     changeTable(this.#sellers, { add, remove });
@@ -24,7 +24,7 @@ export class RelatedPartiesFold {
     this.#changes.push({ computed_at, kin, add, remove });
     if (kin === null) return;
     this.sha256 = kin;
-    this.#names.add(kin);
+    this.#tableHashes.add(kin);
   }
 
   /** The table of the newest leaf, ascending by endpoint. */
@@ -39,16 +39,16 @@ export class RelatedPartiesFold {
 
   /** Does a leaf name the table of this hash? The empty table needs no leaf. */
   has(sha256: string): boolean {
-    return this.#names.has(sha256);
+    return this.#tableHashes.has(sha256);
   }
 
   /**
    * Returns the requested tables, by hash, as far as a leaf names them. They are computed from all changes in order.
    */
-  tables(names: Iterable<string>): Map<string, readonly NonDeliveringSeller[]> {
-    const wanted = new Set(names);
+  tables(hashes: Iterable<string>): Map<string, readonly NonDeliveringSeller[]> {
+    const wanted = new Set(hashes);
     const tables = new Map<string, readonly NonDeliveringSeller[]>();
-    if (wanted.has(NO_RELATED_PARTIES)) tables.set(NO_RELATED_PARTIES, []);
+    if (wanted.has(NO_RELATED_PARTIES_SHA256)) tables.set(NO_RELATED_PARTIES_SHA256, []);
     const sellers = new Map<string, NonDeliveringSeller>();
     for (const change of this.#changes) {
       changeTable(sellers, change);

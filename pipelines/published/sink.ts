@@ -4,13 +4,13 @@ import { sha256hex } from "../../infra/canonical.ts";
 import { isErrno } from "../../infra/store/store.ts";
 import { parseJson } from "./errors.ts";
 
-/** Receives the bytes of one object during a transfer. A transfer that was cut continues from `at`. */
+/** Receives the bytes of one object during a transfer. A transfer that was cut continues after `receivedBytes`. */
 export interface Sink {
   /**
    * Number of bytes received, and the object's strong etag; etag null: it had none, so the transfer cannot be
    * continued.
    */
-  readonly at: number;
+  readonly receivedBytes: number;
   readonly etag: string | null;
   /** Discards what was received and begins at the first byte of an object with this etag. */
   restart(etag: string | null): Promise<void>;
@@ -21,21 +21,21 @@ export interface Sink {
 /** An object in memory. */
 export class MemorySink implements Sink {
   #chunks: Uint8Array[] = [];
-  at = 0;
+  receivedBytes = 0;
   etag: string | null = null;
 
   async restart(etag: string | null): Promise<void> {
     this.#chunks = [];
-    this.at = 0;
+    this.receivedBytes = 0;
     this.etag = etag;
   }
 
   async write(chunk: Uint8Array): Promise<void> {
     this.#chunks.push(chunk);
-    this.at += chunk.length;
+    this.receivedBytes += chunk.length;
   }
 
-  bytes = (): Buffer => Buffer.concat(this.#chunks, this.at);
+  bytes = (): Buffer => Buffer.concat(this.#chunks, this.receivedBytes);
 }
 
 /**
@@ -52,11 +52,11 @@ export class PartFolder {
 
   /** Removes all incomplete objects, which no later run will continue. */
   async collectGarbage(): Promise<void> {
-    const left = await readdir(this.dir).catch((error: unknown) => {
+    const leftoverFiles = await readdir(this.dir).catch((error: unknown) => {
       if (isErrno(error, "ENOENT")) return [];
       throw error;
     });
-    for (const name of left)
+    for (const name of leftoverFiles)
       if (/^[0-9a-f]{32}(?:\.json)?$/.test(name)) await rm(join(this.dir, name), { force: true });
   }
 }
@@ -66,21 +66,21 @@ export class PartFolder {
  * fetched again. An object without an etag is kept in memory only, since its transfer cannot be continued.
  */
 export class PartFile implements Sink {
-  #held: Uint8Array[] = [];
+  #chunks: Uint8Array[] = [];
 
   private constructor(
     private readonly path: string,
     private readonly key: string,
-    public at: number,
+    public receivedBytes: number,
     public etag: string | null,
   ) {}
 
   static async open(path: string, key: string): Promise<PartFile> {
     const savedInfo = parseJson(await readFile(`${path}.json`).catch(() => Buffer.alloc(0)));
-    const { key: of, etag } = (savedInfo ?? {}) as { key?: unknown; etag?: unknown };
-    const found = await stat(path).catch(() => null);
-    const held = found && of === key && typeof etag === "string";
-    return new PartFile(path, key, held ? found.size : 0, held ? etag : null);
+    const { key: savedKey, etag } = (savedInfo ?? {}) as { key?: unknown; etag?: unknown };
+    const fileInfo = await stat(path).catch(() => null);
+    const isResumable = fileInfo && savedKey === key && typeof etag === "string";
+    return new PartFile(path, key, isResumable ? fileInfo.size : 0, isResumable ? etag : null);
   }
 
   async restart(etag: string | null): Promise<void> {
@@ -93,20 +93,20 @@ export class PartFile implements Sink {
   }
 
   async write(chunk: Uint8Array): Promise<void> {
-    if (this.etag === null) this.#held.push(chunk);
+    if (this.etag === null) this.#chunks.push(chunk);
     else await appendFile(this.path, chunk);
-    this.at += chunk.length;
+    this.receivedBytes += chunk.length;
   }
 
   async bytes(): Promise<Buffer> {
-    return this.etag === null ? Buffer.concat(this.#held, this.at) : readFile(this.path);
+    return this.etag === null ? Buffer.concat(this.#chunks, this.receivedBytes) : readFile(this.path);
   }
 
   async remove(): Promise<void> {
     await rm(`${this.path}.json`, { force: true });
     await rm(this.path, { force: true });
-    this.at = 0;
+    this.receivedBytes = 0;
     this.etag = null;
-    this.#held = [];
+    this.#chunks = [];
   }
 }

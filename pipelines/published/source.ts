@@ -3,7 +3,7 @@ import { join } from "node:path";
 import { checkKey, isErrno } from "../../infra/store/store.ts";
 import type { FetchObject } from "../../infra/tree/tiles.ts";
 import { Oversized } from "./errors.ts";
-import { MAX } from "./limits.ts";
+import { MAX_BYTES } from "./limits.ts";
 import type { Sink } from "./sink.ts";
 
 /**
@@ -15,7 +15,7 @@ export interface Source {
   readonly name: string;
   /**
    * The object as it is stored (an entry bundle packed), or null when there is none.
-   * @throws Oversized past `maxBytes`, SourceDown when it cannot be asked
+   * @throws Oversized past `maxBytes`, SourceDown when the source does not answer
    */
   get(key: string, maxBytes: number): Promise<Uint8Array | null>;
   /**
@@ -31,7 +31,7 @@ export interface Source {
 export const createSourceFetch =
   (source: Pick<Source, "get">): FetchObject =>
   (path) =>
-    source.get(path, path.startsWith("tile/entries/") ? MAX.bundle : MAX.tile);
+    source.get(path, path.startsWith("tile/entries/") ? MAX_BYTES.bundle : MAX_BYTES.tile);
 
 /** Reads an object into a sink, continuing a cut transfer if the source can. @returns false when there is no such object */
 export async function fetchInto(

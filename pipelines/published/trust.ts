@@ -15,7 +15,7 @@ import {
 import { Unwitnessed, type WitnessPolicy } from "../../infra/tree/policy.ts";
 import { MissingObject } from "../../infra/tree/tiles.ts";
 import { parseJson, Unproven } from "./errors.ts";
-import { MAX } from "./limits.ts";
+import { MAX_BYTES } from "./limits.ts";
 import { CHECKPOINT, HINT_KEYS, kindOfKey } from "./objects.ts";
 import type { Source } from "./source.ts";
 
@@ -55,9 +55,9 @@ export function openTreeHead(bytes: Uint8Array, trust: CheckpointTrust, clock: C
 
 /**
  * Reads the source's checkpoint and verifies it under the given keys. Without given keys it uses the keys that the
- * source itself publishes, and tells so by `say`: this proves that the source is consistent, not whose log it is.
+ * source itself publishes, and reports this by `say`: it proves that the source is consistent, not whose log it is.
  * @param clock refuses a cosignature with a later time; null when the record was made in simulated time
- * @throws MissingObject, Unproven, Failure `usage` also for a vkey that is none
+ * @throws MissingObject, Unproven, Failure `usage` also for a malformed vkey
  */
 export async function openSourceTreeHead(
   source: Source,
@@ -65,7 +65,7 @@ export async function openSourceTreeHead(
   say: (text: string) => void,
   clock: Clock | null = null,
 ): Promise<Checkpoint> {
-  const bytes = await source.get(CHECKPOINT, MAX.note);
+  const bytes = await source.get(CHECKPOINT, MAX_BYTES.note);
   if (!bytes) throw new MissingObject(CHECKPOINT);
   if (keys.witness && !keys.log) throw new Failure("usage", "a witness key needs the log key beside it");
   const log = keys.log ?? logOfPolicy(keys.policy, bytes);
@@ -106,13 +106,19 @@ export function trustOfPins({
   logs = [log],
   witnesses = witness ? [witness] : [],
 }: Pins): CheckpointTrust {
-  const [first, ...more] = logs.map((vkey) => parseVerifierKey(vkey, ED25519));
-  const [seen, ...others] = witnesses.map((vkey) => parseVerifierKey(vkey, COSIGNATURE));
+  const [firstLog, ...otherLogs] = logs.map((vkey) => parseVerifierKey(vkey, ED25519));
+  const [firstWitness, ...otherWitnesses] = witnesses.map((vkey) => parseVerifierKey(vkey, COSIGNATURE));
   // A mirror without a pinned witness requires no witness, even if the log's keys documents name some.
-  return { log: first!, logs: more, ...(witness && seen ? { witness: seen, witnesses: others } : {}) };
+  return {
+    log: firstLog!,
+    logs: otherLogs,
+    ...(witness && firstWitness ? { witness: firstWitness, witnesses: otherWitnesses } : {}),
+  };
 }
 
-const Keys = z.looseObject({ keys: z.array(z.looseObject({ x: z.string(), purpose: z.string() })).max(1024) });
+const HintedKeysDocument = z.looseObject({
+  keys: z.array(z.looseObject({ x: z.string(), purpose: z.string() })).max(1024),
+});
 
 /**
  * Finds the keys in the source's newest keys document that signed this checkpoint. @throws MissingObject, Unproven,
@@ -120,21 +126,21 @@ const Keys = z.looseObject({ keys: z.array(z.looseObject({ x: z.string(), purpos
  */
 export async function findSigningKeys(source: Source, bytes: Uint8Array): Promise<Pins> {
   const origin = originOf(bytes);
-  const hint = await source.get(HINT_KEYS, MAX.hint);
+  const hint = await source.get(HINT_KEYS, MAX_BYTES.hint);
   const key = (hint && (parseJson(hint) as { key?: unknown } | undefined))?.key;
   if (typeof key !== "string" || kindOfKey(key) !== "keys") {
     throw new Failure("usage", `${source.name} names no keys document: give --log-key and --witness-key`);
   }
-  const document = await source.get(key, MAX.keys);
+  const document = await source.get(key, MAX_BYTES.keys);
   if (!document) throw new MissingObject(key);
-  const { data } = Keys.safeParse(parseJson(document));
-  const named = (purpose: string, name: string): NoteKey[] =>
+  const { data } = HintedKeysDocument.safeParse(parseJson(document));
+  const keysFor = (purpose: string, name: string): NoteKey[] =>
     (data?.keys ?? []).flatMap((one) => {
       const publicKey = one.purpose === purpose ? fromBase64url(one.x) : null;
       return publicKey ? [{ name, publicKey }] : [];
     });
-  for (const log of named("log", origin)) {
-    for (const witness of named("witness", witnessName(origin))) {
+  for (const log of keysFor("log", origin)) {
+    for (const witness of keysFor("witness", witnessName(origin))) {
       if (!isSignedBy(bytes, { log, witness })) continue;
       return { log: formatVkey(log, ED25519), witness: formatVkey(witness, COSIGNATURE) };
     }

@@ -10,44 +10,44 @@ import { type Lake, openLake, type Statements } from "../../infra/lake/duckdb.ts
 import { sql } from "../../infra/lake/sql.ts";
 import { openProcessLock } from "../../infra/store/lock.ts";
 
-/** Raised when tables or macros change. A file of another form is not opened: it has to be imported again. */
+/** Version of the register's tables and macros. A file of another version is not opened: it has to be imported again. */
 export const REGISTER_FORM = 3;
 
 /** The register's file in a data folder. */
 export const registerPath = (dataDir: string): string => join(dataDir, "register.duckdb");
 
-type RefusedFor =
+type RefusalReason =
   | ("no_row" | "no_lei" | "check_digits" | "no_name" | "again")
   | ("no_domain" | "no_company")
   | ("other_kind" | "ended" | "itself" | "no_reason");
 
 /** Rows that were not stored, for one reason. */
-export interface Refused {
-  reason: RefusedFor;
+export interface RefusedRows {
+  reason: RefusalReason;
   rows: number;
   /** The first few of these rows. */
   examples: string[];
 }
 
 /** Result of reading a file that is read in addition to the golden copy. */
-export interface ReadBeside {
+export interface AdditionalFileResult {
   rows_read: number;
   kept: number;
-  refused: Refused[];
+  refused: RefusedRows[];
 }
 
-export interface Imported {
+export interface ImportResult {
   register: string;
   source: string;
   rows_read: number;
   rows_kept: number;
-  refused: Refused[];
+  refused: RefusedRows[];
   names: number;
   /** null: no file of domains was given. */
-  domains: ReadBeside | null;
+  domains: AdditionalFileResult | null;
   /** Parents that are reported, and reasons why they are not; null: no such file was given. */
-  relationships: ReadBeside | null;
-  exceptions: ReadBeside | null;
+  relationships: AdditionalFileResult | null;
+  exceptions: AdditionalFileResult | null;
   newest_update: string | null;
   bytes: number;
   took_s: number;
@@ -69,19 +69,24 @@ export interface ImportOptions {
 
 const thousands = (n: number): string => n.toLocaleString("en");
 
-const refusedBy = async (tx: Statements, query: string): Promise<Refused[]> =>
-  (await tx.all<Omit<Refused, "rows"> & { rows: bigint }>(query)).map((row) => ({ ...row, rows: Number(row.rows) }));
+const readRefused = async (tx: Statements, query: string): Promise<RefusedRows[]> =>
+  (await tx.all<Omit<RefusedRows, "rows"> & { rows: bigint }>(query)).map((row) => ({
+    ...row,
+    rows: Number(row.rows),
+  }));
 
-const countOf = async (tx: Statements, table: string): Promise<number> =>
+const countRows = async (tx: Statements, table: string): Promise<number> =>
   Number((await tx.all<{ n: bigint }>(`SELECT count(*) AS n FROM ${table}`))[0]!.n);
 
-const sumOf = (refused: readonly Refused[], only?: Refused["reason"]): number =>
-  refused.filter(({ reason }) => only === undefined || reason === only).reduce((sum, { rows }) => sum + rows, 0);
+const countRefused = (refused: readonly RefusedRows[], onlyReason?: RefusedRows["reason"]): number =>
+  refused
+    .filter(({ reason }) => onlyReason === undefined || reason === onlyReason)
+    .reduce((sum, { rows }) => sum + rows, 0);
 
 /** Runs queries on the connection that writes: temporary tables are visible there only. */
-const onWriter = <T>(lake: Lake, work: (tx: Statements) => Promise<T>): Promise<T> => lake.transaction(work);
+const runOnWriter = <T>(lake: Lake, work: (tx: Statements) => Promise<T>): Promise<T> => lake.transaction(work);
 
-/** Names of the columns of a file; none when the engine reads no table of it. */
+/** Reads the names of a file's columns; none when the engine cannot read the file as a table. */
 async function columnsOf(lake: Lake, file: string): Promise<string[]> {
   try {
     return (await lake.all<{ name: string }>(sql("register/made:columns"), { file })).map(({ name }) => name);
@@ -92,43 +97,43 @@ async function columnsOf(lake: Lake, file: string): Promise<string[]> {
 }
 
 /** Reads the rows of the golden copy, and finds those that are refused. @throws Failure `unreadable` */
-async function readRows(lake: Lake, file: string, source: string): Promise<{ read: number; refused: Refused[] }> {
-  refuseOther(source, GOLDEN_COPY, await columnsOf(lake, file));
+async function readRows(lake: Lake, file: string, source: string): Promise<{ read: number; refused: RefusedRows[] }> {
+  checkColumns(source, GOLDEN_COPY, await columnsOf(lake, file));
   await lake.run(sql("register/rows:read"), { file });
   await lake.run(sql("register/rows:refuse"));
-  const [rows, refused] = await onWriter(lake, async (tx) => [
-    await countOf(tx, "row_read"),
-    await refusedBy(tx, sql("register/rows:counted")),
+  const [rows, refused] = await runOnWriter(lake, async (tx) => [
+    await countRows(tx, "row_read"),
+    await readRefused(tx, sql("register/rows:counted")),
   ]);
-  const read = rows + sumOf(refused, "no_row");
-  if (read > sumOf(refused)) return { read, refused };
-  const first = refused[0] ? `: ${refused[0].reason}, ${refused[0].examples[0]}` : "";
-  throw new Failure("unreadable", `no row of ${source} can be kept${first}`);
+  const rowsRead = rows + countRefused(refused, "no_row");
+  if (rowsRead > countRefused(refused)) return { read: rowsRead, refused };
+  const firstExample = refused[0] ? `: ${refused[0].reason}, ${refused[0].examples[0]}` : "";
+  throw new Failure("unreadable", `no row of ${source} can be kept${firstExample}`);
 }
 
 /** Reads one of the files of level 2 into its temporary table, beside rows that were read. @throws Failure `unreadable` */
 async function readLevel2(
   lake: Lake,
-  { many, table, form }: Level2,
+  { many: rowsName, table, form }: Level2File,
   source: string | undefined,
   progress: (says: string) => void,
-): Promise<ReadBeside | null> {
+): Promise<AdditionalFileResult | null> {
   if (source === undefined) return null;
-  const file = await readable(source, many, lake.workDir, progress);
-  refuseOther(source, form, await columnsOf(lake, file));
-  progress(`reading ${many}`);
-  await lake.run(sql(`register/parents:read_${many}`), { file });
-  await lake.run(sql(`register/parents:refuse_${many}`));
-  const counts = await onWriter(lake, async (tx) => {
-    const refused = await refusedBy(tx, sql(`register/parents:counted_${many}`));
-    return { rows: (await countOf(tx, `${table}_read`)) + sumOf(refused, "no_row"), refused };
+  const file = await toReadableFile(source, rowsName, lake.workDir, progress);
+  checkColumns(source, form, await columnsOf(lake, file));
+  progress(`reading ${rowsName}`);
+  await lake.run(sql(`register/parents:read_${rowsName}`), { file });
+  await lake.run(sql(`register/parents:refuse_${rowsName}`));
+  const counts = await runOnWriter(lake, async (tx) => {
+    const refused = await readRefused(tx, sql(`register/parents:counted_${rowsName}`));
+    return { rows: (await countRows(tx, `${table}_read`)) + countRefused(refused, "no_row"), refused };
   });
-  await lake.run(sql(`register/parents:keep_${many}`));
+  await lake.run(sql(`register/parents:keep_${rowsName}`));
   rmSync(file);
-  return { rows_read: counts.rows, kept: counts.rows - sumOf(counts.refused), refused: counts.refused };
+  return { rows_read: counts.rows, kept: counts.rows - countRefused(counts.refused), refused: counts.refused };
 }
 
-async function domains(lake: Lake, path: string, file: string): Promise<ReadBeside> {
+async function readDomains(lake: Lake, path: string, file: string): Promise<AdditionalFileResult> {
   const columns = await columnsOf(lake, file);
   if (!["lei", "domain"].every((wanted) => columns.includes(wanted))) {
     throw new Failure(
@@ -139,33 +144,33 @@ async function domains(lake: Lake, path: string, file: string): Promise<ReadBesi
   await lake.run(sql("register/domains:read"), { file });
   await lake.run(sql("register/domains:keep"));
   await lake.run(sql("register/domains:refuse"));
-  return onWriter(lake, async (tx) => {
-    const refused = await refusedBy(tx, sql("register/domains:counted"));
-    const rows = (await countOf(tx, "domain_read")) + sumOf(refused, "no_row");
-    return { rows_read: rows, kept: await countOf(tx, "domain"), refused };
+  return runOnWriter(lake, async (tx) => {
+    const refused = await readRefused(tx, sql("register/domains:counted"));
+    const rows = (await countRows(tx, "domain_read")) + countRefused(refused, "no_row");
+    return { rows_read: rows, kept: await countRows(tx, "domain"), refused };
   });
 }
 
-/** Makes the table of companies of up to three files. */
-async function companies(lake: Lake, options: ImportOptions, progress: (says: string) => void) {
-  const file = await readable(options.source, "rows", lake.workDir, progress);
+/** Makes the table of companies from up to three files. */
+async function makeCompanies(lake: Lake, options: ImportOptions, progress: (says: string) => void) {
+  const file = await toReadableFile(options.source, "rows", lake.workDir, progress);
   progress("reading rows");
   const { read, refused } = await readRows(lake, file, options.source);
   rmSync(file);
   await lake.run(sql("register/parents:none"));
   const relationships = await readLevel2(lake, RELATIONSHIPS, options.relationships, progress);
   const exceptions = await readLevel2(lake, EXCEPTIONS, options.exceptions, progress);
-  progress(`keeping ${thousands(read - sumOf(refused))} of ${thousands(read)} rows`);
+  progress(`keeping ${thousands(read - countRefused(refused))} of ${thousands(read)} rows`);
   await lake.run(sql("register/rows:keep"));
   return { read, refused, relationships, exceptions };
 }
 
 /** Makes all tables. The row that marks the file as a register is written last. */
-async function fill(lake: Lake, options: ImportOptions): Promise<Omit<Imported, "bytes" | "took_s">> {
+async function makeTables(lake: Lake, options: ImportOptions): Promise<Omit<ImportResult, "bytes" | "took_s">> {
   const progress = options.progress ?? (() => {});
   await lake.run(sql("register/macros"));
-  const pairs = options.domains && (await readable(options.domains, "domains", lake.workDir, progress));
-  const { read, refused, relationships, exceptions } = await companies(lake, options, progress);
+  const domainsFile = options.domains && (await toReadableFile(options.domains, "domains", lake.workDir, progress));
+  const { read, refused, relationships, exceptions } = await makeCompanies(lake, options, progress);
   progress("names");
   await lake.run(sql("register/words:names"));
   progress("words");
@@ -173,24 +178,24 @@ async function fill(lake: Lake, options: ImportOptions): Promise<Omit<Imported, 
   await lake.run(sql("register/words:grams"));
   await lake.run(sql("register/words:numbers"));
   await lake.run(sql("register/domains:table"));
-  const paired = pairs ? await domains(lake, options.domains!, pairs) : null;
+  const domainsResult = domainsFile ? await readDomains(lake, options.domains!, domainsFile) : null;
   const source = basename(options.source);
   const facts = {
     ...{ form: REGISTER_FORM, source, imported_at: options.clock.now().toISOString(), rows_read: read },
     ...{ relations: relationships?.kept ?? null, exceptions: exceptions?.kept ?? null },
   };
   await lake.run(sql("register/made:write"), facts);
-  const [made] = await lake.all<{ companies: number; names: number; newest_update: string | null }>(
+  const [madeRow] = await lake.all<{ companies: number; names: number; newest_update: string | null }>(
     sql("register/made:read"),
   );
   await lake.run("CHECKPOINT");
   return {
-    ...{ register: options.to, source, rows_read: read, rows_kept: made!.companies, refused, names: made!.names },
-    ...{ domains: paired, relationships, exceptions, newest_update: made!.newest_update },
+    ...{ register: options.to, source, rows_read: read, rows_kept: madeRow!.companies, refused, names: madeRow!.names },
+    ...{ domains: domainsResult, relationships, exceptions, newest_update: madeRow!.newest_update },
   };
 }
 
-async function synced(path: string): Promise<void> {
+async function syncFile(path: string): Promise<void> {
   const handle = await open(path, "r");
   try {
     await handle.sync();
@@ -199,42 +204,45 @@ async function synced(path: string): Promise<void> {
   }
 }
 
-/** Makes the register in the file `aside` and closes it; a run that failed deletes the file. */
-async function make(aside: string, options: ImportOptions): Promise<Awaited<ReturnType<typeof fill>>> {
+/** Makes the register in the temporary file and closes it; a run that failed deletes the file. */
+async function makeRegisterFile(
+  temporaryFile: string,
+  options: ImportOptions,
+): Promise<Awaited<ReturnType<typeof makeTables>>> {
   // Above this limit the engine spills to disk.
-  const lake = await openLake(aside, { memoryLimit: "1GB", threads: 2, init: [] });
-  let whole = false;
+  const lake = await openLake(temporaryFile, { memoryLimit: "1GB", threads: 2, init: [] });
+  let isComplete = false;
   try {
     // Deletes the file of an import that was killed, complete or not.
     await lake.replace(null);
-    for (const end of ["", ".wal", ".txt"]) rmSync(`${aside}.damaged${end}`, { force: true });
-    const filled = await fill(lake, options);
-    whole = true;
-    return filled;
+    for (const suffix of ["", ".wal", ".txt"]) rmSync(`${temporaryFile}.damaged${suffix}`, { force: true });
+    const result = await makeTables(lake, options);
+    isComplete = true;
+    return result;
   } finally {
     await lake.close();
-    if (!whole) for (const end of ["", ".wal"]) rmSync(`${aside}${end}`, { force: true });
+    if (!isComplete) for (const suffix of ["", ".wal"]) rmSync(`${temporaryFile}${suffix}`, { force: true });
   }
 }
 
 /**
  * Makes a register from GLEIF's golden copy in a file beside the old one, and renames it over the old one when it is
  * complete. A run that fails or is killed leaves the old one as it was; the next run deletes its file.
- * @throws Failure `unreadable` for a file that is not what it should be; `busy` while another import runs
+ * @throws Failure `unreadable` for a file of another form; `busy` while another import runs
  */
-export async function importRegister(options: ImportOptions): Promise<Imported> {
-  const started = options.clock.monotonic();
-  const aside = `${options.to}.next`;
+export async function importRegister(options: ImportOptions): Promise<ImportResult> {
+  const startedAt = options.clock.monotonic();
+  const temporaryFile = `${options.to}.next`;
   // This lock covers the rename too. The engine's own lock ends before it, and another import would then use that file.
   const keeper = openProcessLock(`${options.to}.lock`);
   try {
     if (!keeper.tryAcquire()) throw new Failure("busy", "another import of the register goes on");
-    const made = await make(aside, options);
-    await synced(aside);
-    await rename(aside, options.to);
-    await synced(dirname(options.to));
+    const result = await makeRegisterFile(temporaryFile, options);
+    await syncFile(temporaryFile);
+    await rename(temporaryFile, options.to);
+    await syncFile(dirname(options.to));
     const { size } = await stat(options.to);
-    return { ...made, bytes: size, took_s: Math.round((options.clock.monotonic() - started) / 100) / 10 };
+    return { ...result, bytes: size, took_s: Math.round((options.clock.monotonic() - startedAt) / 100) / 10 };
   } finally {
     keeper.close();
   }
@@ -242,7 +250,7 @@ export async function importRegister(options: ImportOptions): Promise<Imported> 
 
 /** One of GLEIF's files as CSV. */
 interface Form {
-  says: string;
+  description: string;
   /** Columns that are read; a file may have others. */
   columns: readonly string[];
 }
@@ -251,7 +259,7 @@ interface Form {
  * The columns that are read, with the names of LEI-CDF 3.1 as CSV. A company may have further columns with other names.
  */
 const GOLDEN_COPY: Form = {
-  says: "golden copy of level 1",
+  description: "golden copy of level 1",
   columns: [
     "LEI",
     "Entity.LegalName",
@@ -276,17 +284,17 @@ const GOLDEN_COPY: Form = {
 };
 
 /** A file of level 2: the name of its rows, and the temporary table into which they are read. */
-interface Level2 {
+interface Level2File {
   many: string;
   table: string;
   form: Form;
 }
 
-const RELATIONSHIPS: Level2 = {
+const RELATIONSHIPS: Level2File = {
   many: "relations",
   table: "relation",
   form: {
-    says: "file of relationship records (level 2, rr)",
+    description: "file of relationship records (level 2, rr)",
     columns: [
       "Relationship.StartNode.NodeID",
       "Relationship.EndNode.NodeID",
@@ -301,30 +309,30 @@ const RELATIONSHIPS: Level2 = {
   },
 };
 
-const EXCEPTIONS: Level2 = {
+const EXCEPTIONS: Level2File = {
   many: "exceptions",
   table: "exception",
   form: {
-    says: "file of reporting exceptions (level 2, repex)",
+    description: "file of reporting exceptions (level 2, repex)",
     columns: ["LEI", "Exception.Category", "Exception.Reason.1"],
   },
 };
 
 const FORMS: readonly Form[] = [GOLDEN_COPY, RELATIONSHIPS.form, EXCEPTIONS.form];
 
-/** The form of a file, from its first bytes; its name is not trusted. */
-async function formOf(path: string): Promise<"zip" | "gz" | "zst" | "plain"> {
+/** Detects the format of a file from its first bytes; its name is not trusted. */
+async function detectFormat(path: string): Promise<"zip" | "gz" | "zst" | "plain"> {
   const file = await open(path).catch((error: NodeJS.ErrnoException) => {
     throw new Failure("unreadable", `${path}: ${error.code === "ENOENT" ? "there is no such file" : error.message}`);
   });
   try {
     if (!(await file.stat()).isFile()) throw new Failure("unreadable", `${path}: this is not a file`);
     const { buffer, bytesRead } = await file.read(Buffer.alloc(64), 0, 64, 0);
-    const first = buffer.subarray(0, bytesRead);
-    if (first.subarray(0, 4).equals(Buffer.from("PK\x03\x04"))) return "zip";
-    if (first[0] === 0x1f && first[1] === 0x8b) return "gz";
-    if (first.subarray(0, 4).equals(Buffer.from([0x28, 0xb5, 0x2f, 0xfd]))) return "zst";
-    const text = first
+    const firstBytes = buffer.subarray(0, bytesRead);
+    if (firstBytes.subarray(0, 4).equals(Buffer.from("PK\x03\x04"))) return "zip";
+    if (firstBytes[0] === 0x1f && firstBytes[1] === 0x8b) return "gz";
+    if (firstBytes.subarray(0, 4).equals(Buffer.from([0x28, 0xb5, 0x2f, 0xfd]))) return "zst";
+    const text = firstBytes
       .toString("utf8")
       .replace(/^\uFEFF/, "")
       .trimStart();
@@ -338,38 +346,38 @@ async function formOf(path: string): Promise<"zip" | "gz" | "zst" | "plain"> {
 
 /** The entries of a ZIP's directory that end in .csv. */
 async function findCsvEntries(zip: ZipFile): Promise<Entry[]> {
-  const found: Entry[] = [];
-  for await (const entry of zip.eachEntry()) if (/\.csv$/i.test(entry.fileName)) found.push(entry);
-  return found;
+  const csvEntries: Entry[] = [];
+  for await (const entry of zip.eachEntry()) if (/\.csv$/i.test(entry.fileName)) csvEntries.push(entry);
+  return csvEntries;
 }
 
 /**
  * Unpacks the only CSV of a ZIP into a file: the engine does not read ZIPs, and reads a plain file with all threads.
  * The package checks the size against the ZIP's directory; the checksum is checked here.
  */
-async function unpack(path: string, to: string, progress: (says: string) => void): Promise<void> {
+async function unpackZip(path: string, targetFile: string, progress: (says: string) => void): Promise<void> {
   const zip = await openZip(path, { autoClose: false });
   try {
-    const found = await findCsvEntries(zip);
-    if (found.length !== 1)
-      throw new Failure("unreadable", `${path} holds ${found.length} CSV files: the golden copy is one`);
-    const entry = found[0]!;
-    let [done, reported, sum] = [0, -1, 0];
+    const csvEntries = await findCsvEntries(zip);
+    if (csvEntries.length !== 1)
+      throw new Failure("unreadable", `${path} holds ${csvEntries.length} CSV files: the golden copy is one`);
+    const entry = csvEntries[0]!;
+    let [unpackedBytes, reportedPercent, checksum] = [0, -1, 0];
     await pipeline(
       await zip.openReadStreamPromise(entry),
       async function* (chunks: AsyncIterable<Buffer>) {
         for await (const chunk of chunks) {
-          done += chunk.length;
-          sum = crc32(chunk, sum);
-          const percent = Math.floor((100 * done) / entry.uncompressedSize);
-          if (percent > reported) progress(`unpacking ${basename(entry.fileName)}: ${percent} %`);
-          reported = percent;
+          unpackedBytes += chunk.length;
+          checksum = crc32(chunk, checksum);
+          const percent = Math.floor((100 * unpackedBytes) / entry.uncompressedSize);
+          if (percent > reportedPercent) progress(`unpacking ${basename(entry.fileName)}: ${percent} %`);
+          reportedPercent = percent;
           yield chunk;
         }
       },
-      createWriteStream(to, { flags: "wx" }),
+      createWriteStream(targetFile, { flags: "wx" }),
     );
-    if (sum !== entry.crc32)
+    if (checksum !== entry.crc32)
       throw new Failure("unreadable", `${path}: ${entry.fileName} in this ZIP is damaged: it has another checksum`);
   } finally {
     zip.close();
@@ -377,44 +385,47 @@ async function unpack(path: string, to: string, progress: (says: string) => void
 }
 
 /** Is this error the ZIP's fault? Errors of the disk have codes of their own. */
-const isOfZip = ({ code }: NodeJS.ErrnoException): boolean => code === undefined || code.startsWith("Z_");
+const isZipError = ({ code }: NodeJS.ErrnoException): boolean => code === undefined || code.startsWith("Z_");
 
 /**
- * An operator's file in a form that the engine reads: a path in the work folder without characters of a pattern, ending
- * in the extension of its form. A ZIP is unpacked, which takes as much disk as its content; other files are linked.
+ * Puts an operator's file into the work folder in a form that the engine reads, under a path without characters of a
+ * pattern and with the extension of its form. A ZIP is unpacked, which takes as much disk as its content; other files are
+ * linked.
  * @throws Failure `unreadable`
  */
-async function readable(
+async function toReadableFile(
   path: string,
   name: string,
   workDir: string,
   progress: (says: string) => void,
 ): Promise<string> {
-  const form = await formOf(path);
-  const to = join(workDir, `${name}.csv${form === "gz" || form === "zst" ? `.${form}` : ""}`);
+  const form = await detectFormat(path);
+  const targetFile = join(workDir, `${name}.csv${form === "gz" || form === "zst" ? `.${form}` : ""}`);
   if (form !== "zip") {
-    await symlink(resolve(path), to);
-    return to;
+    await symlink(resolve(path), targetFile);
+    return targetFile;
   }
   try {
-    await unpack(path, to, progress);
+    await unpackZip(path, targetFile, progress);
   } catch (error) {
-    if (error instanceof Failure || !isOfZip(error as Error)) throw error;
+    if (error instanceof Failure || !isZipError(error as Error)) throw error;
     throw new Failure("unreadable", `${path}: this ZIP is damaged or was cut off (${(error as Error).message})`);
   }
-  return to;
+  return targetFile;
 }
 
 /** @throws Failure `unreadable` for a file of another form, which it names */
-function refuseOther(path: string, wanted: Form, columns: readonly string[]): void {
-  const isNot = `${path} is not GLEIF's ${wanted.says} as CSV`;
-  if (columns.length === 0) throw new Failure("unreadable", `${isNot}: no table can be read of it`);
-  const missing = wanted.columns.filter((column) => !columns.includes(column));
-  if (missing.length === 0) return;
-  const other = FORMS.find((form) => form !== wanted && form.columns.slice(0, 2).every((one) => columns.includes(one)));
-  const named = `${missing.slice(0, 3).join(", ")}${missing.length > 3 ? ` and ${missing.length - 3} more` : ""}`;
+function checkColumns(path: string, expectedForm: Form, columns: readonly string[]): void {
+  const mismatchText = `${path} is not GLEIF's ${expectedForm.description} as CSV`;
+  if (columns.length === 0) throw new Failure("unreadable", `${mismatchText}: no table can be read of it`);
+  const missingColumns = expectedForm.columns.filter((column) => !columns.includes(column));
+  if (missingColumns.length === 0) return;
+  const recognisedForm = FORMS.find(
+    (form) => form !== expectedForm && form.columns.slice(0, 2).every((one) => columns.includes(one)),
+  );
+  const missingText = `${missingColumns.slice(0, 3).join(", ")}${missingColumns.length > 3 ? ` and ${missingColumns.length - 3} more` : ""}`;
   throw new Failure(
     "unreadable",
-    `${isNot} but ${other ? `its ${other.says}` : "something else"}: it has no column ${named}`,
+    `${mismatchText} but ${recognisedForm ? `its ${recognisedForm.description}` : "something else"}: it has no column ${missingText}`,
   );
 }

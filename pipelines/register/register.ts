@@ -15,8 +15,8 @@ export class NoRegister extends Failure {
   }
 }
 
-/** What a register was made from. */
-export interface Made {
+/** Facts of the files from which a register was made. */
+export interface RegisterFacts {
   form: number;
   source: string;
   imported_at: string;
@@ -31,7 +31,7 @@ export interface Made {
 }
 
 export interface OpenRegister extends Statements {
-  readonly made: Made;
+  readonly made: RegisterFacts;
 }
 
 export interface RegisterSettings {
@@ -43,27 +43,27 @@ export interface RegisterSettings {
 }
 
 /** Questions that run at once, each on its own connection; each takes one of the four threads of libuv's pool. */
-const AT_ONCE = 2;
+const MAX_CONCURRENT_QUESTIONS = 2;
 /** Questions that may wait for their turn. */
-const MAX_WAITING = 64;
+const MAX_WAITING_QUESTIONS = 64;
 
 /** One opened file. It is closed when it was replaced and its last question has ended. */
 class OpenedFile {
-  readonly #turns = new Semaphore(AT_ONCE);
+  readonly #turns = new Semaphore(MAX_CONCURRENT_QUESTIONS);
   #waiting = 0;
   #users = 0;
-  #dropped = false;
+  #isDropped = false;
 
   private constructor(
     /** Identifies the file among those that had this path. */
-    readonly mark: string,
-    readonly made: Made,
+    readonly fileId: string,
+    readonly made: RegisterFacts,
     private readonly instance: DuckDBInstance,
     private readonly connections: DuckDBConnection[],
   ) {}
 
   /** @throws NoRegister */
-  static async open(path: string, mark: string, memoryLimit: string): Promise<OpenedFile> {
+  static async open(path: string, fileId: string, memoryLimit: string): Promise<OpenedFile> {
     // Instances are cached by path, and an older file of this path may still be in use, so the cache is not used. Two
     // instances would be a problem only for a file that is written.
     const instance = await DuckDBInstance.create(path, {
@@ -72,9 +72,9 @@ class OpenedFile {
     });
     const connections: DuckDBConnection[] = [];
     try {
-      for (let i = 0; i < AT_ONCE; i++) connections.push(await instance.connect());
-      const [made] = await toStatements(connections[0]!).all<Made>(sql("register/made:read"));
-      if (made?.form === REGISTER_FORM) return new OpenedFile(mark, made, instance, connections);
+      for (let i = 0; i < MAX_CONCURRENT_QUESTIONS; i++) connections.push(await instance.connect());
+      const [made] = await toStatements(connections[0]!).all<RegisterFacts>(sql("register/made:read"));
+      if (made?.form === REGISTER_FORM) return new OpenedFile(fileId, made, instance, connections);
       throw new NoRegister("the register is of another version of this service and has to be imported again");
     } catch (error) {
       for (const connection of connections) connection.closeSync();
@@ -84,16 +84,16 @@ class OpenedFile {
   }
 
   async use<T>(work: (register: OpenRegister) => Promise<T>): Promise<T> {
-    if (this.#waiting >= MAX_WAITING) throw new NoRegister("too many questions are waiting for the register");
+    if (this.#waiting >= MAX_WAITING_QUESTIONS) throw new NoRegister("too many questions are waiting for the register");
     this.#waiting++;
     this.#users++;
-    const done = await this.#turns.take().finally(() => this.#waiting--);
+    const releaseTurn = await this.#turns.take().finally(() => this.#waiting--);
     const connection = this.connections.pop()!;
     try {
       return await work({ ...toStatements(connection), made: this.made });
     } finally {
       this.connections.push(connection);
-      done();
+      releaseTurn();
       this.#users--;
       this.#closeIfUnused();
     }
@@ -101,30 +101,30 @@ class OpenedFile {
 
   /** Closes the file when the last question to it was answered. */
   drop(): void {
-    this.#dropped = true;
+    this.#isDropped = true;
     this.#closeIfUnused();
   }
 
   #closeIfUnused(): void {
-    if (!this.#dropped || this.#users > 0) return;
+    if (!this.#isDropped || this.#users > 0) return;
     for (const connection of this.connections.splice(0)) connection.closeSync();
     this.instance.closeSync();
   }
 }
 
 /**
- * The register of companies in a data folder, read-only. When an import replaces the file, the new one is opened by
- * itself: running questions end on the old file, and later ones use the new one.
+ * The register of companies in a data folder, read-only. After an import replaced the file, the next question opens the
+ * new one; questions that are running end on the old file.
  */
 export class Register {
   readonly #settings: RegisterSettings;
   #opened: OpenedFile | null = null;
-  #lookedAt_ms = Number.NEGATIVE_INFINITY;
-  #looking: Promise<void> | null = null;
-  #why = "there is no register of companies here yet";
+  #checkedAtMs = Number.NEGATIVE_INFINITY;
+  #checking: Promise<void> | null = null;
+  #unavailableReason = "there is no register of companies here yet";
   /** True after the present file was found not to be a register of this version. */
   #isUnusable = false;
-  #closed = false;
+  #isClosed = false;
 
   constructor(settings: RegisterSettings) {
     this.#settings = settings;
@@ -135,44 +135,45 @@ export class Register {
    * @throws NoRegister when there is none, or too many questions wait
    */
   async use<T>(work: (register: OpenRegister) => Promise<T>): Promise<T> {
-    this.#looking ??= this.#look().finally(() => {
-      this.#looking = null;
+    this.#checking ??= this.#checkFile().finally(() => {
+      this.#checking = null;
     });
-    await this.#looking;
-    if (!this.#opened) throw new NoRegister(this.#why);
+    await this.#checking;
+    if (!this.#opened) throw new NoRegister(this.#unavailableReason);
     return this.#opened.use(work);
   }
 
   /** Can questions be answered: is a file open, or is there one that was not found to be unusable? */
-  get isThere(): boolean {
+  get isAvailable(): boolean {
     return this.#opened !== null || (!this.#isUnusable && existsSync(this.#settings.path));
   }
 
   close(): void {
-    this.#closed = true;
+    this.#isClosed = true;
     this.#opened?.drop();
     this.#opened = null;
   }
 
-  async #look(): Promise<void> {
-    const { path, clock, lookEvery_ms: every = 1_000, memoryLimit = "512MB" } = this.#settings;
-    if (this.#closed || clock.monotonic() - this.#lookedAt_ms < every) return;
-    this.#lookedAt_ms = clock.monotonic();
+  async #checkFile(): Promise<void> {
+    const { path, clock, lookEvery_ms: intervalMs = 1_000, memoryLimit = "512MB" } = this.#settings;
+    if (this.#isClosed || clock.monotonic() - this.#checkedAtMs < intervalMs) return;
+    this.#checkedAtMs = clock.monotonic();
     try {
       const { ino, size, mtimeNs } = await stat(path, { bigint: true });
-      const mark = `${ino} ${size} ${mtimeNs}`;
-      if (mark === this.#opened?.mark) return;
-      const opened = await OpenedFile.open(path, mark, memoryLimit);
+      const fileId = `${ino} ${size} ${mtimeNs}`;
+      if (fileId === this.#opened?.fileId) return;
+      const opened = await OpenedFile.open(path, fileId, memoryLimit);
       this.#opened?.drop();
       this.#opened = opened;
       this.#isUnusable = false;
-      if (this.#closed) this.close();
+      if (this.#isClosed) this.close();
     } catch (error) {
       // The file was removed, or is not a register of this version. An open older file stays in use, since it is
       // complete.
       this.#isUnusable = (error as NodeJS.ErrnoException).code !== "ENOENT";
-      if (error instanceof NoRegister) this.#why = error.message;
-      else if ((error as NodeJS.ErrnoException).code !== "ENOENT") this.#why = "the register cannot be opened";
+      if (error instanceof NoRegister) this.#unavailableReason = error.message;
+      else if ((error as NodeJS.ErrnoException).code !== "ENOENT")
+        this.#unavailableReason = "the register cannot be opened";
     }
   }
 }

@@ -1,38 +1,39 @@
-/** Words that are less alike than this count as different. */
-export const ALIKE = 0.7;
+/** Words with a lower similarity count as different. */
+export const MIN_SIMILARITY = 0.7;
 
 /**
  * Number of edits between two words (optimal string alignment: insert, delete or replace a letter, or swap two
  * neighbours).
  */
-export function edits(a: string, b: string): number {
-  const [from, to] = [[...a], [...b]];
-  let before: number[] = [];
-  let last = Array.from({ length: to.length + 1 }, (_, i) => i);
-  for (let i = 1; i <= from.length; i++) {
+export function countEdits(a: string, b: string): number {
+  const [lettersOfA, lettersOfB] = [[...a], [...b]];
+  let rowBeforeLast: number[] = [];
+  let lastRow = Array.from({ length: lettersOfB.length + 1 }, (_, i) => i);
+  for (let i = 1; i <= lettersOfA.length; i++) {
     const row = [i];
-    for (let j = 1; j <= to.length; j++) {
-      const cost = from[i - 1] === to[j - 1] ? 0 : 1;
-      row[j] = Math.min(last[j]! + 1, row[j - 1]! + 1, last[j - 1]! + cost);
-      const swapped = i > 1 && j > 1 && from[i - 1] === to[j - 2] && from[i - 2] === to[j - 1];
-      if (swapped) row[j] = Math.min(row[j]!, before[j - 2]! + 1);
+    for (let j = 1; j <= lettersOfB.length; j++) {
+      const cost = lettersOfA[i - 1] === lettersOfB[j - 1] ? 0 : 1;
+      row[j] = Math.min(lastRow[j]! + 1, row[j - 1]! + 1, lastRow[j - 1]! + cost);
+      const isSwapped =
+        i > 1 && j > 1 && lettersOfA[i - 1] === lettersOfB[j - 2] && lettersOfA[i - 2] === lettersOfB[j - 1];
+      if (isSwapped) row[j] = Math.min(row[j]!, rowBeforeLast[j - 2]! + 1);
     }
-    before = last;
-    last = row;
+    rowBeforeLast = lastRow;
+    lastRow = row;
   }
-  return last[to.length]!;
+  return lastRow[lettersOfB.length]!;
 }
 
-const lettersIn = (words: readonly string[]): number => words.reduce((sum, word) => sum + [...word].length, 0);
+const countLetters = (words: readonly string[]): number => words.reduce((sum, word) => sum + [...word].length, 0);
 
-/** How alike two words are: 1 minus the edits divided by the longer length; 0 if that is below {@link ALIKE}. */
-export function alike(a: string, b: string): number {
+/** Similarity of two words: 1 minus the edits divided by the longer length; 0 if that is below {@link MIN_SIMILARITY}. */
+export function similarityOf(a: string, b: string): number {
   if (a === b) return 1;
   const [shorter, longer] = [[...a].length, [...b].length].sort((x, y) => x - y) as [number, number];
   // The difference in length is the least number of edits.
-  if (shorter / longer < ALIKE) return 0;
-  const value = 1 - edits(a, b) / longer;
-  return value < ALIKE ? 0 : value;
+  if (shorter / longer < MIN_SIMILARITY) return 0;
+  const value = 1 - countEdits(a, b) / longer;
+  return value < MIN_SIMILARITY ? 0 : value;
 }
 
 export interface Score {
@@ -56,23 +57,23 @@ const MAX_WORDS = 40;
  */
 export function scoreOf(question: string, name: string): Score {
   const [questionWords, nameWords] = [question.split(" "), name.split(" ")];
-  const letters = lettersIn(questionWords) + lettersIn(nameWords);
+  const letters = countLetters(questionWords) + countLetters(nameWords);
   const pairs = questionWords
     .slice(0, MAX_WORDS)
-    .flatMap((a, i) => nameWords.slice(0, MAX_WORDS).map((b, j) => ({ i, j, value: alike(a, b) })))
+    .flatMap((a, i) => nameWords.slice(0, MAX_WORDS).map((b, j) => ({ i, j, value: similarityOf(a, b) })))
     .filter(({ value }) => value > 0)
     .sort((x, y) => y.value - x.value || x.i - y.i || x.j - y.j);
   const [usedOfQuestion, usedOfName] = [new Set<number>(), new Set<number>()];
   let sum = 0;
-  let equal = 0;
+  let equalWords = 0;
   for (const { i, j, value } of pairs) {
     if (usedOfQuestion.has(i) || usedOfName.has(j)) continue;
     usedOfQuestion.add(i);
     usedOfName.add(j);
-    sum += value * lettersIn([questionWords[i]!, nameWords[j]!]);
-    if (value === 1) equal++;
+    sum += value * countLetters([questionWords[i]!, nameWords[j]!]);
+    if (value === 1) equalWords++;
   }
-  return { value: letters === 0 ? 0 : sum / letters, allWords: equal === questionWords.length };
+  return { value: letters === 0 ? 0 : sum / letters, allWords: equalWords === questionWords.length };
 }
 
 /** Remainder modulo 97 of a text of 0-9 and A-Z, where letters stand for 10 to 35 (ISO 7064, mod 97-10). */
@@ -86,7 +87,7 @@ function remainder(text: string): number {
 }
 
 /**
- * What is wrong with a text as a LEI (ISO 17442: 18 characters and two check digits), in words; null when it is valid.
+ * Returns what is wrong with a LEI (ISO 17442: 18 characters and two check digits), in words; null when it is valid.
  */
 export function faultOfLei(lei: string): string | null {
   if (!/^[0-9A-Z]{18}[0-9]{2}$/.test(lei)) return "must be 18 letters and digits and two check digits (ISO 17442)";

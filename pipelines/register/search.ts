@@ -1,6 +1,6 @@
 import type { Statements } from "../../infra/lake/duckdb.ts";
 import { sql } from "../../infra/lake/sql.ts";
-import { ALIKE, alike, scoreOf } from "./score.ts";
+import { MIN_SIMILARITY, scoreOf, similarityOf } from "./score.ts";
 
 /**
  * A question. At least one of lei, register number, domain and name is given; companies that match any of them are
@@ -79,24 +79,24 @@ export interface Matches {
 }
 
 /** Most names that are scored for one question, of those that a prefilter finds. */
-const LOOKED_AT = 200;
+const MAX_SCORED_NAMES = 200;
 /**
  * Most names that the words of one question may bring into the search for similar names: the rarest words first, and at
  * least one.
  */
-const MAX_HELD = 60_000;
+const MAX_CANDIDATE_NAMES = 60_000;
 /** Most words of a question that are searched for; of more, the longest ones. */
 const MAX_WORDS = 12;
-/** Most words of the register that one word of a question may stand for. */
-const MAX_NEAR = 12;
+/** Most words of the register, similar in spelling, that are searched for one word of a question. */
+const MAX_SIMILAR_WORDS = 12;
 /** Names with a lower score are not returned. */
-const LEAST_SCORE = 0.5;
+const MIN_SCORE = 0.5;
 
 /**
  * A query with the list as literals: the engine uses its index, and skips blocks, for literals only, not for parameters
  * and joins.
  */
-function listed(query: string, values: readonly (number | string)[]): string {
+function withLiteralList(query: string, values: readonly (number | string)[]): string {
   const literals = values.map((value) => (typeof value === "number" ? value : `'${value.replaceAll("'", "''")}'`));
   return query.replace("{list}", () => literals.join(", "));
 }
@@ -107,125 +107,137 @@ export function gramsOf(word: string): string[] {
   return [...new Set(letters.slice(2).map((_, i) => letters.slice(i, i + 3).join("")))];
 }
 
-interface Named {
+interface NameRow {
   number: number;
   key: string;
 }
 
 /** The companies that were found so far, with their reasons and their best score. */
-class Found {
+class FoundCompanies {
   readonly byNumber = new Map<number, { reasons: Set<Reason>; score: number }>();
 
   add(number: number, reason: Reason, score: number): void {
-    const held = this.byNumber.get(number) ?? { reasons: new Set<Reason>(), score: 0 };
-    this.byNumber.set(number, held);
-    held.reasons.add(reason);
-    held.score = Math.max(held.score, score);
+    const match = this.byNumber.get(number) ?? { reasons: new Set<Reason>(), score: 0 };
+    this.byNumber.set(number, match);
+    match.reasons.add(reason);
+    match.score = Math.max(match.score, score);
   }
 
   /** Scores names that a prefilter found, and adds those that are good enough. */
-  addNamed(asked: string, names: readonly Named[]): void {
+  addNamed(questionKey: string, names: readonly NameRow[]): void {
     for (const { number, key } of names) {
-      const { value, allWords } = scoreOf(asked, key);
+      const { value, allWords } = scoreOf(questionKey, key);
       if (allWords) this.add(number, "all_words", value);
-      else if (value >= LEAST_SCORE) this.add(number, "similar", value);
+      else if (value >= MIN_SCORE) this.add(number, "similar", value);
     }
   }
 }
 
-const best = (reasons: ReadonlySet<Reason>): number => REASONS.findIndex((reason) => reasons.has(reason));
+const strongestReason = (reasons: ReadonlySet<Reason>): number => REASONS.findIndex((reason) => reasons.has(reason));
 
 /** The words of a question that are searched for, each once. */
 const wordsOf = (key: string): string[] =>
   [...new Set(key.split(" "))].sort((a, b) => b.length - a.length).slice(0, MAX_WORDS);
 
-interface Word {
+interface WordRow {
   id: number;
   names: number;
 }
 
 /** Looks up names by their ids. */
-async function namesOf(register: Statements, rows: readonly { name: number }[]): Promise<Named[]> {
+async function readNames(register: Statements, rows: readonly { name: number }[]): Promise<NameRow[]> {
   if (rows.length === 0) return [];
   const ids = rows.map(({ name }) => name);
-  return register.all<Named>(listed(sql("register/search:names"), ids));
+  return register.all<NameRow>(withLiteralList(sql("register/search:names"), ids));
 }
 
 /** Names with all words of the question; none if the register does not have one of the words. */
-async function withAllWords(register: Statements, words: readonly string[], country: string | null): Promise<Named[]> {
-  const known: Word[] = [];
+async function findNamesWithAllWords(
+  register: Statements,
+  words: readonly string[],
+  country: string | null,
+): Promise<NameRow[]> {
+  const wordRows: WordRow[] = [];
   for (const word of words) {
-    const [row] = await register.all<Word>(sql("register/search:word"), { word });
+    const [row] = await register.all<WordRow>(sql("register/search:word"), { word });
     if (!row) return [];
-    known.push(row);
+    wordRows.push(row);
   }
-  known.sort((x, y) => x.names - y.names);
-  const [a, b = a, c = a] = known.map(({ id }) => id);
-  const of = { a: a!, b: b!, c: c!, country, most: LOOKED_AT };
-  return namesOf(register, await register.all<{ name: number }>(sql("register/search:all_words"), of));
+  wordRows.sort((x, y) => x.names - y.names);
+  const [a, b = a, c = a] = wordRows.map(({ id }) => id);
+  const parameters = { a: a!, b: b!, c: c!, country, most: MAX_SCORED_NAMES };
+  return readNames(register, await register.all<{ name: number }>(sql("register/search:all_words"), parameters));
 }
 
 /** Words of the register that are spelt like this one, the most alike first. */
-async function near(register: Statements, word: string): Promise<(Word & { alike: number })[]> {
+async function findSimilarWords(register: Statements, word: string): Promise<(WordRow & { alike: number })[]> {
   // Words of up to three letters have too few groups of three, and one edit turns them into another word.
   if ([...word].length < 4) {
-    const rows = await register.all<Word>(sql("register/search:word"), { word });
+    const rows = await register.all<WordRow>(sql("register/search:word"), { word });
     return rows.map((row) => ({ ...row, alike: 1 }));
   }
   const grams = gramsOf(word);
-  const least = Math.max(2, Math.floor(grams.length / 3));
-  const query = listed(sql("register/search:near"), grams);
-  const shared = await register.all<{ word: number }>(query, { least_shared: least });
-  if (shared.length === 0) return [];
-  const ids = shared.map(({ word: id }) => id);
-  const rows = await register.all<Word & { word: string }>(listed(sql("register/search:words"), ids));
+  const minShared = Math.max(2, Math.floor(grams.length / 3));
+  const query = withLiteralList(sql("register/search:near"), grams);
+  const wordsWithSharedGrams = await register.all<{ word: number }>(query, { least_shared: minShared });
+  if (wordsWithSharedGrams.length === 0) return [];
+  const ids = wordsWithSharedGrams.map(({ word: id }) => id);
+  const rows = await register.all<WordRow & { word: string }>(withLiteralList(sql("register/search:words"), ids));
   return rows
-    .map((row) => ({ ...row, alike: alike(word, row.word) }))
-    .filter((row) => row.alike >= ALIKE)
+    .map((row) => ({ ...row, alike: similarityOf(word, row.word) }))
+    .filter((row) => row.alike >= MIN_SIMILARITY)
     .sort((x, y) => y.alike - x.alike || y.names - x.names || x.id - y.id)
-    .slice(0, MAX_NEAR);
+    .slice(0, MAX_SIMILAR_WORDS);
 }
 
 /** Names with words that are spelt like those of the question. */
-async function similar(register: Statements, words: readonly string[], country: string | null): Promise<Named[]> {
+async function findSimilarNames(
+  register: Statements,
+  words: readonly string[],
+  country: string | null,
+): Promise<NameRow[]> {
   const groups: { names: number; near: { place: number; id: number; weight: number }[] }[] = [];
   for (const [place, word] of words.entries()) {
-    const found = await near(register, word);
-    if (found.length === 0) continue;
+    const similarWords = await findSimilarWords(register, word);
+    if (similarWords.length === 0) continue;
     groups.push({
-      names: found.reduce((sum, { names }) => sum + names, 0),
-      near: found.map(({ id, alike: value }) => ({ place, id, weight: value * word.length })),
+      names: similarWords.reduce((sum, { names }) => sum + names, 0),
+      near: similarWords.map(({ id, alike: value }) => ({ place, id, weight: value * word.length })),
     });
   }
   groups.sort((x, y) => x.names - y.names);
-  const held: (typeof groups)[number]["near"] = [];
+  const candidates: (typeof groups)[number]["near"] = [];
   let names = 0;
   for (const group of groups) {
     names += group.names;
-    if (held.length > 0 && names > MAX_HELD) break;
-    held.push(...group.near);
+    if (candidates.length > 0 && names > MAX_CANDIDATE_NAMES) break;
+    candidates.push(...group.near);
   }
-  if (held.length === 0) return [];
-  const query = listed(sql("register/search:similar"), [...new Set(held.map(({ id }) => id))]);
-  const of = { near: JSON.stringify(held), country, most: LOOKED_AT };
-  return namesOf(register, await register.all<{ name: number }>(query, of));
+  if (candidates.length === 0) return [];
+  const query = withLiteralList(sql("register/search:similar"), [...new Set(candidates.map(({ id }) => id))]);
+  const parameters = { near: JSON.stringify(candidates), country, most: MAX_SCORED_NAMES };
+  return readNames(register, await register.all<{ name: number }>(query, parameters));
 }
 
-async function byName(
+async function addByName(
   register: Statements,
   key: string,
   question: Question,
-  most: number,
-  found: Found,
+  maxMatches: number,
+  found: FoundCompanies,
 ): Promise<void> {
   const country = question.country ?? null;
-  const equal = await register.all<Named>(sql("register/search:by_key"), { key, country, most: LOOKED_AT });
-  for (const { number } of equal) found.add(number, "same_name", 1);
-  if (found.byNumber.size > most) return;
+  const equalNames = await register.all<NameRow>(sql("register/search:by_key"), {
+    key,
+    country,
+    most: MAX_SCORED_NAMES,
+  });
+  for (const { number } of equalNames) found.add(number, "same_name", 1);
+  if (found.byNumber.size > maxMatches) return;
   const words = wordsOf(key);
-  found.addNamed(key, await withAllWords(register, words, country));
-  if (found.byNumber.size > most) return;
-  found.addNamed(key, await similar(register, words, country));
+  found.addNamed(key, await findNamesWithAllWords(register, words, country));
+  if (found.byNumber.size > maxMatches) return;
+  found.addNamed(key, await findSimilarNames(register, words, country));
 }
 
 /** A host and its parent domains of at least two labels: `shop.example.com` is searched for as `example.com` too. */
@@ -236,11 +248,11 @@ const hostsOf = (host: string): string[] =>
     .filter((name) => name.includes("."))
     .slice(0, 4);
 
-async function byIds(
+async function addByIds(
   register: Statements,
   question: Question,
   { number, host }: { number: string | null; host: string | null },
-  found: Found,
+  found: FoundCompanies,
 ): Promise<void> {
   const country = question.country ?? null;
   if (question.lei !== undefined) {
@@ -249,21 +261,21 @@ async function byIds(
   }
   if (number !== null) {
     const authority = question.register_authority ?? null;
-    const of = { number, authority, country, most: LOOKED_AT };
-    const rows = await register.all<{ number: number }>(sql("register/search:by_number"), of);
+    const parameters = { number, authority, country, most: MAX_SCORED_NAMES };
+    const rows = await register.all<{ number: number }>(sql("register/search:by_number"), parameters);
     for (const row of rows) found.add(row.number, "register_number", 1);
   }
   for (const name of host === null ? [] : hostsOf(host)) {
     const rows = await register.all<{ number: number }>(sql("register/search:by_host"), {
       host: name,
-      most: LOOKED_AT,
+      most: MAX_SCORED_NAMES,
     });
     for (const row of rows) found.add(row.number, "domain", 1);
     if (rows.length > 0) break;
   }
 }
 
-interface Standing {
+interface RankingRow {
   number: number;
   active: boolean;
   issued: boolean;
@@ -271,10 +283,12 @@ interface Standing {
 }
 
 /** Companies with their hosts, in the order of the given numbers. */
-async function companiesOf(register: Statements, numbers: readonly number[]): Promise<Company[]> {
+async function readCompanies(register: Statements, numbers: readonly number[]): Promise<Company[]> {
   if (numbers.length === 0) return [];
-  const rows = await register.all<Omit<Company, "domains">>(listed(sql("register/search:companies"), numbers));
-  const hosts = await register.all<{ number: number; host: string }>(listed(sql("register/search:hosts"), numbers));
+  const rows = await register.all<Omit<Company, "domains">>(withLiteralList(sql("register/search:companies"), numbers));
+  const hosts = await register.all<{ number: number; host: string }>(
+    withLiteralList(sql("register/search:hosts"), numbers),
+  );
   const byNumber = new Map(rows.map((row) => [row.number, row]));
   return numbers.map((number) => ({
     ...byNumber.get(number)!,
@@ -283,46 +297,52 @@ async function companiesOf(register: Statements, numbers: readonly number[]): Pr
 }
 
 /** Numbers of the companies that were found, best first. */
-async function ranked(register: Statements, found: Found, folded: string): Promise<number[]> {
+async function rankCompanies(register: Statements, found: FoundCompanies, folded: string): Promise<number[]> {
   if (found.byNumber.size === 0) return [];
-  const query = listed(sql("register/search:standing"), [...found.byNumber.keys()]);
-  const standing = await register.all<Standing>(query, { folded });
-  for (const { number, exact_name: exact } of standing) if (exact) found.add(number, "exact_name", 1);
-  const of = (number: number) => found.byNumber.get(number)!;
-  const order = (x: Standing, y: Standing): number =>
-    best(of(x.number).reasons) - best(of(y.number).reasons) ||
-    of(y.number).score - of(x.number).score ||
+  const query = withLiteralList(sql("register/search:standing"), [...found.byNumber.keys()]);
+  const rankingRows = await register.all<RankingRow>(query, { folded });
+  for (const { number, exact_name: exact } of rankingRows) if (exact) found.add(number, "exact_name", 1);
+  const matchOf = (number: number) => found.byNumber.get(number)!;
+  const order = (x: RankingRow, y: RankingRow): number =>
+    strongestReason(matchOf(x.number).reasons) - strongestReason(matchOf(y.number).reasons) ||
+    matchOf(y.number).score - matchOf(x.number).score ||
     Number(y.active) - Number(x.active) ||
     Number(y.issued) - Number(x.issued) ||
     x.number - y.number;
-  return standing.sort(order).map(({ number }) => number);
+  return rankingRows.sort(order).map(({ number }) => number);
 }
 
 /** Reasons to return: of those by name only the strongest, since an equal name has all words too. */
 function reasonsToReport(reasons: ReadonlySet<Reason>): Reason[] {
   const reported = REASONS.filter((reason) => reasons.has(reason));
-  const byName = reported.findIndex((reason) => REASONS.indexOf(reason) >= REASONS.indexOf("exact_name"));
-  return byName < 0 ? reported : reported.slice(0, byName + 1);
+  const firstByName = reported.findIndex((reason) => REASONS.indexOf(reason) >= REASONS.indexOf("exact_name"));
+  return firstByName < 0 ? reported : reported.slice(0, firstByName + 1);
 }
 
 /**
  * Finds the companies that a question matches, best first: by the strongest reason, then the score, then active
  * companies, then those whose LEI is renewed, then the LEI.
- * @param most number of companies that are returned
+ * @param maxMatches most companies that are returned
  */
-export async function search(register: Statements, question: Question, most: number): Promise<Matches> {
-  const [asked] = await register.all<{ folded: string; key: string; number: string | null; host: string | null }>(
-    sql("register/search:asked"),
-    { name: question.name ?? "", number: question.register_number ?? "", domain: question.domain ?? "" },
-  );
-  const found = new Found();
-  await byIds(register, question, asked!, found);
-  if (asked!.key !== "") await byName(register, asked!.key, question, most, found);
-  const numbers = await ranked(register, found, asked!.folded);
-  const companies = await companiesOf(register, numbers.slice(0, most));
+export async function search(register: Statements, question: Question, maxMatches: number): Promise<Matches> {
+  const [parsedQuestion] = await register.all<{
+    folded: string;
+    key: string;
+    number: string | null;
+    host: string | null;
+  }>(sql("register/search:asked"), {
+    name: question.name ?? "",
+    number: question.register_number ?? "",
+    domain: question.domain ?? "",
+  });
+  const found = new FoundCompanies();
+  await addByIds(register, question, parsedQuestion!, found);
+  if (parsedQuestion!.key !== "") await addByName(register, parsedQuestion!.key, question, maxMatches, found);
+  const numbers = await rankCompanies(register, found, parsedQuestion!.folded);
+  const companies = await readCompanies(register, numbers.slice(0, maxMatches));
   const matches = companies.map((company) => {
     const { reasons, score } = found.byNumber.get(company.number)!;
     return { company, reasons: reasonsToReport(reasons), score };
   });
-  return { matches, more: numbers.length > most };
+  return { matches, more: numbers.length > maxMatches };
 }

@@ -58,18 +58,18 @@ const RELEASE_TIMEOUT_MS = 60_000;
 async function observerConfig(
   { config, secret }: Parts,
   lake: Lake,
-  money: WalletParts,
+  walletParts: WalletParts,
 ): Promise<ObserverParts["config"]> {
-  const [spent] = await lake.all<{ micro: bigint }>(sql("queries/spending:ever"));
+  const [spentRow] = await lake.all<{ micro: bigint }>(sql("queries/spending:ever"));
   return {
     producer: "touchstone/1",
-    controlUrls: money.controlUrls,
+    controlUrls: walletParts.controlUrls,
     caps: parseCaps(config.spend),
-    spentBefore: spent?.micro ?? 0n,
+    spentBefore: spentRow?.micro ?? 0n,
     hostsAtOnce: config.observe.hosts_at_once,
     payeesPerRead: config.observe.payees_per_hour,
     secret,
-    ...(money.settlePollMs ? { settlePollMs: money.settlePollMs } : {}),
+    ...(walletParts.settlePollMs ? { settlePollMs: walletParts.settlePollMs } : {}),
   };
 }
 
@@ -81,7 +81,7 @@ async function observerConfig(
 export async function assemble(
   parts: Parts,
   clock: Clock,
-  money: WalletParts,
+  walletParts: WalletParts,
   onAck?: (eventIds: readonly string[]) => void,
   ownership?: Ownership,
 ): Promise<MachineRoles> {
@@ -90,17 +90,17 @@ export async function assemble(
   let askRunner: AskRunner | null = null;
   const catchUp = () => ingest.pass();
   const release = async () => askRunner?.waitUntilIdle(RELEASE_TIMEOUT_MS);
-  const shared = ownership && (await openHostShare({ log, ownership, logger, catchUp, release }));
+  const hostShare = ownership && (await openHostShare({ log, ownership, logger, catchUp, release }));
   const networks = paidNetworks(config);
   const rail = railOn(networks, createNetworkGuard(networks));
   const memory = createMemory(lake);
   await ingest.pass();
-  const classes = openClasses(parts, clock, { ...money, network: networks[0]! });
+  const classes = openClasses(parts, clock, { ...walletParts, network: networks[0]! });
   const observer = createObserver({
-    ...{ log, egress, rail, wallets: money.wallets, clock, memory, logger, metrics, classes: classes.of },
-    config: await observerConfig(parts, lake, money),
+    ...{ log, egress, rail, wallets: walletParts.wallets, clock, memory, logger, metrics, classes: classes.classParts },
+    config: await observerConfig(parts, lake, walletParts),
     ...(onAck ? { onAck } : {}),
-    ...(shared ? { shared } : {}),
+    ...(hostShare ? { shared: hostShare } : {}),
   });
   await observer.recover();
   await ingest.pass();
@@ -114,7 +114,7 @@ export async function assemble(
     witnesses: witnessesOf(config, { clock, logger, metrics }),
   });
   // An observer that shares the hosts with others publishes nothing.
-  if (!shared) {
+  if (!hostShare) {
     await publisher.start();
     // The keys are the first leaf of every log, so that readers have them before the first signature.
     await publisher.publishKeys(keysDocument(keys.ring));
@@ -122,7 +122,7 @@ export async function assemble(
   askRunner = new AskRunner({
     ...{ lake, observer, log, now: () => clock.now(), logger, metrics },
     perDomainHour: config.limits.asks_per_domain_hour,
-    ...(shared ? { hosts: shared.hosts } : {}),
+    ...(hostShare ? { hosts: hostShare.hosts } : {}),
   });
   const pipeline = new Pipeline({
     ...{ clock, log, privateStore, publicStore, lake, memory, ingest, observer, publisher, askRunner, logger, metrics },
@@ -141,7 +141,7 @@ export async function assemble(
   const close = async () => {
     await notifier.stop();
     observer.stop();
-    await shared?.hosts.close();
+    await hostShare?.hosts.close();
     await askRunner?.waitUntilIdle();
     classes.close();
     await lake.close();

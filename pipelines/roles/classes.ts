@@ -24,22 +24,22 @@ export function openClasses(
   parts: Pick<Parts, "config" | "egress" | "pages">,
   clock: Clock,
   { network, pagesAt }: { network: Network; pagesAt?: string },
-): { of: NonNullable<ObserverParts["classes"]>; close(): void } {
+): { classParts: NonNullable<ObserverParts["classes"]>; close(): void } {
   const { config, egress, pages } = parts;
-  const base = (pagesAt ?? config.base_url).replace(/\/+$/, "");
+  const baseUrl = (pagesAt ?? config.base_url).replace(/\/+$/, "");
   const reference = config.price_reference;
   if (reference && !isPointer(reference.answer)) {
     throw new ConfigError(["price_reference.answer: expected a JSON pointer such as /data/price"]);
   }
   const register = new Register({ path: registerPath(config.data_dir), clock: systemClock, memoryLimit: "128MB" });
   const sources: Sources = {
-    ...(pages && egress.validate(base).ok ? { page: createPageSource(base, pages, clock) } : {}),
+    ...(pages && egress.validate(baseUrl).ok ? { page: createPageSource(baseUrl, pages, clock) } : {}),
     block: createBlockSource(network.rpcUrls, network.id),
     ...(reference ? { price: createPriceSource(egress, reference) } : {}),
     company: createCompanySource(register),
   };
   const maps = config.classes_file === null ? NO_CLASS_MAPS : readClassMaps(config.classes_file);
-  return { of: { maps, sources }, close: () => register.close() };
+  return { classParts: { maps, sources }, close: () => register.close() };
 }
 
 /**
@@ -52,7 +52,7 @@ export function openTruths(
   { config, egress }: Pick<Parts, "config" | "egress">,
   clock: Clock,
   { network, pages, pagesAt }: { network: Network; pages: Uint8Array | null; pagesAt?: string },
-): { of: TruthParts; close(): void } {
+): { truthParts: TruthParts; close(): void } {
   const base = `${(pagesAt ?? config.base_url).replace(/\/+$/, "")}/p/`;
   const reference = config.price_reference;
   const register = new Register({ path: registerPath(config.data_dir), clock: systemClock, memoryLimit: "128MB" });
@@ -67,19 +67,19 @@ export function openTruths(
       firstRow<{ name: string }>(register, sql("register/search:named"), { lei }).then((row) => row?.name ?? null),
   };
   const maps = config.classes_file === null ? NO_CLASS_MAPS : readClassMaps(config.classes_file);
-  return { of: { maps, sources }, close: () => register.close() };
+  return { truthParts: { maps, sources }, close: () => register.close() };
 }
 
 /**
  * Creates a source of planted pages. Observers and serving share `secret`.
- * @param base address of the service, without a slash at its end
+ * @param baseUrl address of the service, without a slash at its end
  */
 export const createPageSource =
-  (base: string, secret: Uint8Array, clock: Pick<Clock, "now">): NonNullable<Sources["page"]> =>
+  (baseUrl: string, secret: Uint8Array, clock: Pick<Clock, "now">): NonNullable<Sources["page"]> =>
   (seed) => {
-    const at = clock.now();
-    const token = plantedToken(secret, seed, at);
-    return { url: `${base}/p/${token}`, facts: factsOf(plantedPage(secret, token, at)!) };
+    const now = clock.now();
+    const token = plantedToken(secret, seed, now);
+    return { url: `${baseUrl}/p/${token}`, facts: factsOf(plantedPage(secret, token, now)!) };
   };
 
 /** Most blocks below the last final block about which a question may ask, since nodes drop older blocks. */
@@ -89,9 +89,9 @@ const MAX_BLOCK_DEPTH = 10_000;
 function createBlockSource(rpcUrls: readonly string[], network: string): NonNullable<Sources["block"]> {
   const reader = createReader(rpcUrls);
   return async (seed) => {
-    const final = Number((await reader.getBlock({ blockTag: "finalized" })).number);
-    if (final < 1) return null;
-    const number = final - new RandomDraws(seed).below(Math.min(final, MAX_BLOCK_DEPTH));
+    const finalNumber = Number((await reader.getBlock({ blockTag: "finalized" })).number);
+    if (finalNumber < 1) return null;
+    const number = finalNumber - new RandomDraws(seed).below(Math.min(finalNumber, MAX_BLOCK_DEPTH));
     const { hash, timestamp } = await reader.getBlock({ blockNumber: BigInt(number) });
     return { network, number, hash, time: Number(timestamp) };
   };
@@ -104,8 +104,8 @@ function createFinalBlockReader(
 ): NonNullable<TruthParts["sources"]["block"]> {
   const reader = createReader(rpcUrls);
   return async (number) => {
-    const final = Number((await reader.getBlock({ blockTag: "finalized" })).number);
-    if (number > final || number < final - MAX_BLOCK_DEPTH) return null;
+    const finalNumber = Number((await reader.getBlock({ blockTag: "finalized" })).number);
+    if (number > finalNumber || number < finalNumber - MAX_BLOCK_DEPTH) return null;
     const { hash, timestamp } = await reader.getBlock({ blockNumber: BigInt(number) });
     return { network, number, hash, time: Number(timestamp) };
   };
@@ -125,9 +125,11 @@ function createPriceSource(
   { url, answer }: PriceReference,
 ): NonNullable<Sources["price"]> {
   return async (base, quote) => {
-    const at = url.replaceAll("{base}", encodeURIComponent(base)).replaceAll("{quote}", encodeURIComponent(quote));
+    const requestUrl = url
+      .replaceAll("{base}", encodeURIComponent(base))
+      .replaceAll("{quote}", encodeURIComponent(quote));
     const headers = { accept: "application/json" };
-    const result = await egress.fetch({ url: at, method: "GET", headers, profile: "evidence" });
+    const result = await egress.fetch({ url: requestUrl, method: "GET", headers, profile: "evidence" });
     if (result.outcome !== "answered") throw new Error(`the reference of prices: ${result.says}`);
     const price = result.status === 200 ? toNumber(valueAt(parseJson(result.body), answer)) : undefined;
     return price !== undefined && price > 0 ? price : null;

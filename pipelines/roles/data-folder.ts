@@ -31,9 +31,9 @@ export const walletsFolderOf = ({ wallets, data_dir }: Pick<Config, "wallets" | 
   wallets.dir ?? foldersOf(data_dir).wallets;
 
 /** Name of the observer's secret, which is stored beside the keys. */
-export const OBSERVER_SECRET = "observer";
+export const OBSERVER_SECRET_NAME = "observer";
 /** Name of the secret from which the content of planted pages is computed, by observers and by serving replicas. */
-export const PAGES_SECRET = "pages";
+export const PAGES_SECRET_NAME = "pages";
 
 /**
  * Makes keys and secrets in the data folder if there are none.
@@ -42,11 +42,11 @@ export const PAGES_SECRET = "pages";
 export function makeKeys(dataDir: string, validFrom: Date): boolean {
   const dir = foldersOf(dataDir).keys;
   // An older data folder lacks the secret of planted pages.
-  makeSecret(dir, PAGES_SECRET);
+  makeSecret(dir, PAGES_SECRET_NAME);
   if (hasKeyring(dir)) return false;
   // The keyring is written last, so a folder with a keyring has its secret. After a crash in between, the next start
   // makes the missing keyring.
-  makeSecret(dir, OBSERVER_SECRET);
+  makeSecret(dir, OBSERVER_SECRET_NAME);
   createKeyring(dir, validFrom);
   return true;
 }

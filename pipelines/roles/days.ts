@@ -1,7 +1,7 @@
 import type { Lake } from "../../infra/lake/duckdb.ts";
-import { addEvidence, type EvidenceReport, MAX_DAYS_AT_ONCE } from "../5-archive/evidence.ts";
+import { addReport, type EvidenceReport, MAX_DAYS_AT_ONCE } from "../5-archive/evidence.ts";
 import type { FiledReport, PrinterEngine } from "./protocol/file-archive.ts";
-import type { OwnArchive } from "./protocol/own-archive.ts";
+import type { OwnArchiveParts } from "./protocol/own-archive.ts";
 import type { Owner } from "./protocol/owner.ts";
 import type { Filing, Publishing } from "./protocol/publishing.ts";
 
@@ -20,10 +20,10 @@ export interface ArchiveReport extends FiledReport {
 export async function closeDays(owner: Owner, publishing: Publishing, now: Date): Promise<EvidenceReport> {
   const report: EvidenceReport = { days: [], files: 0, rows: 0 };
   for (let n = 0; n < MAX_ROUNDS; n++) {
-    await owner.evidence(now);
-    const closed = await publishing.evidence();
-    addEvidence(report, closed);
-    if (closed.days.length < MAX_DAYS_AT_ONCE) break;
+    await owner.makeEvidence(now);
+    const closeReport = await publishing.publishEvidence();
+    addReport(report, closeReport);
+    if (closeReport.days.length < MAX_DAYS_AT_ONCE) break;
   }
   return report;
 }
@@ -34,14 +34,14 @@ export async function closeDays(owner: Owner, publishing: Publishing, now: Date)
 export async function archiveDays(
   { owner, publishing, filing }: { owner: Owner; publishing: Publishing; filing: Filing },
   now: Date,
-  more: Pick<OwnArchive, "onStep"> = {},
+  options: Pick<OwnArchiveParts, "onStep"> = {},
 ): Promise<ArchiveReport> {
   const report: ArchiveReport = { days: [], files: 0, rows: 0, removed: 0 };
   for (let n = 0; n < MAX_ROUNDS; n++) {
     // The evidence is published first, since a row may leave the lake only once the evidence has it.
     await closeDays(owner, publishing, now);
-    report.removed += (await owner.archive(now, more)).removed;
-    const { days, files, rows } = await publishing.archive(filing);
+    report.removed += (await owner.makeArchive(now, options)).removed;
+    const { days, files, rows } = await publishing.publishArchive(filing);
     if (files === 0) break;
     report.days = [...new Set([...report.days, ...days])].sort();
     report.files += files;

@@ -70,11 +70,11 @@ export interface Job<Parts> {
 /** Makes the jobs of a role from the table and one function for each job of that role. */
 export function jobsOf<R extends Role, Parts>(
   role: R,
-  works: Readonly<Record<JobName<R>, (parts: Parts) => Promise<unknown>>>,
+  workByJob: Readonly<Record<JobName<R>, (parts: Parts) => Promise<unknown>>>,
 ): readonly Job<Parts>[] {
   const rows: readonly JobRow[] = JOB_TABLE;
   return rows.flatMap(({ job, queue, [role]: cronTimes }) =>
-    cronTimes === undefined ? [] : [{ name: job, queue, cronTimes, run: works[job as JobName<R>] }],
+    cronTimes === undefined ? [] : [{ name: job, queue, cronTimes, run: workByJob[job as JobName<R>] }],
   );
 }
 
@@ -99,21 +99,21 @@ function longestPauseSeconds(task: ReturnType<typeof cron.schedule>): number {
 
 /**
  * Starts the timer of one job, with our log in place of node-cron's console. A run that is left out because the last one
- * still runs is told at `debug`: a job of every two seconds leaves out many, and the next run makes up for them. A run that
- * is missed because the event loop was busy is a warning.
+ * still runs is logged at `debug`: a job that runs every two seconds leaves out many, and the next run makes up for them.
+ * A run that is missed because the event loop was busy is logged as a warning.
  */
 function schedule(
   { name: job, cronTimes }: Pick<Job<never>, "name" | "cronTimes">,
   logger: Logger,
   run: () => unknown,
 ) {
-  const told = (level: "debug" | "error") => (message: string | Error, err?: Error) =>
+  const logAt = (level: "debug" | "error") => (message: string | Error, err?: Error) =>
     message instanceof Error
       ? logger[level]({ err: message, job }, "the timer of a job failed")
       : logger[level]({ ...(err ? { err } : {}), job }, message);
   const task = cron.schedule(cronTimes, run, {
     ...{ noOverlap: true, timezone: "Etc/UTC" },
-    logger: { info: told("debug"), debug: told("debug"), warn: told("debug"), error: told("error") },
+    logger: { info: logAt("debug"), debug: logAt("debug"), warn: logAt("debug"), error: logAt("error") },
   });
   task.on("execution:missed", ({ date }) =>
     logger.warn({ job, due: date }, "a run of a job was missed: the event loop was busy when it was due"),
@@ -128,11 +128,11 @@ export function runJobs<Parts extends { logger: Logger; metrics: Metrics }>(
 ): RunningJobs {
   const { logger, metrics } = parts;
   const queues = new Map<string, Promise<void>>();
-  let stopped = false;
+  let isStopped = false;
   const run = (job: Job<Parts>): Promise<void> => {
     const turn = (queues.get(job.queue) ?? Promise.resolve()).then(async () => {
-      if (stopped) return;
-      const began = systemClock.monotonic();
+      if (isStopped) return;
+      const startedAtMs = systemClock.monotonic();
       const job_name = job.name;
       try {
         await job.run(parts);
@@ -142,7 +142,7 @@ export function runJobs<Parts extends { logger: Logger; metrics: Metrics }>(
         metrics.count("touchstone_jobs_total", { job_name, result: "failed" });
         logger.error({ err: error, job: job.name }, "a job failed; it is run again at its next time");
       }
-      metrics.time("touchstone_job_seconds", (systemClock.monotonic() - began) / 1000, { job_name });
+      metrics.time("touchstone_job_seconds", (systemClock.monotonic() - startedAtMs) / 1000, { job_name });
     });
     queues.set(job.queue, turn);
     return turn;
@@ -158,7 +158,7 @@ export function runJobs<Parts extends { logger: Logger; metrics: Metrics }>(
       for (const job of jobs) if (job.name === name) await run(job);
     },
     async stop() {
-      stopped = true;
+      isStopped = true;
       for (const task of tasks) await task.destroy();
       await Promise.all(queues.values());
     },

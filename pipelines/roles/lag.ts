@@ -6,8 +6,8 @@ import type { Positions } from "../record/volatile.ts";
 const LAG_GAUGE = "touchstone_ingest_lag_records";
 
 /** Removes the gauges of partitions that another process holds now. */
-export function forgetLag(lost: readonly number[], metrics: Metrics): void {
-  for (const partition of lost) {
+export function forgetLag(lostPartitions: readonly number[], metrics: Metrics): void {
+  for (const partition of lostPartitions) {
     for (const topic of INGESTED) metrics.forget(LAG_GAUGE, { topic, partition: String(partition) });
   }
 }
@@ -20,19 +20,19 @@ export function forgetLag(lost: readonly number[], metrics: Metrics): void {
 export async function measureLag(
   log: Pick<Log, "bounds">,
   positions: Positions,
-  held: readonly number[],
+  heldPartitions: readonly number[],
   metrics: Metrics,
 ): Promise<Record<string, number>> {
-  const lag: Record<string, number> = {};
-  for (const partition of held) {
-    let sum = 0;
+  const lagByPartition: Record<string, number> = {};
+  for (const partition of heldPartitions) {
+    let partitionLag = 0;
     for (const topic of INGESTED) {
       const { end } = await log.bounds(topic, partition);
-      const behind = Math.max(0, end - (positions[topic]?.[String(partition)] ?? 0));
-      metrics.gauge(LAG_GAUGE, behind, { topic, partition: String(partition) });
-      sum += behind;
+      const lagRecords = Math.max(0, end - (positions[topic]?.[String(partition)] ?? 0));
+      metrics.gauge(LAG_GAUGE, lagRecords, { topic, partition: String(partition) });
+      partitionLag += lagRecords;
     }
-    lag[String(partition)] = sum;
+    lagByPartition[String(partition)] = partitionLag;
   }
-  return lag;
+  return lagByPartition;
 }

@@ -21,7 +21,7 @@ export const OBSERVER_JOBS = jobsOf<"observer", ObservingParts>("observer", {
   ...OBSERVER_WORK,
   follow: ({ pipeline }) => pipeline.ingest(),
   plan: ({ pipeline, clock }) => drawPlan(pipeline, addDays(dayOf(clock.now()), 1)),
-  budget: async ({ pipeline, followed }) => pipeline.budget(await followed.current()),
+  budget: async ({ pipeline, followed }) => pipeline.storeBudget(await followed.current()),
   archive: async ({ pipeline, followed }) => pipeline.evictArchived((await followed.current()).archive),
 });
 
@@ -58,12 +58,12 @@ export async function waitForCommittedPlan(parts: ObservingParts, day: string, s
 export function startObserving(parts: ObservingParts): Running {
   const { clock, observer } = parts;
   const observe: ObserveDay = (plan, from, end, signal) => {
-    const left = end.getTime() - clock.now().getTime();
+    const leftMs = end.getTime() - clock.now().getTime();
     return observer.observeShare(
       plan,
       from,
       end,
-      clock.sleep(left, signal).catch(() => undefined),
+      clock.sleep(leftMs, signal).catch(() => undefined),
     );
   };
   return startSchedule(parts, {

@@ -5,7 +5,7 @@ import { type Lake, LakeForm, openLake } from "../../infra/lake/duckdb.ts";
 import { originOf } from "../../infra/tree/checkpoint.ts";
 import { createIngest, type Ingest } from "../2-ingest/ingest.ts";
 import { INGEST_TABLES, LAKE_FORM } from "../2-ingest/load.ts";
-import { archivedMarker } from "../5-archive/follow.ts";
+import { createArchivedMarker } from "../5-archive/follow.ts";
 import { archiveTrust, readArchiveFold } from "../5-archive/place.ts";
 import type { ArchiveFold } from "../published/fold.ts";
 import { foldersOf } from "./data-folder.ts";
@@ -40,7 +40,7 @@ export async function deleteLakeOfOtherForm(
     return null;
   } catch (error) {
     if (!(error instanceof LakeForm) || ((error.foundForm ?? 0) > error.form && !alsoNewer)) throw error;
-    for (const end of ["", ".wal"]) rmSync(`${path}${end}`, { force: true });
+    for (const suffix of ["", ".wal"]) rmSync(`${path}${suffix}`, { force: true });
     return error;
   }
 }
@@ -56,7 +56,7 @@ export function openIngest(parts: Parts, clock: Clock): Promise<OpenIngest> {
 
 /**
  * Opens lake and ingest in a process that already follows the public log.
- * @param archived returns the archive that the public log lists; called when partitions are loaded that the lake did
+ * @param readArchive returns the archive that the public log lists; called when partitions are loaded that the lake did
  * not have
  * @param partitions partitions to begin with (default: all)
  */
@@ -69,12 +69,12 @@ export async function openIngestOf(
     logger,
     metrics,
   }: Pick<Parts, "config" | "log" | "privateStore" | "clock" | "logger" | "metrics">,
-  archived: () => Promise<ArchiveFold>,
+  readArchive: () => Promise<ArchiveFold>,
   partitions?: readonly number[],
 ): Promise<OpenIngest> {
   const lake = await openLake(foldersOf(config.data_dir).lake, lakeSettingsOf(config.lake));
   const ownHosts = [new URL(config.base_url).host];
-  const given = { ownHosts, moved: archivedMarker(archived), ...(partitions && { partitions }) };
-  const ingest = createIngest({ log, privateStore, lake, clock, logger, metrics, ...given });
+  const ingestOptions = { ownHosts, moved: createArchivedMarker(readArchive), ...(partitions && { partitions }) };
+  const ingest = createIngest({ log, privateStore, lake, clock, logger, metrics, ...ingestOptions });
   return { lake, ingest, close: () => lake.close() };
 }

@@ -23,7 +23,7 @@ import { originOf } from "../../infra/tree/checkpoint.ts";
 import { egressLimits } from "../1-observe/queue.ts";
 import { CHECKPOINT } from "../published/objects.ts";
 import { LOG_TOPICS } from "../record/topics.ts";
-import { foldersOf, OBSERVER_SECRET, PAGES_SECRET } from "./data-folder.ts";
+import { foldersOf, OBSERVER_SECRET_NAME, PAGES_SECRET_NAME } from "./data-folder.ts";
 import {
   checkRecord,
   knownLogOf,
@@ -55,19 +55,19 @@ export interface Parts {
  * Reads the secret of planted pages; null if the operator provided none. Then no page is planted or served here.
  * @throws Failure `keys`
  */
-function pagesSecret(dir: string): Buffer | null {
-  return hasSecret(dir, PAGES_SECRET) ? loadSecret(dir, PAGES_SECRET) : null;
+function readPagesSecret(dir: string): Buffer | null {
+  return hasSecret(dir, PAGES_SECRET_NAME) ? loadSecret(dir, PAGES_SECRET_NAME) : null;
 }
 
 /** Opens parts one after the other. `close` closes them in reverse order; if opening fails, the opened parts are closed. */
 async function openAll<T>(open: (keep: KeepOpened, close: () => Promise<void>) => Promise<T>): Promise<T> {
-  const opened: Closable[] = [];
+  const openedParts: Closable[] = [];
   const keep = <P extends Closable>(part: P): P => {
-    opened.unshift(part);
+    openedParts.unshift(part);
     return part;
   };
   const close = async () => {
-    for (const part of opened.splice(0)) await part.close();
+    for (const part of openedParts.splice(0)) await part.close();
   };
   try {
     return await open(keep, close);
@@ -90,17 +90,17 @@ interface Closable {
 export async function findSourceProblems({
   observe,
 }: Pick<Config, "observe">): Promise<[setting: string, says: string][]> {
-  const { known_addresses: declared, blind_addresses: stock } = observe;
+  const { known_addresses: knownAddresses, blind_addresses: blindAddresses } = observe;
   const problems: [string, string][] = [];
   for (const name of ["known_addresses", "blind_addresses"] as const)
     for (const address of observe[name]) {
-      const why = await whyNotBindable(address);
-      if (why !== null) problems.push([`observe.${name}`, `${address} is no address of this machine (${why})`]);
+      const reason = await whyNotBindable(address);
+      if (reason !== null) problems.push([`observe.${name}`, `${address} is no address of this machine (${reason})`]);
     }
-  const both = stock.filter((address) => declared.includes(address));
-  if (both.length > 0)
-    problems.push(["observe.blind_addresses", `${both.join(", ")} would tell who calls: it is a known one`]);
-  if (stock.length > 0 && declared.length === 0) {
+  const sharedAddresses = blindAddresses.filter((address) => knownAddresses.includes(address));
+  if (sharedAddresses.length > 0)
+    problems.push(["observe.blind_addresses", `${sharedAddresses.join(", ")} would tell who calls: it is a known one`]);
+  if (blindAddresses.length > 0 && knownAddresses.length === 0) {
     const says = "to be named too, else the system may choose a blind one for known calls";
     problems.push(["observe.known_addresses", says]);
   }
@@ -124,12 +124,12 @@ async function readCheckedSources(config: Config): Promise<Sources> {
 export function createConfiguredEgress(config: Config, sources?: Sources): Egress {
   const { allow_loopback: allowLoopback, resolve_to: address } = config;
   if (address !== null && !allowLoopback) throw new ConfigError(["resolve_to: only together with allow_loopback"]);
-  const looks = config.limits.looks_at_once;
+  const looksAtOnce = config.limits.looks_at_once;
   return createEgressThread({
     allowLoopback,
     extraPorts: config.ports,
     userAgent: `touchstone (+${config.base_url})`,
-    ...egressLimits(config.observe.hosts_at_once, looks),
+    ...egressLimits(config.observe.hosts_at_once, looksAtOnce),
     ...(address === null ? {} : { resolveTo: address }),
     ...(sources && { sources }),
   });
@@ -150,11 +150,13 @@ async function openRecord(
   publishes: WritesPublicStore,
   keep: KeepOpened,
 ) {
-  const at = foldersOf(config.data_dir);
-  const privateStore = keep(await openStore(config, "private", at.private));
-  const publicStore = keep(publishes ? await openStore(config, "public", at.public) : await openPublicReader(config));
+  const folders = foldersOf(config.data_dir);
+  const privateStore = keep(await openStore(config, "private", folders.private));
+  const publicStore = keep(
+    publishes ? await openStore(config, "public", folders.public) : await openPublicReader(config),
+  );
   const identity = await checkRecord({ privateStore, publicStore, ring, origin: originOf(config.base_url) });
-  const log = keep(await openLog(config, LOG_TOPICS, at.log, logger, knownLogOf(identity)));
+  const log = keep(await openLog(config, LOG_TOPICS, folders.log, logger, knownLogOf(identity)));
   await refuseLostStores(identity, log);
   await markPrivate(privateStore, identity, log);
   return { log, privateStore, publicStore };
@@ -165,8 +167,8 @@ async function openRecord(
  * @throws Failure `keys`, Failure `record`, LogRefused, LogBusy and errors of the adapters
  */
 export function openParts(config: Config, clock: Clock): Promise<Parts> {
-  const at = foldersOf(config.data_dir);
-  return openPipelineParts(config, clock, loadKeys(at.keys), true);
+  const folders = foldersOf(config.data_dir);
+  return openPipelineParts(config, clock, loadKeys(folders.keys), true);
 }
 
 /**
@@ -175,13 +177,13 @@ export function openParts(config: Config, clock: Clock): Promise<Parts> {
  * @throws Failure `keys` and errors of the adapters
  */
 export function openObserverParts(config: Config, clock: Clock): Promise<Parts> {
-  const at = foldersOf(config.data_dir);
-  return openPipelineParts(config, clock, verifyOnlyKeys(readRing(at.keys)), false);
+  const folders = foldersOf(config.data_dir);
+  return openPipelineParts(config, clock, verifyOnlyKeys(readRing(folders.keys)), false);
 }
 
 function openPipelineParts(config: Config, clock: Clock, keys: Keys, publishes: WritesPublicStore): Promise<Parts> {
-  const at = foldersOf(config.data_dir);
-  const secret = loadSecret(at.keys, OBSERVER_SECRET);
+  const folders = foldersOf(config.data_dir);
+  const secret = loadSecret(folders.keys, OBSERVER_SECRET_NAME);
   const logger = createLogger(config.log_level);
   return openAll(async (keep, close) => ({
     config,
@@ -189,7 +191,7 @@ function openPipelineParts(config: Config, clock: Clock, keys: Keys, publishes: 
     ...(await openRecord(config, logger, keys.ring, publishes, keep)),
     keys,
     secret,
-    pages: pagesSecret(at.keys),
+    pages: readPagesSecret(folders.keys),
     egress: keep(createConfiguredEgress(config, await readCheckedSources(config))),
     logger,
     metrics: publishes ? createMetrics(...MACHINE_METRICS, ...sellMetrics(config)) : createMetrics("observe", "ingest"),
@@ -227,12 +229,12 @@ export const openOwnerParts = (config: Config, clock: Clock) => {
 };
 
 /** Opens the log and both stores for a role that writes them, together with the keys that it has. */
-function openWritingParts<H extends object>(config: Config, clock: Clock, held: H, ring: Keyring, metrics: Metrics) {
+function openWritingParts<H extends object>(config: Config, clock: Clock, keys: H, ring: Keyring, metrics: Metrics) {
   const logger = createLogger(config.log_level);
   return openAll(async (keep, close) => ({
     clock,
     ...(await openRecord(config, logger, ring, true, keep)),
-    ...held,
+    ...keys,
     logger,
     metrics,
     close,
@@ -243,8 +245,8 @@ function openWritingParts<H extends object>(config: Config, clock: Clock, held: 
 function readAnswerSigner(config: Config) {
   const dir = foldersOf(config.data_dir).keys;
   const ring = readRing(dir);
-  const inUse = ring.keys.find((key) => key.purpose === "answers" && key.retired_at === undefined)!;
-  return { ring, answers: loadSigner(dir, inUse) };
+  const currentKey = ring.keys.find((key) => key.purpose === "answers" && key.retired_at === undefined)!;
+  return { ring, answers: loadSigner(dir, currentKey) };
 }
 
 /**
@@ -254,19 +256,21 @@ function readAnswerSigner(config: Config) {
  */
 export function openServingParts(config: Config) {
   const sells = config.sell.network !== null;
-  const at = foldersOf(config.data_dir);
+  const folders = foldersOf(config.data_dir);
   const keys = readAnswerSigner(config);
   const logger = createLogger(config.log_level);
   return openAll(async (keep, close) => {
-    const publicStore = keep(sells ? await openStore(config, "public", at.public) : await openPublicReader(config));
-    const known: KnownLog = await knownLogOfPublished(publicStore, keys.ring, originOf(config.base_url));
+    const publicStore = keep(
+      sells ? await openStore(config, "public", folders.public) : await openPublicReader(config),
+    );
+    const knownLog: KnownLog = await knownLogOfPublished(publicStore, keys.ring, originOf(config.base_url));
     return {
       config,
-      log: keep(await openLog(config, LOG_TOPICS, at.log, logger, known)),
+      log: keep(await openLog(config, LOG_TOPICS, folders.log, logger, knownLog)),
       publicStore,
-      secret: sells ? loadSecret(at.keys, OBSERVER_SECRET) : null,
+      secret: sells ? loadSecret(folders.keys, OBSERVER_SECRET_NAME) : null,
       egress: keep(createConfiguredEgress(config)),
-      pages: pagesSecret(at.keys),
+      pages: readPagesSecret(folders.keys),
       ...keys,
       logger,
       metrics: createMetrics("serve", ...sellMetrics(config)),

@@ -12,12 +12,12 @@ import { NotRecorded, type Observer, type SpanReport } from "../1-observe/observ
 import { drawPlanYielding, reservedMicro } from "../1-observe/plan/plan.ts";
 import type { Caps } from "../1-observe/plan/spend.ts";
 import type { Ingest } from "../2-ingest/ingest.ts";
-import { planKey, publishPlan, readPlan, saltHash, saltOf } from "../4-publish/day-plan.ts";
+import { planKey, publishPlan, readOrCreateSalt, readPlan, saltHash } from "../4-publish/day-plan.ts";
 import type { Publisher } from "../4-publish/publisher.ts";
 import type { EvidenceReport } from "../5-archive/evidence.ts";
 import { followArchive } from "../5-archive/follow.ts";
 import type { ArchivePlace } from "../5-archive/place.ts";
-import { type BudgetParts, budgetReport, storeReport } from "../budget/report.ts";
+import { type BudgetParts, createBudgetReport, storeReport } from "../budget/report.ts";
 import type { ArchiveFold } from "../published/fold.ts";
 import type { Memory } from "../record/memory.ts";
 import { formatMoney } from "../record/money.ts";
@@ -31,11 +31,11 @@ import { Publishing } from "./protocol/publishing.ts";
 export interface HealthReporter {
   /**
    * Runs work and reports whether it failed.
-   * @param of the kind of work to which it belongs (default: `name`)
+   * @param kind the kind of work to which it belongs (default: `name`)
    */
-  during<T>(name: string, run: () => Promise<T>, of?: string): Promise<T>;
+  during<T>(name: string, run: () => Promise<T>, kind?: string): Promise<T>;
   done(name: string): void;
-  failed(name: string, error: unknown, of?: string): void;
+  failed(name: string, error: unknown, kind?: string): void;
 }
 
 /** The parts of one machine, as its command opens them. */
@@ -81,7 +81,7 @@ const CATALOGUES_AT_ONCE = 4;
  * Most endpoints whose next letter is computed for the stored budget report, which takes some seconds every ten
  * minutes.
  */
-const BUDGET_ENDPOINTS = 500;
+const MAX_BUDGET_ENDPOINTS = 500;
 
 /**
  * All roles of the pipeline in one process: an observer, the owner of every partition, and the publisher that takes the
@@ -95,8 +95,8 @@ export class Pipeline {
 
   constructor(private readonly parts: PipelineParts) {
     const { log, publisher } = parts;
-    const all = Array.from({ length: log.partitions }, (_, partition) => partition);
-    this.#owner = new Owner({ ...parts, ownership: fixedPartitions(all), followed: publisher });
+    const allPartitions = Array.from({ length: log.partitions }, (_, partition) => partition);
+    this.#owner = new Owner({ ...parts, ownership: fixedPartitions(allPartitions), followed: publisher });
     this.#publishing = new Publishing(parts);
   }
 
@@ -107,14 +107,14 @@ export class Pipeline {
    */
   async intake(catalogues: readonly NamedCatalogue[], allSellers = false): Promise<void> {
     const { observer, logger, metrics, clock } = this.parts;
-    await forEachConcurrent(catalogues, clock.jumps ? 1 : CATALOGUES_AT_ONCE, async (named) => {
+    await forEachConcurrent(catalogues, clock.jumps ? 1 : CATALOGUES_AT_ONCE, async (catalogue) => {
       try {
-        await observer.intakeCatalogue(named);
+        await observer.intakeCatalogue(catalogue);
       } catch (error) {
         // An error of one catalogue does not end the intake of others. If nothing can be written, all intake ends.
         if (error instanceof NotRecorded) throw error;
         metrics?.count("touchstone_observe_listings_total", { result: "broken" });
-        logger.error({ err: error, catalogue: toCatalogue(named).url }, "a catalogue could not be taken in");
+        logger.error({ err: error, catalogue: toCatalogue(catalogue).url }, "a catalogue could not be taken in");
       }
     });
     if (allSellers) await observer.refreshSellers();
@@ -156,9 +156,9 @@ export class Pipeline {
 
   async #drawPlan(day: string): Promise<DayPlan> {
     const { privateStore, memory, lake, caps, priority, exclude = [], ownOrigins, clock } = this.parts;
-    const salt = await saltOf(privateStore, day);
-    const [spent] = await lake.all<{ micro: bigint }>(sql("queries/spending:ever"));
-    const spentBefore = (spent?.micro ?? 0n) + (await this.#reservedDayBefore(day));
+    const salt = await readOrCreateSalt(privateStore, day);
+    const [spentRow] = await lake.all<{ micro: bigint }>(sql("queries/spending:ever"));
+    const spentBefore = (spentRow?.micro ?? 0n) + (await this.#reservedDayBefore(day));
     const demand = await readDemandBefore(lake, day);
     const listed = await memory.listed();
     const plan = await drawPlanYielding({
@@ -177,9 +177,9 @@ export class Pipeline {
     const { result } = await privateStore.create(planKey(day), Buffer.from(JSON.stringify(plan)));
     if (result !== "created") return (await readPlan(privateStore, day))!;
     const limits = { per_call: caps.perCall, per_day: caps.perDay, total: caps.total };
-    const money = Object.fromEntries(Object.entries(limits).map(([name, micro]) => [name, formatMoney(micro)]));
+    const limitTexts = Object.fromEntries(Object.entries(limits).map(([name, micro]) => [name, formatMoney(micro)]));
     const spent_before = formatMoney(spentBefore);
-    this.parts.logger.info({ ...summarizePlan(plan), limits: money, spent_before }, "the plan of a day was drawn");
+    this.parts.logger.info({ ...summarizePlan(plan), limits: limitTexts, spent_before }, "the plan of a day was drawn");
     return plan;
   }
 
@@ -188,16 +188,16 @@ export class Pipeline {
    * over.
    */
   async #reservedDayBefore(day: string): Promise<bigint> {
-    const before = addDays(day, -1);
+    const dayBefore = addDays(day, -1);
     if (this.parts.clock.now() >= dayStart(day)) return 0n;
-    const plan = await readPlan(this.parts.privateStore, before);
+    const plan = await readPlan(this.parts.privateStore, dayBefore);
     if (!plan) return 0n;
-    const byCap = new Map<string, bigint>();
-    for (const { cap, micro } of await this.parts.memory.spentOn(before))
-      byCap.set(cap, (byCap.get(cap) ?? 0n) + micro);
+    const spentByCap = new Map<string, bigint>();
+    for (const { cap, micro } of await this.parts.memory.spentOn(dayBefore))
+      spentByCap.set(cap, (spentByCap.get(cap) ?? 0n) + micro);
     return plan.lines.reduce((sum, line) => {
-      const left = reservedMicro(line) - (byCap.get(line.cap) ?? 0n);
-      return left > 0n ? sum + left : sum;
+      const unspent = reservedMicro(line) - (spentByCap.get(line.cap) ?? 0n);
+      return unspent > 0n ? sum + unspent : sum;
     }, 0n);
   }
 
@@ -222,12 +222,12 @@ export class Pipeline {
    * Ingests, grades endpoints that are dirty or due into a run, and takes every waiting run into the tree. After a
    * failure the next call grades everything.
    */
-  async grade(now: Date, watch: Pick<HealthReporter, "during"> = NO_HEALTH_REPORTS): Promise<GradeReport> {
+  async grade(now: Date, health: Pick<HealthReporter, "during"> = NO_HEALTH_REPORTS): Promise<GradeReport> {
     // Ingest runs separately, so that the health report names the part that fails. The grading then finds nothing left
     // to ingest.
-    if (watch !== NO_HEALTH_REPORTS) await watch.during("ingest", () => this.ingest());
+    if (health !== NO_HEALTH_REPORTS) await health.during("ingest", () => this.ingest());
     const { caps, rows, leftOut } = await this.#owner.grade(now);
-    const { cards } = await watch.during("publish", () => this.#publishing.takeRuns());
+    const { cards } = await health.during("publish", () => this.#publishing.takeRuns());
     return { caps, rows, cards, leftOut };
   }
 
@@ -245,8 +245,8 @@ export class Pipeline {
   }
 
   /** Writes the volatile tables and the view that serving follows. */
-  async volatile(): Promise<void> {
-    await this.#owner.volatile();
+  async writeVolatile(): Promise<void> {
+    await this.#owner.writeVolatile();
     await this.#publishing.nameTables();
   }
 
@@ -262,14 +262,14 @@ export class Pipeline {
    * Writes the charts' files of the buckets that changed, and the view that names them.
    * @returns number of files
    */
-  async history(now: Date): Promise<number> {
-    const written = await this.#owner.history(now);
-    if (written > 0) await this.#publishing.nameTables();
-    return written;
+  async writeHistory(now: Date): Promise<number> {
+    const filesWritten = await this.#owner.writeHistory(now);
+    if (filesWritten > 0) await this.#publishing.nameTables();
+    return filesWritten;
   }
 
   /** Publishes the evidence of every closed day that has none yet, and of late records (docs/evidence.md). */
-  evidence(now: Date): Promise<EvidenceReport> {
+  publishEvidence(now: Date): Promise<EvidenceReport> {
     return closeDays(this.#owner, this.#publishing, now);
   }
 
@@ -277,7 +277,7 @@ export class Pipeline {
    * Archives days that are more than 110 days old: writes and publishes their files and removes their rows from the
    * lake (docs/archive.md).
    */
-  archive(now: Date): Promise<ArchiveReport> {
+  archiveOldDays(now: Date): Promise<ArchiveReport> {
     const { archive, clock, lake } = this.parts;
     const filing = { ...archive, now: () => clock.now(), scratch: createPrinter(lake) };
     return archiveDays({ owner: this.#owner, publishing: this.#publishing, filing }, now);
@@ -285,26 +285,26 @@ export class Pipeline {
 
   /**
    * Removes from this lake the rows that another process has archived, as the leaves of the tree name them.
-   * @param filed the published archive
+   * @param publishedArchive the archive that the leaves of the tree name
    * @returns number of removed rows
    */
-  async evictArchived(filed: ArchiveFold): Promise<number> {
+  async evictArchived(publishedArchive: ArchiveFold): Promise<number> {
     await this.parts.ingest.pass();
-    return followArchive(this.parts.lake, filed);
+    return followArchive(this.parts.lake, publishedArchive);
   }
 
   /**
    * Stores the budget of today for `touchstone budget`, which cannot read the lake while this process has it open.
    * @param published the published leaves, if another process publishes (default: those of our publisher)
    */
-  async budget(published?: BudgetParts["published"]): Promise<void> {
+  async storeBudget(published?: BudgetParts["published"]): Promise<void> {
     const { lake, memory, privateStore, caps, publisher, clock } = this.parts;
     const parts = { lake, memory, privateStore, caps, published: published ?? publisher.fold, now: clock.now() };
-    await storeReport(privateStore, await budgetReport(parts, dayOf(parts.now), BUDGET_ENDPOINTS));
+    await storeReport(privateStore, await createBudgetReport(parts, dayOf(parts.now), MAX_BUDGET_ENDPOINTS));
   }
 
   /** Builds and publishes the market index. */
-  index(): Promise<void> {
+  publishIndex(): Promise<void> {
     return this.#publishing.buildIndex();
   }
 }

@@ -65,10 +65,10 @@ async function writeMark(store: Store, name: StoreName, log: Pick<Log, "id" | "p
   if (result === "exists") refuseOtherLog(await readMark(store, name), name, log);
 }
 
-function refuseOtherLog(found: Mark | null, name: StoreName, { id }: Pick<Log, "id">): void {
-  if (found === null || found.log === id) return;
+function refuseOtherLog(mark: Mark | null, name: StoreName, { id }: Pick<Log, "id">): void {
+  if (mark === null || mark.log === id) return;
   throw recordFailure(
-    `the ${name} store is of log ${found.log}, and the log here is ${id}: put back the one that belongs to the other`,
+    `the ${name} store is of log ${mark.log}, and the log here is ${id}: put back the one that belongs to the other`,
   );
 }
 
@@ -84,10 +84,10 @@ interface PrivateIdentity {
  * generation or its commit chains.
  */
 async function readPrivateIdentity(store: Pick<Store, "get" | "head" | "list">): Promise<PrivateIdentity> {
-  const found = await readMark(store, "private");
+  const mark = await readMark(store, "private");
   const n = await highestGeneration(store, -1);
   const generation = n < 0 ? null : await readGeneration(store, n);
-  if (found) return { log: found.log, isMarked: true, generation };
+  if (mark) return { log: mark.log, isMarked: true, generation };
   const [chain] = generation?.log ? [] : await store.list(COMMIT_CHAIN_PREFIX, { limit: 1 });
   return {
     log: generation?.log ?? chain?.key.slice(COMMIT_CHAIN_PREFIX.length).split("/")[0] ?? null,
@@ -155,15 +155,15 @@ export interface RecordParts {
 
 /**
  * Checks that these stores and keys belong together, and returns their log. Reads some objects and writes nothing.
- * @throws Failure `record`, BadPrivate
+ * @throws Failure `record`, BadPrivateObject
  */
 export async function checkRecord({ privateStore, publicStore, ring, origin }: RecordParts): Promise<PrivateIdentity> {
-  for (let look = 1; ; look++) {
+  for (let attempt = 1; ; attempt++) {
     const head = await readPublicHead(publicStore, ring, origin);
     const identity = await readPrivateIdentity(privateStore);
-    const why = mismatchOf(identity, head);
-    if (why === null) return identity;
-    if (look === MAX_COMPARISONS) throw recordFailure(why);
+    const mismatch = mismatchOf(identity, head);
+    if (mismatch === null) return identity;
+    if (attempt === MAX_COMPARISONS) throw recordFailure(mismatch);
   }
 }
 
@@ -210,8 +210,8 @@ export async function markPrivate(
  * @throws Failure `record`
  */
 export async function refuseOtherOrders(store: Store, log: Pick<Log, "id" | "partitions">): Promise<void> {
-  const found = await readMark(store, "orders");
-  if (found) refuseOtherLog(found, "orders", log);
+  const mark = await readMark(store, "orders");
+  if (mark) refuseOtherLog(mark, "orders", log);
   else await writeMark(store, "orders", log);
 }
 
@@ -240,43 +240,45 @@ export async function makeKeysFor(config: Config, validFrom: Date): Promise<bool
 }
 
 async function refuseLostKeys(config: Config): Promise<void> {
-  const left = await describeLeftovers(config);
-  if (left === null) return;
+  const leftovers = await describeLeftovers(config);
+  if (leftovers === null) return;
   const { keys } = foldersOf(config.data_dir);
   throw recordFailure(
-    `there are no keys in ${keys}, and ${left} of a record is here: put the keys back from your copy`,
+    `there are no keys in ${keys}, and ${leftovers} of a record is here: put the keys back from your copy`,
   );
 }
 
 /**
  * Checks a data folder as a start does, for `doctor`, and creates nothing.
  * @returns the expected identity of the log, and a description of the record; null: there is no record yet
- * @throws Failure `record`, BadPrivate, Failure `keys`
+ * @throws Failure `record`, BadPrivateObject, Failure `keys`
  */
 export async function examineRecord(
   config: Config,
 ): Promise<{ known: KnownLog; description: string; checkLog: (log: Log) => Promise<void> } | null> {
-  const at = foldersOf(config.data_dir);
-  if (!hasKeyring(at.keys)) {
+  const folders = foldersOf(config.data_dir);
+  if (!hasKeyring(folders.keys)) {
     await refuseLostKeys(config);
     return null;
   }
-  const ring = readRing(at.keys);
+  const ring = readRing(folders.keys);
   const origin = originOf(config.base_url);
-  const opened = await Promise.all(
+  const stores = await Promise.all(
     (["private", "public"] as const).map(async (name) =>
-      config.stores[name] === null && !existsSync(at[name]) ? EMPTY_STORE : openStore(config, name, at[name], false),
+      config.stores[name] === null && !existsSync(folders[name])
+        ? EMPTY_STORE
+        : openStore(config, name, folders[name], false),
     ),
   );
   try {
-    const [privateStore, publicStore] = opened as [Store, Store];
+    const [privateStore, publicStore] = stores as [Store, Store];
     const identity = await checkRecord({ privateStore, publicStore, ring, origin });
     const leaves = identity.generation?.new.size ?? 0;
     const known = { ...knownLogOf(identity), mayBegin: false };
     const description = known.mayMake ? "no record yet" : `log ${identity.log}, ${leaves} leaves published`;
     return { known, description, checkLog: (log) => refuseLostStores(identity, log) };
   } finally {
-    for (const store of opened) await store.close();
+    for (const store of stores) await store.close();
   }
 }
 
@@ -290,14 +292,14 @@ const EMPTY_STORE = {
 
 /** Describes the parts of a record that exist without keys; null if there are none. */
 async function describeLeftovers(config: Config): Promise<string | null> {
-  const at = foldersOf(config.data_dir);
-  if (config.log === null && existsSync(logFileIn(at.log))) return "the log";
+  const folders = foldersOf(config.data_dir);
+  if (config.log === null && existsSync(logFileIn(folders.log))) return "the log";
   for (const name of ["private", "public"] as const) {
-    if (config.stores[name] === null && !existsSync(at[name])) continue;
-    const store = await openStore(config, name, at[name], false);
+    if (config.stores[name] === null && !existsSync(folders[name])) continue;
+    const store = await openStore(config, name, folders[name], false);
     try {
-      const found = name === "public" ? await store.get(CHECKPOINT) : (await readPrivateIdentity(store)).log;
-      if (found !== null) return `the ${name} store`;
+      const content = name === "public" ? await store.get(CHECKPOINT) : (await readPrivateIdentity(store)).log;
+      if (content !== null) return `the ${name} store`;
     } finally {
       await store.close();
     }

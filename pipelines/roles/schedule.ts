@@ -37,14 +37,14 @@ export const MACHINE_JOBS = jobsOf<"machine", ScheduleParts>("machine", {
   ...OBSERVER_WORK,
   grade: ({ pipeline, clock, pulse }) => pipeline.grade(clock.now(), pulse),
   notify: ({ notifier }) => notifier.runOnce(),
-  volatile: ({ pipeline }) => pipeline.volatile(),
+  volatile: ({ pipeline }) => pipeline.writeVolatile(),
   checkpoint: ({ publisher }) => publisher.refreshCheckpoint(),
   plan: ({ pipeline, clock }) => pipeline.getPublishedPlan(addDays(dayOf(clock.now()), 1)),
-  budget: ({ pipeline }) => pipeline.budget(),
-  index: ({ pipeline }) => pipeline.index(),
-  evidence: ({ pipeline, clock }) => pipeline.evidence(clock.now()),
-  archive: ({ pipeline, clock }) => pipeline.archive(clock.now()),
-  history: ({ pipeline, clock }) => pipeline.history(clock.now()),
+  budget: ({ pipeline }) => pipeline.storeBudget(),
+  index: ({ pipeline }) => pipeline.publishIndex(),
+  evidence: ({ pipeline, clock }) => pipeline.publishEvidence(clock.now()),
+  archive: ({ pipeline, clock }) => pipeline.archiveOldDays(clock.now()),
+  history: ({ pipeline, clock }) => pipeline.writeHistory(clock.now()),
   garbage: ({ pipeline }) => pipeline.collectGarbage(),
   tidy: ({ pipeline }) => pipeline.tidy(),
 });
@@ -90,18 +90,18 @@ const withHealthReports = <Parts>(pulse: HealthReporter, jobs: readonly Job<Part
 
 /** Runs jobs and observes day after day until stopped. A job that fails is logged, counted and run again. */
 export function startSchedule<Parts extends ScheduleParts>(parts: Parts, schedule: Schedule<Parts>): Running {
-  const stopped = new AbortController();
-  const running = runJobs(parts, schedule.jobs);
-  const reading = parts.catalogues.length > 0 ? running.runNow("intake") : Promise.resolve();
-  const observing = waitForListings(parts, reading, stopped.signal).then(() =>
-    observeDays(parts, schedule, stopped.signal),
+  const stopController = new AbortController();
+  const runningJobs = runJobs(parts, schedule.jobs);
+  const firstIntake = parts.catalogues.length > 0 ? runningJobs.runNow("intake") : Promise.resolve();
+  const observing = waitForListings(parts, firstIntake, stopController.signal).then(() =>
+    observeDays(parts, schedule, stopController.signal),
   );
   return {
     async stop() {
-      stopped.abort(new Error("the schedule was stopped"));
+      stopController.abort(new Error("the schedule was stopped"));
       parts.observer.stop();
       await observing;
-      await running.stop();
+      await runningJobs.stop();
     },
   };
 }
@@ -122,22 +122,26 @@ const LISTINGS_CHECK_MS = 5_000;
  */
 async function waitForListings(
   { pipeline, catalogues, clock, logger }: ScheduleParts,
-  reading: Promise<void>,
+  firstIntake: Promise<void>,
   signal: AbortSignal,
 ): Promise<void> {
   if (catalogues.length === 0) return;
-  const ended = new AbortController();
-  const waiting = AbortSignal.any([signal, ended.signal]);
+  const endController = new AbortController();
+  const waitSignal = AbortSignal.any([signal, endController.signal]);
   try {
     if (await pipeline.hasListings()) return;
     logger.warn("nothing is listed yet: the first plan waits for the catalogues");
-    await Promise.race([reading, clock.sleep(FIRST_LISTINGS_TIMEOUT_MS, waiting)]);
-    for (let left = FIRST_LISTINGS_TIMEOUT_MS; left > 0 && !(await pipeline.hasListings()); left -= LISTINGS_CHECK_MS)
-      await clock.sleep(LISTINGS_CHECK_MS, waiting);
+    await Promise.race([firstIntake, clock.sleep(FIRST_LISTINGS_TIMEOUT_MS, waitSignal)]);
+    for (
+      let leftMs = FIRST_LISTINGS_TIMEOUT_MS;
+      leftMs > 0 && !(await pipeline.hasListings());
+      leftMs -= LISTINGS_CHECK_MS
+    )
+      await clock.sleep(LISTINGS_CHECK_MS, waitSignal);
   } catch (error) {
     if (!signal.aborted) logger.error({ err: error }, "it could not be told whether anything is listed");
   } finally {
-    ended.abort();
+    endController.abort();
   }
 }
 
@@ -148,11 +152,11 @@ const HEALTH_INTERVAL_MS = 30_000;
 /** Reports a day as healthy once it has run for one interval without an error, and again after each interval. */
 async function reportWhileRunning<T>(pulse: HealthReporter | undefined, work: () => Promise<T>): Promise<T> {
   if (!pulse) return work();
-  const beat = setInterval(() => pulse.done(OBSERVE_WORK), HEALTH_INTERVAL_MS);
+  const timer = setInterval(() => pulse.done(OBSERVE_WORK), HEALTH_INTERVAL_MS);
   try {
     return await work();
   } finally {
-    clearInterval(beat);
+    clearInterval(timer);
   }
 }
 

@@ -8,8 +8,8 @@ import { signerOf } from "../../infra/keys/signer.ts";
 import { isErrno } from "../../infra/store/store.ts";
 import type { NoteSigner } from "../../infra/tree/note.ts";
 
-/** What the witness cosigned last of one log. */
-export interface Cosigned {
+/** The checkpoint of one log that the witness cosigned last. */
+export interface CosignedCheckpoint {
   size: number;
   root: Buffer;
   /** Time of the cosignature, whole seconds since 1970. */
@@ -22,7 +22,7 @@ export interface Cosigned {
 export type ChangeStep = "begun" | "signed" | "written" | "committed";
 
 /** Longest wait for another process with the same file, ms. */
-const BUSY_MS = 5_000;
+const BUSY_TIMEOUT_MS = 5_000;
 
 const SCHEMA = `
   CREATE TABLE witness (only_one INTEGER PRIMARY KEY CHECK (only_one = 1), name TEXT NOT NULL, private_key TEXT NOT NULL) STRICT;
@@ -32,9 +32,9 @@ const SCHEMA = `
 `;
 
 /**
- * Key and memory of a witness in one SQLite file that only its owner may read. They are never apart: a key that had lost
- * its memory would sign a second history. Every commit is on the disk before it is acknowledged; several processes may have
- * the file open.
+ * Key and memory of a witness in one SQLite file that only its owner may read. They are in one file, since a key without
+ * its memory could sign a second history. Every commit is on the disk before it is acknowledged; several processes may
+ * have the file open.
  */
 export class WitnessState {
   readonly #db: Database.Database;
@@ -43,28 +43,28 @@ export class WitnessState {
   private constructor(
     db: Database.Database,
     readonly signer: NoteSigner,
-    at: (step: ChangeStep) => void,
+    onStep: (step: ChangeStep) => void,
   ) {
     this.#db = db;
-    this.#onStep = at;
+    this.#onStep = onStep;
   }
 
   /**
    * Opens `witness.sqlite` in `dir`, or makes it with a new Ed25519 key.
    * @param name the witness's name, a URL without scheme; a file that is there has to be of this name
-   * @param at is told each step of a change before it is taken; for tests
+   * @param onStep called at each step of a change, for tests
    * @throws Failure `record` for a file of another witness, or none of ours
    */
-  static open(dir: string, name: string, at: (step: ChangeStep) => void = () => undefined): WitnessState {
+  static open(dir: string, name: string, onStep: (step: ChangeStep) => void = () => undefined): WitnessState {
     createPrivateFolder(dir);
     const path = join(dir, "witness.sqlite");
     // An empty file is an empty database; the files beside it get its mode.
     closeSync(openSync(path, "a", 0o600));
-    const db = new Database(path, { timeout: BUSY_MS });
+    const db = new Database(path, { timeout: BUSY_TIMEOUT_MS });
     try {
       db.pragma("journal_mode = WAL");
       db.pragma("synchronous = FULL");
-      return new WitnessState(db, db.transaction(() => readOrMakeSigner(db, path, name)).immediate(), at);
+      return new WitnessState(db, db.transaction(() => readOrMakeSigner(db, path, name)).immediate(), onStep);
     } catch (error) {
       db.close();
       if (!isErrno(error, "SQLITE_NOTADB", "SQLITE_CORRUPT")) throw error;
@@ -74,24 +74,26 @@ export class WitnessState {
     }
   }
 
-  /** What was cosigned last of the log with this origin, or null. */
-  last(origin: string): Cosigned | null {
+  /** Returns the last cosigned checkpoint of the log with this origin, or null. */
+  lastCosigned(origin: string): CosignedCheckpoint | null {
     const row = this.#db
-      .prepare<[string], Cosigned>("SELECT size, root, signed_s AS signedS, note FROM cosigned WHERE origin = ?")
+      .prepare<[string], CosignedCheckpoint>(
+        "SELECT size, root, signed_s AS signedS, note FROM cosigned WHERE origin = ?",
+      )
       .get(origin);
     return row ?? null;
   }
 
   /**
-   * Asks `next` what follows on the last checkpoint of this log and makes it durable, alone among all processes with this
-   * file. Nothing that `next` signed may leave before this returned.
-   * @returns what `next` returned
+   * Calls `decide` with the last checkpoint of this log and stores the checkpoint that it returns, in a transaction that
+   * excludes all other processes with this file. A signature that `decide` made must not be sent before this returns.
+   * @returns what `decide` returned
    */
-  change<T extends { next?: Cosigned }>(origin: string, next: (last: Cosigned | null) => T): T {
-    const decided = this.#db
+  change<T extends { next?: CosignedCheckpoint }>(origin: string, next: (last: CosignedCheckpoint | null) => T): T {
+    const decision = this.#db
       .transaction(() => {
         this.#onStep("begun");
-        const answer = next(this.last(origin));
+        const answer = next(this.lastCosigned(origin));
         if (!answer.next) return answer;
         this.#onStep("signed");
         const { size, root, signedS, note } = answer.next;
@@ -102,8 +104,8 @@ export class WitnessState {
         return answer;
       })
       .immediate();
-    if (decided.next) this.#onStep("committed");
-    return decided;
+    if (decision.next) this.#onStep("committed");
+    return decision;
   }
 
   close(): void {
@@ -111,7 +113,7 @@ export class WitnessState {
   }
 }
 
-/** The key in the file, made where the file is empty. */
+/** Reads the key in the file, or makes one where the file is empty. */
 function readOrMakeSigner(db: Database.Database, path: string, name: string): NoteSigner {
   if (db.pragma("user_version", { simple: true }) === 0) {
     const { privateKey } = generateKeyPairSync("ed25519");

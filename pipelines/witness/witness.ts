@@ -17,17 +17,17 @@ import {
   signatureLine,
 } from "../../infra/tree/note.ts";
 import { verifyConsistency } from "../../infra/tree/proof.ts";
-import type { Cosigned, WitnessState } from "./state.ts";
+import type { CosignedCheckpoint, WitnessState } from "./state.ts";
 
-/** What is answered to a request, by the status codes of c2sp.org/tlog-witness. */
+/** Answer to a request, with the status codes of c2sp.org/tlog-witness. */
 export interface WitnessAnswer {
   status: number;
   body: string | Buffer;
   type: string;
 }
 
-const TEXT = "text/plain; charset=utf-8";
-const refusalOf = (status: number, says: string): WitnessAnswer => ({ status, body: `${says}\n`, type: TEXT });
+const TEXT_TYPE = "text/plain; charset=utf-8";
+const refusalOf = (status: number, says: string): WitnessAnswer => ({ status, body: `${says}\n`, type: TEXT_TYPE });
 
 /** Most logs of one witness: each has a row, and nothing else grows. */
 const MAX_LOGS = 1_000;
@@ -39,7 +39,7 @@ const MAX_LOGS = 1_000;
  */
 export class Witness {
   readonly #logs = new Map<string, NoteKey[]>();
-  readonly #byHash = new Map<string, string>();
+  readonly #originByHash = new Map<string, string>();
 
   /** @param logs keys of the logs, named by their origins; a log may have several */
   constructor(
@@ -50,7 +50,7 @@ export class Witness {
     for (const log of logs) this.#logs.set(log.name, [...(this.#logs.get(log.name) ?? []), log]);
     if (this.#logs.size > MAX_LOGS) throw new Failure("usage", `more than ${MAX_LOGS} logs`);
     for (const origin of this.#logs.keys()) {
-      this.#byHash.set(createHash("sha256").update(origin).digest("hex"), origin);
+      this.#originByHash.set(createHash("sha256").update(origin).digest("hex"), origin);
     }
   }
 
@@ -60,22 +60,22 @@ export class Witness {
   }
 
   /** The newest checkpoint of the log whose origin has this sha256 (hex), cosigned; 404 where there is none. */
-  newest(originHash: string): WitnessAnswer {
-    const origin = this.#byHash.get(originHash);
-    const last = origin === undefined ? null : this.state.last(origin);
-    return last
-      ? { status: 200, body: last.note, type: TEXT }
+  answerNewest(originHash: string): WitnessAnswer {
+    const origin = this.#originByHash.get(originHash);
+    const lastCosigned = origin === undefined ? null : this.state.lastCosigned(origin);
+    return lastCosigned
+      ? { status: 200, body: lastCosigned.note, type: TEXT_TYPE }
       : refusalOf(404, "no checkpoint of this log was cosigned");
   }
 
-  /** Answers `add-checkpoint`. What it returns was made durable before. */
-  add(body: Uint8Array): WitnessAnswer {
-    let asked: AddCheckpoint;
+  /** Answers `add-checkpoint`. A cosignature is durable before it is returned. */
+  answerAddCheckpoint(body: Uint8Array): WitnessAnswer {
+    let submission: AddCheckpoint;
     let note: Note;
     let head: TreeHead;
     try {
-      asked = parseAddCheckpoint(body);
-      note = parseNote(asked.checkpoint);
+      submission = parseAddCheckpoint(body);
+      note = parseNote(submission.checkpoint);
       head = parseBody(note.text);
     } catch (error) {
       if (error instanceof BadNote) return refusalOf(400, error.message);
@@ -85,28 +85,29 @@ export class Witness {
     if (!keys) return refusalOf(404, "this witness does not know the log");
     const [log, ...logs] = keys as [NoteKey, ...NoteKey[]];
     try {
-      openCheckpoint(asked.checkpoint, { log, logs });
+      openCheckpoint(submission.checkpoint, { log, logs });
     } catch (error) {
       if (error instanceof BadNote) return refusalOf(403, error.message);
       throw error;
     }
-    if (asked.old > head.size) return refusalOf(400, `the old size ${asked.old} is larger than the checkpoint's`);
-    return this.state.change(head.origin, (last) => this.#decide(asked, note, head, last));
+    if (submission.old > head.size)
+      return refusalOf(400, `the old size ${submission.old} is larger than the checkpoint's`);
+    return this.state.change(head.origin, (last) => this.#decide(submission, note, head, last));
   }
 
   #decide(
     { old, proof }: AddCheckpoint,
     note: Note,
     head: TreeHead,
-    last: Cosigned | null,
-  ): WitnessAnswer & { next?: Cosigned } {
-    const size = last?.size ?? 0;
+    lastCosigned: CosignedCheckpoint | null,
+  ): WitnessAnswer & { next?: CosignedCheckpoint } {
+    const size = lastCosigned?.size ?? 0;
     if (old !== size) return { status: 409, body: `${size}\n`, type: SIZE_CONTENT_TYPE };
-    const wrong = findInconsistency(head, proof, last);
-    if (wrong) return refusalOf(422, wrong);
+    const inconsistency = findInconsistency(head, proof, lastCosigned);
+    if (inconsistency) return refusalOf(422, inconsistency);
     const nowS = Math.floor(this.clock.now().getTime() / 1000);
-    // A cosignature says that nothing larger was seen up to its time, so times of one log never go back.
-    const signedS = Math.max(nowS, last?.signedS ?? 0);
+    // A cosignature states that no larger tree was seen up to its time, so times of one log never go back.
+    const signedS = Math.max(nowS, lastCosigned?.signedS ?? 0);
     if ((signedS - nowS) * 1000 > MAX_SKEW_MS) {
       return refusalOf(503, "this witness's clock is behind its last cosignature of this log");
     }
@@ -115,17 +116,26 @@ export class Witness {
       const signature = lineOf(note, key, ED25519);
       return signature ? [signatureLine(key, ED25519, signature)] : [];
     });
-    const kept = Buffer.from(`${note.text}\n${logLines.join("")}${line}`);
-    return { status: 200, body: line, type: TEXT, next: { size: head.size, root: head.root, signedS, note: kept } };
+    const cosignedNote = Buffer.from(`${note.text}\n${logLines.join("")}${line}`);
+    return {
+      status: 200,
+      body: line,
+      type: TEXT_TYPE,
+      next: { size: head.size, root: head.root, signedS, note: cosignedNote },
+    };
   }
 }
 
-/** Why this head does not go on from the last one; null when it does. */
-function findInconsistency(head: TreeHead, proof: readonly Uint8Array[], last: Cosigned | null): string | null {
+/** Returns why this head does not extend the last one; null when it does. */
+function findInconsistency(
+  head: TreeHead,
+  proof: readonly Uint8Array[],
+  lastCosigned: CosignedCheckpoint | null,
+): string | null {
   if (head.size === 0 && !sameHash(head.root, computeRoot([]))) return "not the root of an empty tree";
-  if (!last || last.size === 0) return proof.length > 0 ? "a proof from nothing" : null;
-  if (verifyConsistency(last.size, head.size, last.root, head.root, proof)) return null;
-  return last.size === head.size
+  if (!lastCosigned || lastCosigned.size === 0) return proof.length > 0 ? "a proof from nothing" : null;
+  if (verifyConsistency(lastCosigned.size, head.size, lastCosigned.root, head.root, proof)) return null;
+  return lastCosigned.size === head.size
     ? "another root, or a proof, for the size that was cosigned"
     : "the proof does not show that the cosigned tree is the beginning of this one";
 }

@@ -1,4 +1,4 @@
-import { NO_CARD } from "../../pipelines/published/index-lines.ts";
+import { NO_CARD_TEXT } from "../../pipelines/published/index-lines.ts";
 import { MISSING_MEMBER_TEXT, type SignedCard } from "../../pipelines/record/card.ts";
 import { addressKey } from "../../pipelines/record/networks.ts";
 import { DAY_MS, rfc3339 } from "../../pipelines/record/time.ts";
@@ -56,7 +56,7 @@ function gradeOf(view: View, cap: string, entry: Entry | undefined, { disputed }
   const { observations, withdrawn } = view.since(cap, headline?.leaf);
   if (!headline) {
     return {
-      ...{ band: "UNRATED", tier: null, composite: null, why: NO_CARD, components: null, sampleCount: 0 },
+      ...{ band: "UNRATED", tier: null, composite: null, why: NO_CARD_TEXT, components: null, sampleCount: 0 },
       ...{
         computedAt: null,
         withdrawnSince: 0,

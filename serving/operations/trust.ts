@@ -1,7 +1,7 @@
 import { logId } from "../../infra/tree/checkpoint.ts";
 import { SignedDispute } from "../../pipelines/corrections/dispute.ts";
 import { CardBundle, makeCardBundle, readLeafText } from "../../pipelines/published/card-bundle.ts";
-import { NO_CARD } from "../../pipelines/published/index-lines.ts";
+import { NO_CARD_TEXT } from "../../pipelines/published/index-lines.ts";
 import type { Snapshot } from "../../pipelines/published/reader.ts";
 import { bucketOf } from "../../pipelines/record/ids.ts";
 import { GradeLeaf, IndexLine } from "../../pipelines/record/leaf.ts";
@@ -196,7 +196,7 @@ function indexLine(entry: ListedEntry): IndexLine {
     tier: leaf && headline?.measured ? leaf.card.tier : null,
     tool: listing.tool,
     url: listing.url,
-    why: leaf?.why ?? NO_CARD,
+    why: leaf?.why ?? NO_CARD_TEXT,
   };
 }
 

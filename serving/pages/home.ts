@@ -1,6 +1,6 @@
 import { html, raw } from "hono/html";
 import { BoundedMap } from "../../infra/bounded-map.ts";
-import { NO_CARD } from "../../pipelines/published/index-lines.ts";
+import { NO_CARD_TEXT } from "../../pipelines/published/index-lines.ts";
 import type { Band } from "../../pipelines/record/vocabulary.ts";
 import type { CheckFacts } from "../schemas/check.ts";
 import { type Entry, headlineOf, type ListedEntry, leafOf } from "../tables/entry.ts";
@@ -53,7 +53,7 @@ function drawRow(entry: ListedEntry): DrawnRow {
   const leaf = card ? leafOf(card) : null;
   const measured = card?.measured && leaf?.card.components ? leaf.card.components : null;
   const name = escapeHtml(shorten(addressWords(entry.listing.url), 90));
-  const why = leaf?.why ?? NO_CARD;
+  const why = leaf?.why ?? NO_CARD_TEXT;
   const said = entry.listing.description
     ? `<q class="soft" title="What the seller says">${escapeHtml(shorten(entry.listing.description, 90))}</q>`
     : "";

@@ -1,5 +1,5 @@
 import { lower, round6 } from "../../pipelines/3-grade/bounds.ts";
-import { bestReached, computeComposite, parseWeight } from "../../pipelines/3-grade/letter.ts";
+import { bestLetterReached, computeComposite, parseWeight } from "../../pipelines/3-grade/letter.ts";
 import { params } from "../../pipelines/3-grade/params.ts";
 import { BANDS, COMPONENTS, type ComponentName, type Letter } from "../../pipelines/record/vocabulary.ts";
 
@@ -62,14 +62,14 @@ export function contradictions(card: Card): string[] {
   const { bands } = params;
   const correctness = components.correctness;
   const caps: Record<string, number> = {
-    composite: bestReached(bands.composite, composite),
-    correctness: bestReached(bands.correctness, correctness?.lower ?? 0),
-    honesty: bestReached(bands.honesty, components.honesty?.lower ?? 0),
-    liveness: bestReached(bands.liveness, components.liveness?.lower ?? 0),
+    composite: bestLetterReached(bands.composite, composite),
+    correctness: bestLetterReached(bands.correctness, correctness?.lower ?? 0),
+    honesty: bestLetterReached(bands.honesty, components.honesty?.lower ?? 0),
+    liveness: bestLetterReached(bands.liveness, components.liveness?.lower ?? 0),
     "price stability":
       components.price_stability?.lower == null
         ? NO_CAP
-        : bestReached(bands.price_stability, components.price_stability.lower),
+        : bestLetterReached(bands.price_stability, components.price_stability.lower),
     tier: tier === "DELIVERY_VERIFIED" ? numberOf(params.tier_cap.DELIVERY_VERIFIED) : NO_CAP,
     ...Object.fromEntries(
       flags.flatMap((flag) => (FLAG_CAPS[flag] ? [[`flag ${flag}`, numberOf(FLAG_CAPS[flag])]] : [])),

@@ -55,7 +55,7 @@ export async function regrade(leaf: GradeLeaf, lines: readonly EvidenceLine[]): 
   const { card, inputs } = leaf;
   const evidence = new EndpointEvidence();
   for (const line of lines) if (line.capability_id === card.capability_id) evidence.add(line);
-  const endpoint = evidence.asOf(card.capability_id, inputs.positions, null);
+  const endpoint = evidence.endpointAsOf(card.capability_id, inputs.positions, null);
   const now = new Date(String(card.computed_at));
   const since = windowStart(now);
   const rows = endpoint.rows.filter(({ t, obs_id }) => t >= since && t < now && !endpoint.withdrawn.has(obs_id));

@@ -101,14 +101,14 @@ export class ProvenTree {
 
   async #read(): Promise<Snapshot | null> {
     const state = new MirrorState(this.stateStore);
-    const [pins, trusted] = [await state.pins(), await state.trusted()];
+    const [pins, trusted] = [await state.readPins(), await state.readCommit()];
     if (!pins || !trusted) return null;
     const text = JSON.stringify(pins);
     const trust = { ...trustOfPins(pins), policy: this.parts.keys?.policy };
     if (trust.log.name !== this.parts.origin) {
       throw new Failure("usage", `the record is that of ${trust.log.name}, and base_url says ${this.parts.origin}`);
     }
-    if (this.#tree && text !== this.#trusted) this.#tree.trust(trust);
+    if (this.#tree && text !== this.#trusted) this.#tree.setTrust(trust);
     this.#tree ??= new PublishedTree(this.store, trust);
     this.#trusted = text;
     const document = trusted.keys && (await readKeys(this.store, trusted.keys));

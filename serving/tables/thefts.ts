@@ -1,4 +1,4 @@
-import { AFTER, windowStart } from "../../pipelines/3-grade/params.ts";
+import { CHANGE_DELAYS_MS, windowStart } from "../../pipelines/3-grade/params.ts";
 import { addressKey } from "../../pipelines/record/networks.ts";
 import { registrableDomain } from "../../pipelines/record/url.ts";
 import { readThefts, type VolatileRow } from "../../pipelines/record/volatile.ts";
@@ -105,7 +105,7 @@ function summarize(
   daysOf: (taker: Taker) => readonly number[],
   now: Date,
 ): TheftSummary | null {
-  const [from, until] = [windowStart(now).getTime(), now.getTime() - AFTER.pendingTheft];
+  const [from, until] = [windowStart(now).getTime(), now.getTime() - CHANGE_DELAYS_MS.pendingTheft];
   const caps: string[] = [];
   let last = Number.NEGATIVE_INFINITY;
   for (const taker of takers) {

@@ -218,6 +218,6 @@ export const companiesLookup = {
   pricesOf,
   /** Problems in addition to bad_request and too_large. */
   errors: ["nothing_relevant", "unavailable"] as readonly ProblemCode[],
-  offered: ({ register }: { register: Pick<Register, "isThere"> }): boolean => register.isThere,
+  offered: ({ register }: { register: Pick<Register, "isAvailable"> }): boolean => register.isAvailable,
   run,
 } as const;

@@ -9,9 +9,9 @@ WHERE e.observed_at < $until::DATE AND is_probe(e.type) AND e.log_offset < p.nex
 GROUP BY ALL ORDER BY ALL;
 
 -- name: hanging
--- Removes from the lake what refers to the archived rows of one partition. The totals of endpoints stay as they are: they count
--- archived rows too.
--- grain: leaving = one withdrawn row that leaves
+-- Removes the rows of other tables that refer to the archived rows of one partition. The totals of endpoints do not change, since
+-- they count archived rows too.
+-- grain: leaving = one withdrawn row that is removed
 -- reads: event; $type, $day, $part, $next
 -- writes: withdrawal, withdrawn, left_id, left_day; temp leaving
 CREATE OR REPLACE TEMP TABLE leaving AS
@@ -32,7 +32,7 @@ SELECT count(*) AS n FROM event WHERE part = $part::USMALLINT AND type = $type A
 
 -- name: rows
 -- Removes the archived rows of one partition from the lake: those that `count` counts in the same transaction.
--- grain: one row that leaves
+-- grain: one row that is removed
 -- reads: $type, $day, $part, $next
 -- writes: event
 DELETE FROM event WHERE part = $part::USMALLINT AND type = $type AND on_day(observed_at, $day) AND log_offset < $next::BIGINT;

@@ -4,7 +4,8 @@
 -- reads: nothing
 -- writes: temporary macros
 -- RFC 8785 prints a number as ECMAScript does; so does the engine between 1e-4 and 1e15, except for the ".0" of whole numbers.
--- Smaller multiples of 1e-6 are printed through DECIMAL. Any other number becomes \u00; so begins the escape of a control character.
+-- Smaller multiples of 1e-6 are printed through DECIMAL. Any other number is printed as \u00, with which the escape of a control
+-- character begins too.
 CREATE OR REPLACE TEMP MACRO json_number(x) AS CASE WHEN x IS NULL THEN 'null' WHEN abs(x) >= 1e15 THEN '\u00'
   WHEN x = floor(x) THEN x::BIGINT::VARCHAR WHEN abs(x) >= 1e-4 THEN x::VARCHAR
   WHEN x::DECIMAL(18, 6)::DOUBLE = x THEN rtrim(x::DECIMAL(18, 6)::VARCHAR, '0') ELSE '\u00' END;

@@ -1,7 +1,7 @@
 -- name: open
 -- Commitments to unpublished bought calls from the hours before $before, sorted by hour and hash: the order of the log would
 -- reveal when within its hour each call was made.
--- grain: one commitment that the tree was not seen to hold yet
+-- grain: one commitment that was not found in the tree yet
 -- reads: $before, commitment_open
 -- writes: nothing
 SELECT cap, sha256, t FROM commitment_open WHERE t < $before::TIMESTAMP ORDER BY date_trunc('hour', t), sha256;

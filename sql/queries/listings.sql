@@ -82,7 +82,7 @@ WITH news AS (SELECT cap FROM endpoint WHERE $every::BOOLEAN OR cap IN (SELECT c
     -- a listing that a 402 declares is left out here: its defects are in terms_defects
     max({own: seller_controlled, t: t, o: log_offset, id: event_id, defects: defects}) FILTER (source <> '402') AS listed
   FROM newest SEMI JOIN wanted USING (cap) WHERE NOT gone GROUP BY cap),
- -- our own class mapping goes before the class that the listing names
+ -- our own class mapping is preferred to the class that the listing names
  mapped AS (
   SELECT cap, class FROM class_mapped SEMI JOIN wanted USING (cap)
   QUALIFY is_newest(cap, t, log_offset, event_id)),

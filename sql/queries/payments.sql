@@ -37,7 +37,7 @@ ORDER BY e.observed_at, e.event_id;
 -- name: undelivered
 -- Payments that settled, delivered nothing and were not refunded: the newest $most of the last $days days of the record, without
 -- calls that failed by a fault of ours.
--- grain: one intent, with its Transfer (a final one goes before one that was only seen)
+-- grain: one intent, with its Transfer (a final one is preferred to one that was only seen)
 -- reads: samples, paid_intent, settlement, event; $days, $most
 -- writes: nothing
 WITH undelivered AS (
@@ -78,7 +78,7 @@ ORDER BY ALL;
 SELECT 1 AS known FROM retried WHERE cap = $cap AND t >= $since::TIMESTAMP LIMIT 1;
 
 -- name: payees
--- Payee of each endpoint's newest settlement since $since that went as quoted, and when the payee's other buyers were last read
+-- Payee of each endpoint's newest settlement since $since that matched the quote, and when the payee's other buyers were last read
 -- from the chain.
 -- grain: one capability
 -- reads: settlement, paid_intent, event, buyers; $since

@@ -1,6 +1,6 @@
 -- name: open
 -- Hashes of issued receipts, sorted by hash, since the order of the log would reveal when each was bought.
--- grain: one receipt that the tree was not seen to hold yet; at most $most
+-- grain: one receipt that was not found in the tree yet; at most $most
 -- reads: receipt_open; $most
 -- writes: nothing
 SELECT DISTINCT sha256 FROM receipt_open ORDER BY sha256 LIMIT $most;

@@ -24,7 +24,7 @@ WITH wanted AS MATERIALIZED (
  sampled AS MATERIALIZED (FROM every_sample SEMI JOIN corrected USING (cap)),
  arrived AS MATERIALIZED (SELECT event_id, cap, topic, log_offset FROM event SEMI JOIN corrected USING (cap)),
  taken AS (          -- rows that were counted for the card and are withdrawn now; rows that a correction had withdrawn before
-                     -- the card's run were not counted, even if that correction was taken back since
+                     -- the card's run were not counted, even if a reinstatement has revoked that correction since
   SELECT w.cap, count(DISTINCT w.obs_id) AS n FROM withdrawal w JOIN card USING (cap) JOIN sampled s ON s.obs_id = w.obs_id AND s.cap = w.cap
     LEFT JOIN paid_result r ON r.intent = w.obs_id AND r.cap = w.cap AND r.watched
     -- records that were appended after the run's positions were not counted, whenever they were observed; nor were calls without
@@ -38,7 +38,7 @@ WITH wanted AS MATERIALIZED (
   SELECT cap, max({t: t, o: log_offset, id: event_id, networks: list_filter(json_extract_string(claims, '$.offers[*].network'), lambda n: n IS NOT NULL)})
       FILTER (json_extract_string(claims, '$.offers[0].network') IS NOT NULL) AS claimed
   FROM listing SEMI JOIN wanted USING (cap) WHERE NOT gone GROUP BY cap),
- -- Defects as in queries/listings (facts): of the current listings, those of the seller's own newest go before any other's.
+ -- Defects as in queries/listings (facts): those of the seller's own newest listing are preferred to those of any other.
  sources AS (SELECT DISTINCT source, source_id FROM listing SEMI JOIN wanted USING (cap) WHERE source <> '402'),
  standing AS (
   SELECT * FROM listing SEMI JOIN sources USING (source, source_id)

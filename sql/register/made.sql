@@ -7,7 +7,7 @@ SELECT column_name AS name FROM (DESCRIBE SELECT * FROM read_csv($file, header =
   escape = '"', sample_size = 20, ignore_errors = TRUE));
 
 -- name: write
--- Writes what the register was made of. This row is written last: a file without it is not a complete register.
+-- Records from which files the register was made. This row is written last: a file without it is not a complete register.
 -- grain: one register
 -- reads: company, name, domain; $form, $source, $imported_at, $rows_read, $relations and $exceptions (null: no such file was read)
 -- writes: made
@@ -18,7 +18,7 @@ SELECT $form::INTEGER AS form, $source::VARCHAR AS source, $imported_at::VARCHAR
   (SELECT strftime(max(updated), '%Y-%m-%dT%H:%M:%SZ') FROM company) AS newest_update;
 
 -- name: read
--- What an open register was made of.
+-- The row that records from which files an open register was made.
 -- grain: one register
 -- reads: made
 -- writes: nothing

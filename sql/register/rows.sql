@@ -56,7 +56,7 @@ FROM refusals('refused', 'reject_errors') ORDER BY reason;
 
 -- name: keep
 -- Stores the companies in the order of their LEIs, so that a query by LEI reads one block: the engine knows the least and the
--- greatest value of each. The table is uncompressed and has an index: reading a row by its number takes 0.1 ms, and 20 ms where
+-- greatest value of each block. The table is uncompressed and has an index: reading a row by its number takes 0.1 ms, but 20 ms if
 -- its block must be decompressed. Parents are columns of the row for the same reason; a parent's name is that of its own row.
 -- grain: one company; number = its place in that order
 -- reads: row_read, refused, relation, reporting_exception

@@ -1,5 +1,5 @@
 -- name: asked
--- The name, number and domain of a lookup, normalised as those of the register are.
+-- The name, number and domain of a lookup, normalised as the register's own.
 -- grain: one lookup
 -- reads: $name, $number, $domain
 -- writes: nothing

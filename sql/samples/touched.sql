@@ -20,7 +20,7 @@ INSERT INTO withdrawal SELECT * FROM withdrawal_new;
 INSERT INTO withdrawn SELECT obs_id FROM withdrawal_new;
 
 -- name: site
--- Updates payee, domain and dispute of touched endpoints, and marks them to be graded and published anew.
+-- Updates payee, domain and dispute of touched endpoints, and marks them to be graded and published again.
 -- A dispute is open until a correction of the record, or of all records before it, follows and is not taken back.
 -- grain: site = one capability; dirty, stale = one capability
 -- reads: temp touched, seen, endpoint, dispute, correction_in_force

@@ -1,5 +1,5 @@
 -- name: named
--- Where the capabilities live that a staged listing, probe or ask names for the first time, by what is heard first.
+-- Urls of the capabilities that a staged listing, probe or ask names for the first time; of several topics listings come first.
 -- grain: one capability of one topic
 -- reads: temp stage, endpoint
 -- writes: nothing
@@ -11,8 +11,8 @@ WITH named AS (
   SELECT topic, json_extract_string(body, '$.cap'), json_extract_string(body, '$.normalised_url'), json_extract_string(body, '$.method'), json_extract_string(body, '$.tool')
   FROM stage WHERE type = 'ask'
   UNION ALL
-  -- Somebody asked: the ask lies in the partition of its host, which may be another's lake, so the handshake says it too. Older
-  -- handshakes do not; the ask alone speaks for them.
+  -- A probe that a client asked for: its ask is in the partition of its host, which another lake may have, so the handshake has
+  -- the url too. For older handshakes, which lack it, only the ask has the url.
   SELECT topic, cap, url, method, NULL FROM stage
   WHERE topic = 'observations.free' AND planned = 'asked' AND url IS NOT NULL)
 SELECT topic, cap, any_value(url) AS url, any_value(method) AS method, any_value(tool) AS tool
@@ -20,10 +20,11 @@ FROM named WHERE cap NOT IN (SELECT cap FROM endpoint) GROUP BY topic, cap
 ORDER BY CASE topic WHEN 'listings' THEN 0 WHEN 'asks' THEN 2 ELSE 1 END, cap
 
 -- name: added
--- New endpoints as the caller worked them out; they are touched, so that `site` knows their domain. An url that
--- was only asked about is not in the record yet, and its records may be in another's lake: the ask alone touches nothing.
+-- Stores new endpoints, for which the caller has computed host, domain and platform, and marks them as touched, so that `site`
+-- gets their domain. An endpoint with an ask alone is not in the record yet, and its records may be in another lake, so it is not
+-- touched.
 -- grain: one capability
--- reads: $endpoints (JSON array; topic = that it came by), site
+-- reads: $endpoints (JSON array; topic = the one that named the endpoint), site
 -- writes: endpoint, temp touched
 CREATE OR REPLACE TEMP TABLE endpoint_new AS
 SELECT unnest(from_json($endpoints, '[{"topic": "VARCHAR", "cap": "VARCHAR", "url": "VARCHAR", "method": "VARCHAR", "tool": "VARCHAR",

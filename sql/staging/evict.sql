@@ -1,18 +1,18 @@
 -- name: parts
--- Partitions that another process owns now, and what deletes their rows.
+-- Partitions that another process owns now, with their buckets; deletes their rows in tables that have neither `part` nor `cap`.
 -- grain: evicted = one partition; evicted_bucket = one bucket of one
 -- reads: $evicted (JSON array of partitions), $shift (6 - log2 of the log's partitions)
 -- writes: temp evicted, temp evicted_bucket
--- A partition is the first bits of its buckets (records.md).
+-- The first bits of a bucket are its partition (records.md).
 CREATE OR REPLACE TEMP TABLE evicted AS SELECT unnest(from_json($evicted, '["USMALLINT"]')) AS part;
 CREATE OR REPLACE TEMP TABLE evicted_bucket AS SELECT range AS bucket FROM range(64) WHERE range >> $shift::INTEGER IN (FROM evicted);
--- What has neither column is found by those that have: first of all tables.
+-- These two tables come first: the rows of `withdrawn` are found by `withdrawal`, whose rows are deleted later.
 DELETE FROM withdrawn WHERE obs_id IN (SELECT obs_id FROM withdrawal WHERE bucket_of(cap) IN (FROM evicted_bucket));
 DELETE FROM receipt_open WHERE bucket_of(sha256) IN (FROM evicted_bucket);
 
 -- name: statements
--- A statement for each other table that deletes the rows of evicted partitions: a row without a partition is in that of its
--- capability. Asks, and where capabilities live, are looked at afterwards.
+-- A statement for each other table that deletes the rows of evicted partitions. A row without a partition is in that of its
+-- capability. The tables of asks and `endpoint` follow in the next two queries.
 -- grain: one table of the lake
 -- reads: temp evicted, temp evicted_bucket
 -- writes: nothing
@@ -23,8 +23,8 @@ WHERE database_name = current_database() AND column_name IN ('part', 'cap') AND 
 GROUP BY table_name;
 
 -- name: asks
--- What is left of the topic `asks`, to be staged once more: asks lie where their host does, whatever capability they name, so
--- what stays says what is still known.
+-- Empties the tables of asks and stages the remaining records of the topic `asks` again. An ask is in the partition of its host,
+-- not of its capability, so these tables cannot be cleared by capability.
 -- grain: one record of the topic `asks`
 -- reads: event
 -- writes: asked, looked, demand; temp stage
@@ -34,8 +34,8 @@ DELETE FROM looked;
 DELETE FROM demand;
 
 -- name: endpoints
--- Endpoints that no partition here holds and nobody asked about, also of a partition that was evicted before and whose ask lay in
--- one that is evicted now.
+-- Deletes endpoints that are in no partition of this lake and have no ask here. The endpoint's own partition may have been evicted
+-- earlier, while its ask was in one that is evicted now.
 -- grain: one capability
 -- reads: asked; $held (JSON array of partitions), $shift
 -- writes: endpoint

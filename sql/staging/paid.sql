@@ -1,6 +1,6 @@
--- New records of paid calls with their columns, and the intents that they speak of.
--- grain: one record; touched_intent = one intent or published call, also one that is not here yet; seen_new = one capability; payee_new = one address
---   of one capability
+-- Stores new records of paid calls in their tables, and lists the intents that they refer to.
+-- grain: one record; touched_intent = one intent or published call, also one that is not loaded yet; seen_new = one capability;
+--   payee_new = one address of one capability
 -- reads: temp stage
 -- writes: paid_intent, class_asked, paid_result, settlement, paid_followup, retried, answered, settled_by, buyers, paid_published,
 --   commitment_open, receipt_open, temp touched_intent, temp seen_new, temp quoted_new, temp payee_new
@@ -74,7 +74,7 @@ SELECT event_id AS intent FROM intent_new UNION SELECT event_id FROM stage WHERE
 SELECT json_extract_string(body, CASE WHEN type = 'paid.followup' THEN '$.of' ELSE '$.intent' END)
 FROM stage WHERE type IN ('paid.result', 'settlement', 'paid.followup') AND NOT is_retried(type, body);
 
--- The first leg of a paid call is a 402 like any other; it is no free handshake.
+-- The first leg of a paid call is a 402 like any other, so its terms are used; it is not counted as a free handshake.
 CREATE OR REPLACE TEMP TABLE quoted_new AS SELECT DISTINCT cap, asked_micro FROM intent_new WHERE asked_micro IS NOT NULL;
 CREATE OR REPLACE TEMP TABLE payee_new AS
 SELECT cap, address_of(pay_to) AS pay_to, max(t) AS t

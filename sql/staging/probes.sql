@@ -1,4 +1,4 @@
--- What new probes add to what is known of an endpoint.
+-- Adds the facts of new probes to those of their endpoints.
 -- grain: seen_new = one capability; quoted_new = one price of one capability; payee_new = one address of one capability;
 --   sampled = one new sample of an endpoint with a correction
 -- reads: temp stage, correction, offer_signed, last_handshake
@@ -20,7 +20,7 @@ SELECT c.* EXCLUDE (newest, last_tried), newest.t AS terms_t, newest.id AS terms
   p.terms.defects AS terms_defects, p.differs, c.last_tried
 FROM per_cap c LEFT JOIN stage p ON p.cap = c.cap AND p.event_id = newest.id;
 
--- Signed offers are a fact beside the grade, and few 402s have any: where none ever had, there is no row.
+-- Signed offers do not affect grades. Few 402s have any, so an endpoint has no row until one of its 402s has a signed offer.
 MERGE INTO offer_signed USING (
   SELECT cap, newest.t, newest.id AS event_id, newest.signed FROM (
     SELECT cap, max({t: observed_at, id: event_id, signed: signed_offers}) AS newest FROM stage
@@ -30,7 +30,8 @@ WHEN MATCHED AND {t: n.t, id: n.event_id} > {t: offer_signed.t, id: offer_signed
 THEN UPDATE SET t = n.t, event_id = n.event_id, signed = n.signed
 WHEN NOT MATCHED THEN INSERT BY NAME;
 
--- What the newest handshake saw: most see terms, and where all did, there is no row. What failed on our side says nothing.
+-- State of the newest handshake. Most handshakes get readable terms, so an endpoint has no row until one does not. Handshakes with
+-- a fault of ours are left out.
 MERGE INTO last_handshake USING (
   SELECT cap, newest.t, newest.id AS event_id, newest.state, newest.status FROM (
     SELECT cap, max({t: observed_at, id: event_id, state: state, status: status}) AS newest FROM stage
@@ -41,6 +42,6 @@ WHEN MATCHED AND {t: n.t, id: n.event_id} > {t: last_handshake.t, id: last_hands
 THEN UPDATE SET t = n.t, event_id = n.event_id, state = n.state, status = n.status
 WHEN NOT MATCHED THEN INSERT BY NAME;
 
--- Only what a correction may withdraw is looked at again, and few endpoints have one.
+-- Only samples of endpoints with a correction, which are few, are checked for withdrawal.
 INSERT INTO sampled
 SELECT event_id, cap, observed_at FROM stage WHERE is_probe(type) AND NOT filed AND cap IN (SELECT cap FROM correction);

@@ -1,5 +1,5 @@
 -- name: listings
--- New listings and delistings with their columns, and which class we gave an endpoint.
+-- Stores new listings and delistings in their table, and the classes that we assigned to endpoints.
 -- grain: one record of `listings`
 -- reads: temp stage
 -- writes: listing, class_mapped
@@ -15,8 +15,8 @@ FROM (SELECT *, from_json(body, '{"mapping": {"id": "VARCHAR", "class": "VARCHAR
   FROM stage WHERE type = 'class.mapped');
 
 -- name: asks
--- New records of the topic `asks` with their columns. Their keys are hosts and replicas, so the capability is in the body.
--- grain: asked = one ask; looked = one ask that was looked at; demand = one capability of one tally
+-- Stores new records of the topic `asks` in their tables. Their keys are hosts and replicas, so the capability is in the body.
+-- grain: asked = one ask; looked = one ask that was processed; demand = one capability in one tally
 -- reads: temp stage
 -- writes: asked, looked, demand
 INSERT INTO asked SELECT json_extract_string(body, '$.cap'), observed_at, event_id, body FROM stage WHERE type = 'ask';
@@ -31,11 +31,11 @@ SELECT a.cap, day, a.clients FROM (
   FROM stage WHERE type = 'demand');
 
 -- name: corrections
--- New corrections, reinstatements and disputes with their columns.
+-- Stores new corrections, reinstatements and disputes in their tables.
 -- grain: one record of `corrections`
 -- reads: temp stage
 -- writes: correction, reinstated, dispute, correction_record
--- A time that has the form and is none (31 February) is taken as the time of the record.
+-- For an issue time that does not exist (31 February), the time of the record is used.
 INSERT INTO correction
 SELECT event_id, cap, observed_at, b.id, b.record_id, b.fault, coalesce(b.issued_at, observed_at)
 FROM (SELECT *, from_json(body, '{"id": "VARCHAR", "record_id": "VARCHAR", "fault": "VARCHAR", "issued_at": "TIMESTAMP"}') AS b

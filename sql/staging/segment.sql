@@ -1,6 +1,6 @@
 -- name: written
--- Lines of one partition as a segment. No quotes and no escapes: what parts the fields stands in none of them (lineOf).
--- Level 1 packs as well as the default here, at half of its CPU.
+-- Writes lines of one partition as a segment. The lines have no quotes and no escapes, since no field contains the separator
+-- (lineOf). Compression level 1 packs these as well as the default level, for half of the CPU time.
 -- grain: one record of the log, in offset order
 -- reads: $lines (text file), $topic, $part
 -- writes: $segment (Parquet file, zstd)
@@ -13,7 +13,7 @@ COPY (
 TO ($segment) (FORMAT parquet, COMPRESSION zstd, COMPRESSION_LEVEL 1)
 
 -- name: joined
--- Neighbouring segments as one.
+-- Joins neighbouring segments into one.
 -- grain: one record of one partition, in offset order
 -- reads: $files (JSON array of paths of Parquet segments)
 -- writes: $segment (Parquet file, zstd)

@@ -5,8 +5,8 @@
 --   offer_signed, last_handshake, paid_published, commitment_open, receipt_open, listing, class_mapped, class_asked, correction,
 --   reinstated, dispute, correction_record
 
--- since, until = observed_at of the earliest and the latest row, null if there is no row: they tell which files to open for the
---   bodies of a day.
+-- since, until = observed_at of the earliest and the latest row, null if there is no row: by them the files are chosen that are
+--   opened for the bodies of a day.
 CREATE TABLE IF NOT EXISTS loaded (
   topic VARCHAR, part USMALLINT, file VARCHAR, rows BIGINT, since TIMESTAMP, until TIMESTAMP, PRIMARY KEY (topic, part, file));
 -- Every offset below `next` is in a loaded segment, was rejected, or lies in a gap that a commit records.
@@ -46,7 +46,8 @@ CREATE TABLE IF NOT EXISTS settled_by (cap VARCHAR, intent VARCHAR, network VARC
 -- Other buyers of a payee, as read from the chain; body = the body of the record.
 CREATE TABLE IF NOT EXISTS buyers (
   cap VARCHAR, t TIMESTAMP, event_id VARCHAR, network VARCHAR, asset VARCHAR, pay_to VARCHAR, body JSON);
--- Signed offers in the newest 402 of a free handshake, for endpoints that ever signed one; signed = null: the newest 402 has none.
+-- Signed offers in the newest 402 of a free handshake, for endpoints that have ever signed one; signed = null: the newest 402 has
+-- no signed offer.
 CREATE TABLE IF NOT EXISTS offer_signed (
   cap VARCHAR, t TIMESTAMP, event_id VARCHAR, signed STRUCT(present BIGINT, unread BIGINT, valid BIGINT, authorised BIGINT));
 -- The newest handshake, for endpoints that ever answered one with anything but readable terms.
@@ -76,7 +77,7 @@ CREATE TABLE IF NOT EXISTS correction (
   event_id VARCHAR, cap VARCHAR, t TIMESTAMP, id VARCHAR, record_id VARCHAR, fault VARCHAR, issued_at TIMESTAMP);
 CREATE TABLE IF NOT EXISTS reinstated (event_id VARCHAR, cap VARCHAR, t TIMESTAMP, correction VARCHAR);
 CREATE TABLE IF NOT EXISTS dispute (event_id VARCHAR, cap VARCHAR, t TIMESTAMP, id VARCHAR, record_id VARCHAR);
--- The records of corrections, reinstatements and disputes whole, for their leaves and for what serving shows before these are
+-- The complete records of corrections, reinstatements and disputes, for their leaves, and for serving before these leaves are
 -- published. They are few, so reading all of them is cheap.
 CREATE TABLE IF NOT EXISTS correction_record (
   event_id VARCHAR, type VARCHAR, cap VARCHAR, part USMALLINT, log_offset BIGINT, t TIMESTAMP, body VARCHAR);

@@ -14,7 +14,7 @@ CREATE OR REPLACE MACRO is_probe(type) AS type IN ('handshake', 'mcp.probe');
 CREATE OR REPLACE MACRO is_retried(type, body) AS
   coalesce(type = 'paid.followup' AND json_extract_string(body, '$.kind') = 'retried', FALSE);
 CREATE OR REPLACE MACRO fault_of(fault, wall) AS coalesce(fault, CASE WHEN wall THEN 'blocked' END);
--- Money has six decimals, always: without the dot it is micro-units.
+-- Money text always has six decimals, so without its point it is a number of micro-units.
 CREATE OR REPLACE MACRO micro_of(money) AS replace(money, '.', '')::BIGINT;
 -- The price that a 402 asks, in micro-units: that of its first offer with an asset and a money amount, also where we cannot pay it.
 CREATE OR REPLACE MACRO asked_micro_of(offers) AS
@@ -23,8 +23,8 @@ CREATE OR REPLACE MACRO asked_micro_of(offers) AS
 CREATE OR REPLACE MACRO address_of(pay_to) AS CASE WHEN starts_with(lower(pay_to), '0x') THEN lower(pay_to) ELSE pay_to END;
 CREATE OR REPLACE MACRO asset_of(offers) AS coalesce(list_filter(offers, lambda o: o.payable)[1].asset, offers[1].asset);
 
--- Whether a sample counts: not one with a fault of ours, nor a refused synthetic input that moved no money, nor a published failure
--- that was not reproduced.
+-- Whether a sample counts. These do not: samples with a fault of ours, refused synthetic inputs for which no money moved, and
+-- published failures that were not reproduced.
 CREATE OR REPLACE MACRO is_counted(kind, fault, settled) AS
   fault IS NULL OR (kind < 2 AND (fault = 'blocked' OR (fault = 'bad_input' AND coalesce(settled, FALSE))));
 -- Whether a paid call passes: an answer was delivered, and delivery and outcome are at least half.
@@ -40,11 +40,11 @@ CREATE OR REPLACE MACRO is_withdrawn_by(record_id, issued_at, obs_id, t) AS
 -- Whether a record is the newest with this `about`, for a QUALIFY: by time, then offset, then id.
 CREATE OR REPLACE MACRO is_newest(about, t, log_offset, id) AS
   row_number() OVER (PARTITION BY about ORDER BY t DESC, log_offset DESC, id DESC) = 1;
--- Chooses among the listings of one capability: the newest of the seller's own, else the newest of a catalogue.
+-- Chooses among the listings of one capability: the seller's own newest listing, else the newest of a catalogue.
 CREATE OR REPLACE MACRO speaking_listing(own, t, log_offset, id, claims) AS
   max({own: own, t: t, o: log_offset, id: id, claims: claims});
--- Defects of the chosen listing {own, t, o, id, defects}: those of a third party's listing count only while the seller has neither
--- listed the endpoint itself nor answered with a 402.
+-- Defects of the chosen listing {own, t, o, id, defects}. Defects of a third party's listing count only while the seller has
+-- neither listed the endpoint itself nor answered with a 402.
 CREATE OR REPLACE MACRO listing_defects_of(listing, terms_t) AS CASE WHEN listing.own OR terms_t IS NULL THEN listing.defects END;
 -- Whether an endpoint is on the market: its seller lists it, or it answered with a 402. A catalogue's listing alone is not enough.
 CREATE OR REPLACE MACRO is_in_market(own, terms_t) AS own OR terms_t IS NOT NULL;

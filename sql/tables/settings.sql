@@ -3,8 +3,8 @@
 -- reads: nothing
 -- writes: settings
 SET GLOBAL TimeZone = 'UTC';
--- Every file is read once, so a cache only takes memory; and where a name is used again within the resolution of file times, the
--- cache would return pages of the earlier file.
+-- Every file is read once, so a cache only takes memory. If a file name is used again within the resolution of file times, the
+-- cache would also return pages of the earlier file.
 SET GLOBAL enable_external_file_cache = false;
 -- A checkpoint rewrites partly filled blocks, and by default runs after each 16 MB of journal, several times in one large load.
 -- Until it runs, the journal's rows are in memory, one MB for each MB of journal. A large load takes the same CPU time with

@@ -11,7 +11,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { compress } from "zstd-napi";
 import { sha256hex } from "../../infra/canonical.ts";
-import { indexOf } from "../../pipelines/audit/log-reading.ts";
+import { computeIndexList } from "../../pipelines/audit/log-reading.ts";
 import { endpointOf } from "../../pipelines/published/endpoint.ts";
 import { readFile } from "../../pipelines/published/files.ts";
 import { PublishedFold } from "../../pipelines/published/fold.ts";
@@ -80,10 +80,10 @@ async function indexes(): Promise<void> {
     if (entry) entries.set(entry.listing.capability_id, entry);
   };
   for (let i = 0; i < endpoints; i++) for (const draft of endpoint(i)) put(draft);
-  indexOf([...entries.values()], lines);
+  computeIndexList([...entries.values()], lines);
   for (let i = 0; i < endpoints; i += 100) put(endpoint(i)[1]!);
   const whole = await timed(async () => shardsOf(published));
-  const next = await timed(async () => indexOf([...entries.values()], lines));
+  const next = await timed(async () => computeIndexList([...entries.values()], lines));
   console.log(`index of ${endpoints}: whole ${shown(whole)}; after 1 % of the cards ${shown(next)}`);
   ratio(`index of ${endpoints} after 1 % of the cards / rebuilt whole`, against(next, whole), "< 1");
 }

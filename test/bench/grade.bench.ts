@@ -25,7 +25,7 @@ async function grade(dir: string, which: "all" | "few", published: boolean): Pro
   let lines = 0;
   let read = { caps: 0, rows: 0 };
   const cost = await timed(async () => {
-    const chunks = gradeChunks(conn, { now: NOW, caps, leaveOut: () => !published });
+    const chunks = gradeChunks(conn, { now: NOW, endpointIds: caps, leaveOut: () => !published });
     for (let next = await chunks.next(); ; next = await chunks.next()) {
       if (next.done) {
         read = next.value.read;

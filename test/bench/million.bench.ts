@@ -19,7 +19,7 @@ import { verifyObject } from "../../infra/keys/verify.ts";
 import { openDirectoryStore, readDirectoryStore } from "../../infra/store/directory.ts";
 import { createLogger, createMetrics } from "../../infra/telemetry.ts";
 import type { Ingest } from "../../pipelines/2-ingest/ingest.ts";
-import { Followed } from "../../pipelines/4-publish/followed.ts";
+import { FollowedRecord } from "../../pipelines/4-publish/followed.ts";
 import { createPublisher } from "../../pipelines/4-publish/publisher.ts";
 import { audit } from "../../pipelines/audit/audit.ts";
 import { mirrorOnce } from "../../pipelines/mirror/mirror.ts";
@@ -115,7 +115,7 @@ const STEPS: Readonly<Record<string, Step>> = {
     // The rows are in the lake already.
     const ingest = { hold: async () => undefined, pass: async () => ({ positions: {}, rows: 0 }), revocations: 0 };
     const { publicStore, ...parts } = await publisherIn(dir);
-    const followed = new Followed(publicStore, () => TRUST);
+    const followed = new FollowedRecord(publicStore, () => TRUST);
     const ownership = { held: () => held, onChange: () => () => undefined };
     const owner = new Owner({ ...parts, publicStore, lake, ingest: ingest as unknown as Ingest, followed, ownership });
     const { caps, rows: read, lines } = await owner.grade(NOW);

@@ -11,7 +11,7 @@ import { COSIGNATURE, ED25519, formatVkey } from "../../infra/tree/note.ts";
 import { SEGMENT_LEAVES } from "../../infra/tree/path.ts";
 import { writeKeys } from "../../pipelines/4-publish/keys.ts";
 import type { Draft } from "../../pipelines/4-publish/leaves.ts";
-import { EMPTY_LIVE, growTree } from "../../pipelines/4-publish/live.ts";
+import { EMPTY_TREE, growTree } from "../../pipelines/4-publish/live.ts";
 import { writeTree } from "../../pipelines/4-publish/recover.ts";
 import { checkpointKeys } from "../../pipelines/4-publish/tree-head.ts";
 import { PublishedFold } from "../../pipelines/published/fold.ts";
@@ -36,7 +36,7 @@ export interface BenchRecord {
 
 /** The log of a record in the making. */
 class Growing {
-  #live = EMPTY_LIVE;
+  #live = EMPTY_TREE;
   #entries: Buffer[] = [];
   size = 0;
 

@@ -5,7 +5,7 @@ import { canonicalText, sha256hex } from "../../infra/canonical.ts";
 import { signObject } from "../../infra/keys/signer.ts";
 import type { NewRecord } from "../../infra/log/log.ts";
 import { gradeRows } from "../../pipelines/3-grade/pure.ts";
-import { NO_RELATED_PARTIES, RelatedParties } from "../../pipelines/3-grade/related.ts";
+import { NO_RELATED_PARTIES_SHA256, RelatedParties } from "../../pipelines/3-grade/related.ts";
 import { whyText } from "../../pipelines/3-grade/why.ts";
 import type { EvidenceDraft } from "../../pipelines/4-publish/filings.ts";
 import { writeKeys } from "../../pipelines/4-publish/keys.ts";
@@ -79,7 +79,7 @@ async function publishCard(
 ): Promise<void> {
   const cap = capOf(name);
   const positions = { "observations.free": 1_000, "observations.paid": 1_000 };
-  const endpoint = (await rowsOf(record, files, name)).asOf(cap, positions, null);
+  const endpoint = (await rowsOf(record, files, name)).endpointAsOf(cap, positions, null);
   const line = gradeRows(endpoint, new RelatedParties([]), new Date(at));
   const made = line.cards.find(({ headline }) => headline)!;
   const card = (LIES[name] ?? ((one) => one))(made.card);
@@ -89,7 +89,7 @@ async function publishCard(
     {
       ...{ kind: "grade" as const, day: at.slice(0, 10), raw_band: card.band, headline: true },
       why: whyText({ band: card.band, parts: made.why, heldUntil: null }),
-      inputs: { positions, digest: line.inputs_digest, kin: NO_RELATED_PARTIES },
+      inputs: { positions, digest: line.inputs_digest, kin: NO_RELATED_PARTIES_SHA256 },
       card: { ...signed, signature },
     },
   ]);

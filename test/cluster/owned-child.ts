@@ -14,7 +14,7 @@ import { openS3Store, type S3Bucket } from "../../infra/store/s3/s3.ts";
 import { createLogger, createMetrics } from "../../infra/telemetry.ts";
 import { createIngest } from "../../pipelines/2-ingest/ingest.ts";
 import { INGEST_TABLES } from "../../pipelines/2-ingest/load.ts";
-import { Followed } from "../../pipelines/4-publish/followed.ts";
+import { FollowedRecord } from "../../pipelines/4-publish/followed.ts";
 import { createPublisher } from "../../pipelines/4-publish/publisher.ts";
 import { LOG_TOPICS, OWNERS } from "../../pipelines/record/topics.ts";
 import { Owner } from "../../pipelines/roles/protocol/owner.ts";
@@ -77,7 +77,7 @@ async function ownUntilKilled(): Promise<void> {
   ownership.onChange(async (_taken, lost) => {
     if (lost.length > 0) await ingest.hold(ownership.held());
   });
-  const followed = new Followed(publicStore, () => TRUST);
+  const followed = new FollowedRecord(publicStore, () => TRUST);
   const owner = new Owner({ ...common, publicStore, ingest, followed, ownership });
   let done = "";
   for (;;) {
@@ -89,8 +89,8 @@ async function ownUntilKilled(): Promise<void> {
     clock.set(now);
     try {
       const report = await owner.grade(new Date(now));
-      await owner.evidence(new Date(now));
-      await owner.volatile();
+      await owner.makeEvidence(new Date(now));
+      await owner.writeVolatile();
       if (report.held.length === 0) continue;
       done = `${n} ${JSON.stringify(report.held)}`;
       say({ done: n, held: report.held });
@@ -125,7 +125,7 @@ async function publishUntilKilled(): Promise<void> {
       was = active;
       if (!active) continue;
       await publishing.takeRuns();
-      await publishing.evidence();
+      await publishing.publishEvidence();
       await publishing.nameTables();
       await publisher.refreshCheckpoint();
       for (const ping of pings.splice(0, asked)) say({ pong: ping });

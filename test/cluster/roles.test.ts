@@ -12,7 +12,7 @@ import { startGateway } from "../../fixtures/cluster/versitygw.ts";
 import { type FaultProxy, startFaultProxy } from "../../fixtures/faults/http-proxy.ts";
 import { createKeyring, createSecret, ringPath } from "../../infra/keys/keys.ts";
 import { openS3Store } from "../../infra/store/s3/s3.ts";
-import { foldersOf, OBSERVER_SECRET } from "../../pipelines/roles/data-folder.ts";
+import { foldersOf, OBSERVER_SECRET_NAME } from "../../pipelines/roles/data-folder.ts";
 import type { Health } from "../../serving/status/pulse.ts";
 import { runs } from "../helpers/programs.ts";
 import { promtool } from "./promtool.ts";
@@ -49,7 +49,7 @@ beforeAll(async () => {
   const names = { public: "ts-public", private: "ts-private" };
   const writers = { publisher: "publisher", owner: "owner", pipeline: "pipeline" };
   await prepareBuckets({ endpoint: s3.url, region: "us-east-1", ...OPERATOR }, { ...names, ...writers });
-  createSecret(join(dir, "keys"), OBSERVER_SECRET);
+  createSecret(join(dir, "keys"), OBSERVER_SECRET_NAME);
   createKeyring(join(dir, "keys"), new Date(Date.now() - 86_400_000));
 }, 900_000);
 
@@ -62,7 +62,7 @@ afterAll(async () => {
 
 /** What a role has of the keys: nothing, where it is not named here. */
 const FILES: Record<Name, readonly string[]> = {
-  observe: [`${OBSERVER_SECRET}.secret`],
+  observe: [`${OBSERVER_SECRET_NAME}.secret`],
   own: [],
   ...{ publish: ["cards", "log", "witness", "answers"], waits: ["cards", "log", "witness", "answers"] },
 };

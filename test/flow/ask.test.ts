@@ -93,7 +93,7 @@ async function tenSeconds(): Promise<void> {
     expect(job.cronTimes.split(" ")[0]).toMatch(/^(?:\*\/10|\d(?:,[1-5]\d){5})$/);
     await job.run(schedule);
   }
-  await roles.pipeline.volatile();
+  await roles.pipeline.writeVolatile();
   await serving.refresh();
 }
 

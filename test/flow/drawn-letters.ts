@@ -7,7 +7,7 @@ import {
   nextRetestState,
   type RetestState,
 } from "../../pipelines/1-observe/plan/steps.ts";
-import { publishedBand } from "../../pipelines/3-grade/hold.ts";
+import { bandToPublish } from "../../pipelines/3-grade/hold.ts";
 import { gradeRows } from "../../pipelines/3-grade/pure.ts";
 import { RelatedParties } from "../../pipelines/3-grade/related.ts";
 import type { Sample } from "../../pipelines/3-grade/sample.ts";
@@ -78,7 +78,7 @@ export function fateOf(model: Model, end: Date, draw: () => number): Fate {
     const endpoint = { cap: "cap_x", pay_to: null, domain: null, disputed: false, rows, withdrawn: new Set<string>() };
     const headline = gradeRows(endpoint, new RelatedParties([]), now).cards.find((card) => card.headline)!;
     const { card, raw_band: rawBand, why: parts } = headline;
-    const { band, heldUntil } = publishedBand(letters, day, rawBand);
+    const { band, heldUntil } = bandToPublish(letters, day, rawBand);
     letters.push({ day, band: rawBand });
     const why = whyText({ band, rawBand, parts, heldUntil });
     days.push({ band, why, lower: card.components?.correctness.lower ?? null });

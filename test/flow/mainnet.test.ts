@@ -100,7 +100,7 @@ beforeAll(async () => {
   const money = { wallets, controlUrls: config.control_urls, pagesAt: serving.url, settlePollMs: [30, 100] };
   roles = await assemble(parts, clock, money);
   await timed("days", () => liveDays(clock));
-  await roles.pipeline.volatile();
+  await roles.pipeline.writeVolatile();
   await serving.refresh();
   const urls = box.shops.map(({ name, origin }, n) => ({ name, urls: [origin + KINDS[n]!.paths[0]] }));
   const others = { polygon: box.sellers.polygon.url, tempo: box.onTempo.url };
@@ -123,8 +123,8 @@ async function liveDays(clock: SwitchedClock): Promise<void> {
     await graded;
     clock.use(new SimulatedClock(end));
     graded = pipeline.grade(end).then(async () => {
-      await pipeline.index();
-      await pipeline.evidence(end);
+      await pipeline.publishIndex();
+      await pipeline.publishEvidence(end);
     });
     // Told where it is awaited.
     graded.catch(() => {});
@@ -150,8 +150,8 @@ async function liveEvening(clock: SwitchedClock): Promise<void> {
   await pipeline.getPublishedPlan(addDays(EVENING, 1));
   clock.use(new SimulatedClock(until(48)));
   await timed("again", () => pipeline.grade(until(48)));
-  await pipeline.index();
-  await timed("evidence", () => pipeline.evidence(until(48)));
+  await pipeline.publishIndex();
+  await timed("evidence", () => pipeline.publishEvidence(until(48)));
   const head = await readCheckpoint(parts.publicStore, archiveTrust(originOf(config.base_url), parts.keys));
   const reader = await RecordReader.open(parts.publicStore, head!);
   leaves = [];

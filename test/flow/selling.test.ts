@@ -23,7 +23,7 @@ import { createReader } from "../../infra/rails/rpc.ts";
 import type { FolderWallets } from "../../infra/rails/wallet-folder.ts";
 import { WalletFolder } from "../../infra/rails/wallet-folder.ts";
 import { TOPICS } from "../../pipelines/record/topics.ts";
-import { OBSERVER_SECRET, walletsFolderOf } from "../../pipelines/roles/data-folder.ts";
+import { OBSERVER_SECRET_NAME, walletsFolderOf } from "../../pipelines/roles/data-folder.ts";
 import { payBy } from "../../serving/client/index.ts";
 import { type FundedChain, fundedChain, sellerOn } from "../helpers/funded-chain.ts";
 import { runs } from "../helpers/programs.ts";
@@ -109,7 +109,7 @@ beforeAll(async () => {
   const spec = { url: seller.url };
   await record.publish([listingDraft(spec)], record.grades([cardOf(spec, { band: "B" })], "B: it passed."));
   await record.live([rowOf(spec, { price: PRICE, pay_to: payTo })]);
-  createSecret(join(record.dir, "keys"), OBSERVER_SECRET);
+  createSecret(join(record.dir, "keys"), OBSERVER_SECRET_NAME);
   elsewhere = createServer((_, response) => {
     const kinds = [{ x402Version: 2, scheme: "exact", network: "eip155:84532" }];
     const body = JSON.stringify({ kinds, extensions: [], signers: {} });

@@ -22,7 +22,7 @@ function placed({ value, topic }: NewRecord, offset: number): Placed {
   const { type, event_id, cap, observed_at, body } = JSON.parse(Buffer.from(value).toString("utf8")) as Envelope;
   return {
     ...{ type, event_id, offset, topic, body, member: false, t: Date.parse(observed_at), cap: cap ?? "" },
-    ...{ of: aboutOf(type, event_id, body as Record<string, unknown>), day: observed_at.slice(0, 10) },
+    ...{ subjectId: aboutOf(type, event_id, body as Record<string, unknown>), day: observed_at.slice(0, 10) },
   };
 }
 
@@ -36,9 +36,9 @@ export async function publishEvidence(record: PublicRecord, records: readonly Ne
   const bucket = bucketOf(facts[0]!.cap);
   const drafts: EvidenceDraft[] = [];
   for (const day of [...new Set(facts.map((fact) => fact.day))].sort()) {
-    const samples = new Set(facts.map(({ of }) => of));
+    const samples = new Set(facts.map(({ subjectId: of }) => of));
     const lines = [...samples].flatMap((of) =>
-      linesOf(facts.filter((fact) => fact.of === of).map((fact) => ({ ...fact, member: fact.day === day }))),
+      linesOf(facts.filter((fact) => fact.subjectId === of).map((fact) => ({ ...fact, member: fact.day === day }))),
     );
     const packing = new ZstdPacking();
     await packing.add(Buffer.from(lines.map((line) => `${canonicalText(line)}\n`).join("")));

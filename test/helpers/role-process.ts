@@ -108,5 +108,5 @@ export async function jobOf({ ingest, pipeline, clock }: Process, job: Job): Pro
   if (job === "grade") return pipeline.grade(clock.now());
   // Evidence follows a pass, as its hour does in a service.
   await ingest.pass();
-  return pipeline.evidence(clock.now());
+  return pipeline.publishEvidence(clock.now());
 }

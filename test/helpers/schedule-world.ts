@@ -258,8 +258,8 @@ export class ScheduleWorld {
       // What a card stands on is public when its own day is closed.
       this.#now += 2 * 1_440 * MINUTE;
       const [one] = both;
-      await one.pipeline.evidence(one.clock.now());
-      await one.pipeline.index();
+      await one.pipeline.publishEvidence(one.clock.now());
+      await one.pipeline.publishIndex();
       const closedBefore = addDays(dayOf(one.clock.now()), -1);
       const lakes = both.map(({ lake }) => ({ lake }));
       await proveWhole({ log, privateStore, publicStore, trust: TRUST, acked: this.#acked, lakes, closedBefore });

@@ -38,13 +38,13 @@ test("writes the files of changed buckets only, and names them beside those that
   await world.append(...["x", "y"].flatMap((name) => [listing(name, at("00:00:00")), handshake(name, at("01:00:00"))]));
   await world.ingest.pass();
   expect(bucketOf(capOf("x"))).not.toBe(bucketOf(capOf("y")));
-  expect(await pipeline.history(NOW)).toBe(2);
+  expect(await pipeline.writeHistory(NOW)).toBe(2);
   const [x, y] = [await fileOf("x"), await fileOf("y")];
   expect([x.days.length, y.days.length]).toEqual([1, 1]);
-  expect(await pipeline.history(NOW)).toBe(0);
+  expect(await pipeline.writeHistory(NOW)).toBe(0);
   await world.append(handshake("y", at("02:00:00")));
   await world.ingest.pass();
-  expect(await pipeline.history(NOW)).toBe(1);
+  expect(await pipeline.writeHistory(NOW)).toBe(1);
   expect((await fileOf("x")).key).toBe(x.key);
   expect(await fileOf("y")).toMatchObject({ days: [{ probes: 2 }] });
   expect((await fileOf("y")).key).not.toBe(y.key);

@@ -157,7 +157,9 @@ test("in any history of watchers a table from a file and the tail says what one 
       const whole = await fromStart(new WatcherTable(), log, "watchers");
       expect(sorted([...table.kept()].slice(0, -1))).toEqual(sorted([...whole.kept()].slice(0, -1)));
       expect(table.size).toBe(whole.size);
-      expect(sorted([...table.active()].map(({ id }) => id))).toEqual(sorted([...whole.active()].map(({ id }) => id)));
+      expect(sorted([...table.activeWatchers()].map(({ id }) => id))).toEqual(
+        sorted([...whole.activeWatchers()].map(({ id }) => id)),
+      );
       for (const domain of ["r0.example", "r1.example"])
         expect(table.countForDomain(domain)).toBe(whole.countForDomain(domain));
       for (let n = 0; n < 6; n++) expect(table.get(`wat_${n}`)).toEqual(whole.get(`wat_${n}`));

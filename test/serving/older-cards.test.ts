@@ -7,7 +7,7 @@ import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { canonicalBytes } from "../../infra/canonical.ts";
 import * as portable from "../../infra/keys/portable.ts";
 import { verifyObject } from "../../infra/keys/verify.ts";
-import { Packing } from "../../pipelines/audit/findings.ts";
+import { PackedBytesCheck } from "../../pipelines/audit/findings.ts";
 import { LogReading } from "../../pipelines/audit/log-reading.ts";
 import { type CardVerdict, recomputeGathered } from "../../pipelines/audit/recompute.ts";
 import { exportIndex, openHintedIndex, openMirroredRecord } from "../../pipelines/mirror/export-index.ts";
@@ -156,13 +156,13 @@ test("a mirror takes them, its index exports them, and an auditor verifies and r
     expect(await exportIndex(index, file)).toBe(SPECS.length);
 
     const { size, root } = (await readCheckpoint(record.store, record.trust))!;
-    const reading = new LogReading(source, size, new Packing("strict"));
+    const reading = new LogReading(source, size, new PackedBytesCheck("strict"));
     const reader = await RecordReader.open(record.store, { size, root });
     for await (const { bytes } of reader.leaves()) await reading.add(bytes);
     await reading.end({ size, root }, () => undefined);
     expect(reading.findings.filter(({ result }) => result !== "ok")).toEqual([]);
     const told: CardVerdict[] = [];
-    await recomputeGathered(source, reading.gathered(), (verdict) => told.push(verdict));
+    await recomputeGathered(source, reading.gatheredRecord(), (verdict) => told.push(verdict));
     const says = Object.fromEntries(told.map((one) => [one.url, [one.verdict, one.computed_at, one.says]]));
     expect(says).toEqual({
       [BARE.url]: ["pending", null, `computed_at is ${MISSING_MEMBER_TEXT}`],

@@ -45,7 +45,7 @@ async function turn(...entries: NewRecord[]): Promise<void> {
   clock.set(new Date(clock.now().getTime() + 10_000));
   await gradeAll([owner], clock.now());
   await at.publishing().takeRuns();
-  await owner.volatile();
+  await owner.writeVolatile();
   await at.publishing().nameTables();
   await live?.follower.refresh();
   // Answers are kept for a minute.
@@ -218,7 +218,7 @@ describe("what payee and domain are known for", () => {
     expect((await twin())?.flags).toContain(PAYEE);
     // Only the live tables are brought on: no run of grading is made.
     await log.append([placed(records.correction("pay.evil", ago(0.4), { id: "all", record_id: THIEF.id }))]);
-    await owner.volatile();
+    await owner.writeVolatile();
     await at.publishing().nameTables();
     await live.follower.refresh();
     live.clock.pass(61_000);

@@ -1,7 +1,7 @@
 import { BoundedMap } from "../../../infra/bounded-map.ts";
 import type { Clock } from "../../../infra/clock.ts";
 import type { Logger, Metrics } from "../../../infra/telemetry.ts";
-import { draftOf } from "../../corrections/correct.ts";
+import { createCorrectionDraft } from "../../corrections/correct.ts";
 import type { BodyOf } from "../../record/bodies.ts";
 import { CHECKERS } from "../../record/classes.ts";
 import { idOf } from "../../record/ids.ts";
@@ -87,7 +87,7 @@ export class ClassWithdrawals {
     for (let i = 0; i < calls.length; i += CORRECTIONS_PER_APPEND) {
       const batch = calls.slice(i, i + CORRECTIONS_PER_APPEND);
       await recorder.append(
-        batch.map((call) => draftOf("correction", call.cap, createCorrection(call, failedClass, now), now)),
+        batch.map((call) => createCorrectionDraft("correction", call.cap, createCorrection(call, failedClass, now), now)),
       );
       for (const { intent } of batch) this.#withdrawn.set(intent, true);
     }

@@ -1,7 +1,7 @@
 import { type Clock, systemClock } from "../../../infra/clock.ts";
 import type { EgressResult } from "../../../infra/egress/egress.ts";
 import type { AsOf, Blocks, Rail, Settlement, SignedPayment } from "../../../infra/rails/rails.ts";
-import { SHOWN_AGAIN_MS } from "../../3-grade/params.ts";
+import { REPEATED_PROOF_WINDOW_MS } from "../../3-grade/params.ts";
 import type { BodyOf } from "../../record/bodies.ts";
 import type { Call } from "../call.ts";
 import { didOurStallEndIt, type ExchangeDeps, type ExchangeResult, exchange } from "../probe/exchange.ts";
@@ -105,7 +105,7 @@ export async function resendProof(tools: Tools, payment: Payment, clock: Clock):
   let lastOutcome: RetestOutcome = { delivered: false, delivery: null, outcome: payment.expectation.known ? 0 : null };
   for (let n = 0; n < PROOF_PAUSES_MS.length; n++) {
     await clock.sleep(PROOF_PAUSES_MS[n]!, tools.signal);
-    if (clock.now().getTime() - startedAt >= SHOWN_AGAIN_MS) break;
+    if (clock.now().getTime() - startedAt >= REPEATED_PROOF_WINDOW_MS) break;
     const { evaluation, wall, control, watched } = await sendProofOnce(tools, payment, clock);
     const body: BodyOf<"paid.followup"> = {
       of: payment.eventId,

@@ -38,7 +38,7 @@ type Part = z.infer<typeof Part>;
 export const openEvidenceParts = (store: Store, log: { id: string; partitions: number }): PartitionObjects<Part> =>
   new PartitionObjects(store, "evidence", Part, log);
 
-export interface OwnEvidence extends PartitionObjectParts<Part> {
+export interface OwnEvidenceParts extends PartitionObjectParts<Part> {
   publicStore: Store;
   privateStore: Store;
   logger: Logger;
@@ -52,7 +52,11 @@ const evidenceSetKey = ({ until, days }: Pick<Part, "until" | "days">): string =
  * further day closes or a record arrives late, all these files are made again.
  * @returns number of files made
  */
-export async function makeOwnEvidence(parts: OwnEvidence, held: readonly number[], now: Date): Promise<number> {
+export async function makeOwnEvidence(
+  parts: OwnEvidenceParts,
+  heldPartitions: readonly number[],
+  now: Date,
+): Promise<number> {
   const { lake, followed, objects, log } = parts;
   const publisher = {
     current: () => followed.current(),
@@ -64,34 +68,36 @@ export async function makeOwnEvidence(parts: OwnEvidence, held: readonly number[
   };
   const due = await dueDays(files, firstUnclosedDay(now));
   const { evidence } = followed.fold;
-  const last = due.days.at(-1);
-  const until = due.more && last ? addDays(last, 1) : due.until;
+  const lastDay = due.days.at(-1);
+  const endDay = due.more && lastDay ? addDays(lastDay, 1) : due.until;
   // The numbers are read before the files are made. If the fold changes meanwhile, these files must not get the number
   // of a later closing, whose files would have the same rows.
   const wantedSet = {
-    until,
+    until: endDay,
     days: Object.fromEntries(due.days.map((day) => [day, { close: countCloses(evidence, day), drafts: [] }])),
   };
-  const written = await objects.readOwn(held);
-  const stalePartitions = held.filter((partition) => {
-    const theirs = written.get(partition);
-    return !theirs || evidenceSetKey(theirs) !== evidenceSetKey(wantedSet);
+  const writtenParts = await objects.readOwn(heldPartitions);
+  const stalePartitions = heldPartitions.filter((partition) => {
+    const writtenPart = writtenParts.get(partition);
+    return !writtenPart || evidenceSetKey(writtenPart) !== evidenceSetKey(wantedSet);
   });
   if (stalePartitions.length === 0) return 0;
   const byDay = new Map<string, readonly EvidenceDraft[]>();
   for (const day of due.days) byDay.set(day, await bucketFiles(files, day, due.ends));
   const ends = due.ends;
-  let made = 0;
+  let filesMade = 0;
   for (const partition of stalePartitions) {
-    const own = (day: string): EvidenceDraft[] =>
+    const draftsOfPartition = (day: string): EvidenceDraft[] =>
       byDay.get(day)!.filter(({ bucket }) => partitionOfBucket(bucket!, log.partitions) === partition);
-    const days = Object.fromEntries(due.days.map((day) => [day, { ...wantedSet.days[day]!, drafts: own(day) }]));
-    const part: Part = { v: 1, log: log.id, positions: positionsOf(ends, partition), until, days };
+    const days = Object.fromEntries(
+      due.days.map((day) => [day, { ...wantedSet.days[day]!, drafts: draftsOfPartition(day) }]),
+    );
+    const part: Part = { v: 1, log: log.id, positions: positionsOf(ends, partition), until: endDay, days };
     parts.refuseRevoked();
     await objects.put(partition, part, () => true);
-    made += Object.values(days).reduce((sum, { drafts }) => sum + drafts.length, 0);
+    filesMade += Object.values(days).reduce((sum, { drafts }) => sum + drafts.length, 0);
   }
-  return made;
+  return filesMade;
 }
 
 /**
@@ -104,22 +110,22 @@ export async function publishEvidence(
   objects: PartitionObjects<Part>,
 ): Promise<EvidenceReport> {
   const { evidence } = await parts.publisher.current();
-  const theirs = [...(await objects.readAll()).values()];
+  const allParts = [...(await objects.readAll()).values()];
   const draftsOf = (day: string): EvidenceDraft[] =>
-    theirs
+    allParts
       .flatMap(({ days }) => {
-        const own = days[day];
-        return own && own.close === countCloses(evidence, day) ? own.drafts : [];
+        const dayFiles = days[day];
+        return dayFiles && dayFiles.close === countCloses(evidence, day) ? dayFiles.drafts : [];
       })
       .sort((a, b) => a.bucket! - b.bucket!);
-  const withFiles = new Set(
-    theirs.flatMap(({ days }) => Object.keys(days).filter((day) => days[day]!.drafts.length > 0)),
+  const daysWithFiles = new Set(
+    allParts.flatMap(({ days }) => Object.keys(days).filter((day) => days[day]!.drafts.length > 0)),
   );
   const lateDays = [
-    ...new Set([...[...withFiles].filter((day) => day <= evidence.newest), ...daysWithoutTables(evidence)]),
+    ...new Set([...[...daysWithFiles].filter((day) => day <= evidence.newest), ...daysWithoutTables(evidence)]),
   ].sort();
   const closes: DayClose[] = [];
-  for (const day of [...lateDays, ...findClosableDays(evidence.newest, withFiles, theirs, parts.partitions)]) {
+  for (const day of [...lateDays, ...findClosableDays(evidence.newest, daysWithFiles, allParts, parts.partitions)]) {
     const close = await createClose(parts, day, countCloses(evidence, day), draftsOf(day));
     if (close) closes.push(close);
   }
@@ -133,14 +139,14 @@ export async function publishEvidence(
 /** Returns the days after the newest closed day for which every partition has written its files. */
 function findClosableDays(
   newest: string,
-  withFiles: ReadonlySet<string>,
+  daysWithFiles: ReadonlySet<string>,
   parts: readonly Part[],
   partitions: number,
 ): string[] {
   if (parts.length < partitions) return [];
-  const until = parts.map((part) => part.until).sort()[0]!;
+  const endDay = parts.map((part) => part.until).sort()[0]!;
   const days: string[] = [];
-  const first = newest ? addDays(newest, 1) : [...withFiles].sort()[0];
-  if (first) for (let day = first; day < until; day = addDays(day, 1)) days.push(day);
+  const firstDay = newest ? addDays(newest, 1) : [...daysWithFiles].sort()[0];
+  if (firstDay) for (let day = firstDay; day < endDay; day = addDays(day, 1)) days.push(day);
   return days;
 }

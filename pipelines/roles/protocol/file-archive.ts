@@ -2,8 +2,8 @@ import type { Store } from "../../../infra/store/store.ts";
 import type { Logger } from "../../../infra/telemetry.ts";
 import type { ArchiveDraft, Filing } from "../../4-publish/filings.ts";
 import type { Publisher } from "../../4-publish/publisher.ts";
-import { createEmptyFile, type FilingParts, fileMade } from "../../5-archive/filing.ts";
-import { type ArchivePlace, archivedUntil } from "../../5-archive/place.ts";
+import { createEmptyFile, type FilingParts, storeMadeFile } from "../../5-archive/filing.ts";
+import { type ArchivePlace, firstRetainedDay } from "../../5-archive/place.ts";
 import { type LinePrinter, makeGradeFiles, makeProbeFiles, type PartRows } from "../../5-archive/probe-files.ts";
 import {
   isProbeSubject,
@@ -48,7 +48,7 @@ const DAYS_PER_PUBLICATION = 4;
 /** Most publications in one call. If more are due, as after a long pause, the next call continues. */
 const MAX_PUBLICATIONS = 32;
 
-type Parts = ReadonlyMap<number, ArchivePart>;
+type PartsByPartition = ReadonlyMap<number, ArchivePart>;
 
 /**
  * Archives old days; the publisher calls it. For each day that all owners have written down it prints the file of each
@@ -62,18 +62,18 @@ export async function fileArchive(
   objects: PartitionObjects<ArchivePart>,
 ): Promise<FiledReport> {
   const report: FiledReport = { days: [], files: 0, rows: 0 };
-  let scratch: PrinterEngine | null = null;
+  let printer: PrinterEngine | null = null;
   try {
     for (let n = 0; n < MAX_PUBLICATIONS; n++) {
       const fold = await parts.publisher.current();
       const byPartition = await objects.readAll();
-      const due = findDueDays(fold, byPartition, parts);
-      if (due.size === 0) return report;
-      scratch ??= await parts.scratch();
+      const dueDays = findDueDays(fold, byPartition, parts);
+      if (dueDays.size === 0) return report;
+      printer ??= await parts.scratch();
       const filings: Filing[] = [];
-      for (const [day, subjects] of [...due].slice(0, DAYS_PER_PUBLICATION)) {
+      for (const [day, subjects] of [...dueDays].slice(0, DAYS_PER_PUBLICATION)) {
         for (const subject of subjects)
-          filings.push(await makeFiling({ ...parts, printer: scratch }, fold, byPartition, subject, day));
+          filings.push(await makeFiling({ ...parts, printer: printer }, fold, byPartition, subject, day));
       }
       const { leaves, refused } = await parts.publisher.publishFilings(
         filings.filter(({ drafts }) => drafts.length > 0),
@@ -89,7 +89,7 @@ export async function fileArchive(
     }
     return report;
   } finally {
-    await scratch?.close();
+    await printer?.close();
   }
 }
 
@@ -98,24 +98,24 @@ export async function fileArchive(
  */
 function findDueDays(
   { archive, evidence }: PublishedFold,
-  byPartition: Parts,
+  byPartition: PartsByPartition,
   { log, now }: Pick<FileArchiveParts, "log" | "now">,
 ): Map<string, ArchiveSubject[]> {
-  const due = new Map<string, ArchiveSubject[]>();
-  const everyone = Array.from({ length: log.partitions }, (_, partition) => byPartition.get(partition));
-  if (evidence.first === "" || everyone.includes(undefined)) return due;
-  const theirs = everyone.map((part) => part!.until);
-  const [until = ""] = [archivedUntil(now()), addDays(evidence.newest, 1), ...theirs].sort();
-  for (let day = evidence.first; day < until; day = addDays(day, 1)) {
-    const missing = ARCHIVE_SUBJECTS.filter((subject) => {
+  const dueDays = new Map<string, ArchiveSubject[]>();
+  const allParts = Array.from({ length: log.partitions }, (_, partition) => byPartition.get(partition));
+  if (evidence.firstDay === "" || allParts.includes(undefined)) return dueDays;
+  const ownersUntil = allParts.map((part) => part!.until);
+  const [endDay = ""] = [firstRetainedDay(now()), addDays(evidence.newest, 1), ...ownersUntil].sort();
+  for (let day = evidence.firstDay; day < endDay; day = addDays(day, 1)) {
+    const missingSubjects = ARCHIVE_SUBJECTS.filter((subject) => {
       if (archive.filesOf(subject, day).length === 0) return true;
       return isProbeSubject(subject)
         ? daysOfParts(archive, byPartition, subject, day).length > 0
         : archive.gradesToFile(subject, day) !== null;
     });
-    if (missing.length > 0) due.set(day, missing);
+    if (missingSubjects.length > 0) dueDays.set(day, missingSubjects);
   }
-  return due;
+  return dueDays;
 }
 
 /**
@@ -124,14 +124,14 @@ function findDueDays(
  */
 function daysOfParts(
   archive: PublishedFold["archive"],
-  byPartition: Parts,
+  byPartition: PartsByPartition,
   subject: ProbeSubject,
   day: string,
 ): [number, PartDay][] {
   const lastLeaf = archive.filesOf(subject, day).at(-1)?.index ?? -1;
-  const all = [...byPartition].sort(([a], [b]) => a - b);
-  if (all.some(([, { tree }]) => tree <= lastLeaf)) return [];
-  return all.flatMap(([partition, { days }]): [number, PartDay][] => {
+  const sortedParts = [...byPartition].sort(([a], [b]) => a - b);
+  if (sortedParts.some(([, { tree }]) => tree <= lastLeaf)) return [];
+  return sortedParts.flatMap(([partition, { days }]): [number, PartDay][] => {
     const waitingRows = days[dayName(subject, day)];
     return waitingRows ? [[partition, waitingRows]] : [];
   });
@@ -140,22 +140,22 @@ function daysOfParts(
 async function makeFiling(
   parts: FileArchiveParts & { printer: LinePrinter },
   fold: PublishedFold,
-  byPartition: Parts,
+  byPartition: PartsByPartition,
   subject: ArchiveSubject,
   day: string,
 ): Promise<Filing> {
-  const known = fold.archive.filesOf(subject, day).length;
+  const filesBefore = fold.archive.filesOf(subject, day).length;
   const { made, positions } = isProbeSubject(subject)
     ? await fileProbes(parts, fold, byPartition, subject, day)
     : await fileGrades(parts, fold, subject, day);
   // An empty file is made only if the day has no file yet.
-  if (made.length === 0 && known === 0) made.push(await createEmptyFile(parts.printer));
+  if (made.length === 0 && filesBefore === 0) made.push(await createEmptyFile(parts.printer));
   try {
     await parts.onStep?.("made", subject, day);
     const drafts: ArchiveDraft[] = [];
     for (const file of made)
-      drafts.push(await fileMade(parts, file, { subject, day, supersedes: null, reason: null, positions }));
-    return { subject, day, known, drafts };
+      drafts.push(await storeMadeFile(parts, file, { subject, day, supersedes: null, reason: null, positions }));
+    return { subject, day, filesBefore, drafts };
   } finally {
     await removeFiles(made);
   }
@@ -173,31 +173,31 @@ interface MadeFiles {
 async function fileProbes(
   parts: FileArchiveParts & { printer: LinePrinter },
   { archive }: PublishedFold,
-  byPartition: Parts,
+  byPartition: PartsByPartition,
   subject: ProbeSubject,
   day: string,
 ): Promise<MadeFiles> {
   const { topic } = PROBE_SUBJECTS[subject];
-  const nextOf = (part: number): number => byPartition.get(part)!.positions[topic] ?? 0;
-  const filed = archive.filesOf(subject, day).map(({ positions }) => positions[topic] ?? {});
+  const endOffsetOf = (part: number): number => byPartition.get(part)!.positions[topic] ?? 0;
+  const filedPositions = archive.filesOf(subject, day).map(({ positions }) => positions[topic] ?? {});
   const days = daysOfParts(archive, byPartition, subject, day);
-  const own = days.map(([part, { spans }]): PartRows => {
-    const first = Math.max(0, ...filed.map((positions) => positions[String(part)] ?? 0));
-    return { part, first, next: nextOf(part), spans };
+  const partRows = days.map(([part, { spans }]): PartRows => {
+    const first = Math.max(0, ...filedPositions.map((positions) => positions[String(part)] ?? 0));
+    return { part, first, next: endOffsetOf(part), spans };
   });
-  const from = { printer: parts.printer, privateStore: parts.privateStore, logId: parts.log.id };
+  const sources = { printer: parts.printer, privateStore: parts.privateStore, logId: parts.log.id };
   const { rowsPerFile: rowsAFile } = parts;
-  const { files: made, rows } = await makeProbeFiles(from, { subject, day, parts: own }, { rowsAFile });
+  const { files: madeFiles, rows } = await makeProbeFiles(sources, { subject, day, parts: partRows }, { rowsAFile });
   const [expectedCounts, printedCounts] = [
     JSON.stringify(days.map(([part, { rows }]) => [part, rows])),
     JSON.stringify([...rows].sort(([a], [b]) => a - b)),
   ];
   if (expectedCounts !== printedCounts) {
-    await removeFiles(made);
+    await removeFiles(madeFiles);
     throw new Unproven(`rows of ${subject} of ${day}, by partition`, expectedCounts, printedCounts);
   }
-  const endPositions = [...byPartition.keys()].sort((a, b) => a - b).map((part) => [String(part), nextOf(part)]);
-  return { made, positions: { [topic]: Object.fromEntries(endPositions) } };
+  const endPositions = [...byPartition.keys()].sort((a, b) => a - b).map((part) => [String(part), endOffsetOf(part)]);
+  return { made: madeFiles, positions: { [topic]: Object.fromEntries(endPositions) } };
 }
 
 async function fileGrades(
@@ -209,6 +209,6 @@ async function fileGrades(
   const span = archive.gradesToFile(subject, day);
   if (!span) return { made: [], positions: { tree: { "0": 0 } } };
   const reader = await RecordReader.open(publicStore, (await readCheckpoint(publicStore, trust))!);
-  const made = await makeGradeFiles(reader, printer, archive, { subject, day, span }, rowsAFile);
-  return { made, positions: { tree: { "0": span.end } } };
+  const madeFiles = await makeGradeFiles(reader, printer, archive, { subject, day, span }, rowsAFile);
+  return { made: madeFiles, positions: { tree: { "0": span.end } } };
 }

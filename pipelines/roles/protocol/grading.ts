@@ -53,26 +53,26 @@ async function gradePacked(db: Statements, options: GradeOptions, runLines: numb
 
 /**
  * Grades the endpoints of a lake that are dirty or due, in one transaction.
- * @param due endpoints that are due by time; null to grade all endpoints
+ * @param dueCaps endpoints that are due by time; null to grade all endpoints
  */
 export function gradeLake(
   lake: Lake,
   now: Date,
-  due: readonly string[] | null,
+  dueCaps: readonly string[] | null,
   { changesNothing: isUnchanged, onLine, related, runLines }: GradeLakeOptions,
 ): Promise<GradeResult> {
   const at = rfc3339(now);
   return lake.transaction(async (tx) => {
     const correctedCaps = new Set((await tx.all<{ cap: string }>(sql("queries/news:corrected"))).map(({ cap }) => cap));
     const changedCaps = (await tx.all<{ cap: string }>(sql("queries/news:dirty"))).map(({ cap }) => cap);
-    const caps = due === null ? "all" : [...new Set([...changedCaps, ...due])].sort();
+    const caps = dueCaps === null ? "all" : [...new Set([...changedCaps, ...dueCaps])].sort();
     const positions = await lakePositions(tx);
     const leaveOut: GradeOptions["leaveOut"] = (line) => {
       onLine(line);
       return !correctedCaps.has(line.cap) && isUnchanged(at, line);
     };
-    const run = caps.length > 0 ? await gradePacked(tx, { now, caps, leaveOut, related }, runLines) : null;
-    const facts = await listingFacts(tx, due === null ? "all" : "changed");
+    const run = caps.length > 0 ? await gradePacked(tx, { now, endpointIds: caps, leaveOut, related }, runLines) : null;
+    const facts = await listingFacts(tx, dueCaps === null ? "all" : "changed");
     await tx.run(sql("queries/news:graded"));
     const nonDelivering = run?.nonDelivering ?? (await tx.all<NonDeliveringSeller>(sql("grade/related:thieves")));
     return { facts, run, nonDelivering, positions };

@@ -64,9 +64,9 @@ export class LiveTables {
   async writeChanges(fold: PublishedFold, tables: readonly number[]): Promise<void> {
     await this.#collectChanges(fold, tables);
     const { tableOf, queryCaps = 65_536 } = this.parts;
-    const held = new Set(tables);
-    for (const cap of this.#changedCaps) if (!held.has(tableOf(cap))) this.#changedCaps.delete(cap);
-    for (const files of this.#files.values()) for (const cap of files.toRewrite()) this.#changedCaps.add(cap);
+    const heldTables = new Set(tables);
+    for (const cap of this.#changedCaps) if (!heldTables.has(tableOf(cap))) this.#changedCaps.delete(cap);
+    for (const files of this.#files.values()) for (const cap of files.capsToRewrite()) this.#changedCaps.add(cap);
     const caps = [...this.#changedCaps];
     const shrunkTables = new Set<number>();
     for (let from = 0; from < caps.length; from += queryCaps) {
@@ -107,9 +107,9 @@ export class LiveTables {
     try {
       const published = { get: (cap: string) => headlineBasisOf(fold, cap) };
       const rows = await volatileRows(lake, published, await readUnpublished(lake, fold, capsWithoutRow), caps);
-      for (const [table, own] of groupByTable(rows, tableOf)) {
-        for (let from = 0; from < own.length; from += this.#fileRows) {
-          const batch = own.slice(from, from + this.#fileRows);
+      for (const [table, tableRows] of groupByTable(rows, tableOf)) {
+        for (let from = 0; from < tableRows.length; from += this.#fileRows) {
+          const batch = tableRows.slice(from, from + this.#fileRows);
           this.#files.get(table)!.add(await write(table, await encodeVolatile(batch)), capIdsOf(fold, batch));
         }
       }
@@ -130,8 +130,8 @@ function groupByTable(rows: readonly VolatileRow[], tableOf: (cap: string) => nu
   const tables = new Map<number, VolatileRow[]>();
   for (const row of rows) {
     const table = tableOf(row.capability_id);
-    const own = tables.get(table);
-    if (own) own.push(row);
+    const tableRows = tables.get(table);
+    if (tableRows) tableRows.push(row);
     else tables.set(table, [row]);
   }
   return tables;

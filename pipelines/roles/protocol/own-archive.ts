@@ -2,8 +2,8 @@ import type { Lake } from "../../../infra/lake/duckdb.ts";
 import { sql } from "../../../infra/lake/sql.ts";
 import { lakePositions, positionsOf } from "../../2-ingest/load.ts";
 import { followArchive } from "../../5-archive/follow.ts";
-import { archivedUntil } from "../../5-archive/place.ts";
-import { daySpans } from "../../5-archive/probe-files.ts";
+import { firstRetainedDay } from "../../5-archive/place.ts";
+import { readDaySpans } from "../../5-archive/probe-files.ts";
 import { type ProbeSubject, subjectOf } from "../../5-archive/read-back.ts";
 import { daysWithNews } from "../../5-archive/records.ts";
 import type { PublishedFold } from "../../published/fold.ts";
@@ -12,7 +12,7 @@ import type { Positions } from "../../record/volatile.ts";
 import { type ArchivePart, dayName, type PartDay } from "./archive-parts.ts";
 import type { PartitionObjectParts } from "./partition-objects.ts";
 
-export interface OwnArchive extends PartitionObjectParts<ArchivePart> {
+export interface OwnArchiveParts extends PartitionObjectParts<ArchivePart> {
   /** Called after each step; tests throw in it. */
   onStep?: (step: OwnArchiveStep) => void | Promise<void>;
 }
@@ -46,7 +46,11 @@ interface WaitingState {
  * read. It may be called again at any time, also after a failure.
  * @throws PartitionsRevoked, Outrun, Failure `record` and what lake and stores throw; no row is lost then
  */
-export async function makeOwnArchive(parts: OwnArchive, held: readonly number[], now: Date): Promise<OwnArchiveReport> {
+export async function makeOwnArchive(
+  parts: OwnArchiveParts,
+  heldPartitions: readonly number[],
+  now: Date,
+): Promise<OwnArchiveReport> {
   const { lake, followed, objects, log, onStep } = parts;
   const fold = await followed.current();
   const tree = fold.size;
@@ -56,18 +60,18 @@ export async function makeOwnArchive(parts: OwnArchive, held: readonly number[],
   await onStep?.("looked");
   if (!state) return { removed, rows: 0 };
   const lastFiledLeaf = Math.max(-1, ...[...fold.archive.files.values()].map(({ index }) => index));
-  for (const partition of held) {
+  for (const partition of heldPartitions) {
     // The partition was assigned a moment ago and is not loaded yet, or it was lost since.
     if (!Object.values(state.ends).some((ends) => String(partition) in ends)) continue;
     const days = await waitingDaysOf(lake, state, partition);
     const positions = positionsOf(state.ends, partition);
     const part: ArchivePart = { v: 1, log: log.id, positions, tree, until: state.until, days };
     parts.refuseRevoked();
-    const isUnchanged = (theirs: ArchivePart): boolean =>
-      theirs.tree > lastFiledLeaf &&
-      theirs.until === state.until &&
-      JSON.stringify(theirs.days) === JSON.stringify(days);
-    await objects.put(partition, part, (theirs) => !isUnchanged(theirs));
+    const isUnchanged = (stored: ArchivePart): boolean =>
+      stored.tree > lastFiledLeaf &&
+      stored.until === state.until &&
+      JSON.stringify(stored.days) === JSON.stringify(days);
+    await objects.put(partition, part, (stored) => !isUnchanged(stored));
     await onStep?.("written");
   }
   return { removed, rows: state.waiting.reduce((sum, { rows }) => sum + rows, 0) };
@@ -76,14 +80,14 @@ export async function makeOwnArchive(parts: OwnArchive, held: readonly number[],
 /** Reads in one transaction which rows wait and how far the lake is loaded; null before the first day was closed. */
 function readWaiting(lake: Lake, fold: PublishedFold, now: Date, partitions: number): Promise<WaitingState | null> {
   const { evidence } = fold;
-  if (evidence.first === "") return Promise.resolve(null);
-  const closed = addDays(evidence.newest, 1);
+  if (evidence.firstDay === "") return Promise.resolve(null);
+  const firstUnclosedDay = addDays(evidence.newest, 1);
   return lake.transaction(async (tx) => {
     const ends = await lakePositions(tx);
     // Rows that are in no evidence file yet stay in the lake, since the archive must not have rows that the evidence
     // lacks.
-    const [firstUnreadDay = closed] = await daysWithNews(tx, evidence, ends, closed, partitions);
-    const [until = ""] = [archivedUntil(now), closed, firstUnreadDay].sort();
+    const [firstUnreadDay = firstUnclosedDay] = await daysWithNews(tx, evidence, ends, firstUnclosedDay, partitions);
+    const [until = ""] = [firstRetainedDay(now), firstUnclosedDay, firstUnreadDay].sort();
     const rows = await tx.all<Omit<WaitingRows, "subject"> & { type: string }>(sql("archive/evict:waiting"), { until });
     const waiting = rows.flatMap(({ type, ...row }): WaitingRows[] => {
       const subject = subjectOf(type);
@@ -100,7 +104,7 @@ async function waitingDaysOf(
 ): Promise<Record<string, PartDay>> {
   const days: Record<string, PartDay> = {};
   for (const { subject, day, part, rows } of waiting) {
-    if (part === partition) days[dayName(subject, day)] = { rows, spans: await daySpans(lake, subject, day, part) };
+    if (part === partition) days[dayName(subject, day)] = { rows, spans: await readDaySpans(lake, subject, day, part) };
   }
   return days;
 }

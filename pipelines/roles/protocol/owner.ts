@@ -14,12 +14,12 @@ import type { PublishedRecord } from "../../4-publish/followed.ts";
 import {
   listingDrafts,
   newDraftsOf,
+  readUnpublishedCommitments,
+  readUnpublishedReceipts,
   relatedPartyDrafts,
-  unpublishedCommitments,
-  unpublishedReceipts,
 } from "../../4-publish/known.ts";
 import { MomentIndex } from "../../4-publish/moments.ts";
-import { type PackedLines, RUN_LINES, type RunDrafts, writeRun } from "../../4-publish/runs.ts";
+import { MAX_RUN_LINES, type PackedLines, type RunDrafts, writeRun } from "../../4-publish/runs.ts";
 import { changesNothing } from "../../4-publish/take-lines.ts";
 import { readCorrectionsBelow } from "../../corrections/endpoint-record.ts";
 import { partitionOf } from "../../record/ids.ts";
@@ -29,7 +29,7 @@ import { openArchiveParts } from "./archive-parts.ts";
 import { makeOwnEvidence, openEvidenceParts } from "./evidence.ts";
 import { type GradeResult, gradeLake } from "./grading.ts";
 import type { LiveTables } from "./live-tables.ts";
-import { makeOwnArchive, type OwnArchive, type OwnArchiveReport } from "./own-archive.ts";
+import { makeOwnArchive, type OwnArchiveParts, type OwnArchiveReport } from "./own-archive.ts";
 import { Refusals } from "./refusals.ts";
 import { openOwnLive, PartitionTables, writeOwnHistory, writeOwnVolatile } from "./tables.ts";
 
@@ -49,7 +49,7 @@ export interface OwnerParts {
   followed: PublishedRecord;
   logger: Logger;
   metrics: Metrics;
-  /** Most lines with cards of one run object (default {@link RUN_LINES}). */
+  /** Most lines with cards of one run object (default {@link MAX_RUN_LINES}). */
   runLines?: number;
 }
 
@@ -84,30 +84,33 @@ function changedRows(
   before: readonly NonDeliveringSeller[],
   after: readonly NonDeliveringSeller[],
 ): NonDeliveringSeller[] {
-  const [had, has] = [new Set(before.map(rowKey)), new Set(after.map(rowKey))];
-  return [...before.filter((thief) => !has.has(rowKey(thief))), ...after.filter((thief) => !had.has(rowKey(thief)))];
+  const [keysBefore, keysAfter] = [new Set(before.map(rowKey)), new Set(after.map(rowKey))];
+  return [
+    ...before.filter((thief) => !keysAfter.has(rowKey(thief))),
+    ...after.filter((thief) => !keysBefore.has(rowKey(thief))),
+  ];
 }
 
 /**
  * Divides the lines and drafts of a run among its objects. An object has packed lines, the drafts about their endpoints (a
- * correction is published with the cards that it changes), and at most `most` of the other drafts.
+ * correction is published with the cards that it changes), and at most `maxDrafts` of the other drafts.
  */
-function runObjects(
+function divideIntoRunObjects(
   packed: readonly PackedLines[],
   drafts: RunDrafts,
-  most: number,
+  maxDrafts: number,
 ): { lines: PackedLines | null; drafts: RunDrafts }[] {
-  const objectOf = new Map(packed.flatMap(({ caps }, i) => caps.map((cap) => [cap, i] as const)));
-  const own: RunDrafts[number][][] = packed.map(() => []);
-  const rest: RunDrafts[number][] = [];
+  const objectByCap = new Map(packed.flatMap(({ caps }, i) => caps.map((cap) => [cap, i] as const)));
+  const draftsOfObject: RunDrafts[number][][] = packed.map(() => []);
+  const otherDrafts: RunDrafts[number][] = [];
   for (const draft of drafts) {
-    const i = "capability_id" in draft ? objectOf.get(draft.capability_id) : undefined;
-    (i === undefined ? rest : own[i]!).push(draft);
+    const i = "capability_id" in draft ? objectByCap.get(draft.capability_id) : undefined;
+    (i === undefined ? otherDrafts : draftsOfObject[i]!).push(draft);
   }
-  const count = Math.max(packed.length, Math.ceil(rest.length / most));
+  const count = Math.max(packed.length, Math.ceil(otherDrafts.length / maxDrafts));
   return Array.from({ length: count }, (_, i) => ({
     lines: packed[i] ?? null,
-    drafts: [...(own[i] ?? []), ...rest.slice(i * most, (i + 1) * most)],
+    drafts: [...(draftsOfObject[i] ?? []), ...otherDrafts.slice(i * maxDrafts, (i + 1) * maxDrafts)],
   }));
 }
 
@@ -164,8 +167,8 @@ export class Owner {
   /** Writes all records that the log has for this owner's partitions into segments and lake. */
   async ingest(): Promise<{ held: readonly number[]; rows: number; positions: Positions }> {
     const held = await this.#holdAssignedPartitions();
-    const passed = await this.parts.ingest.pass();
-    return { held, ...passed };
+    const ingested = await this.parts.ingest.pass();
+    return { held, ...ingested };
   }
 
   /**
@@ -190,28 +193,28 @@ export class Owner {
     // The table is read once before grading, since the fold may change meanwhile and the run names the table with which
     // its cards are graded.
     const { table, sha256 } = followed.fold.relatedParties;
-    const due = await this.#dueEndpoints(now, new Set(held), table);
-    const graded = await gradeLake(lake, now, due, {
+    const dueCaps = await this.#dueEndpoints(now, new Set(held), table);
+    const graded = await gradeLake(lake, now, dueCaps, {
       changesNothing: (at, line) => changesNothing(followed.fold.caps.get(line.cap), at, line),
       onLine: ({ cap, due_at }) => {
         this.#dueAt ??= new MomentIndex();
         this.#dueAt.set(cap, due_at);
       },
       related: table,
-      runLines: this.parts.runLines ?? RUN_LINES,
+      runLines: this.parts.runLines ?? MAX_RUN_LINES,
     });
     const { run } = graded;
     this.#gradedTable = table;
-    const number = await this.#writeRun(now, graded, sha256, refuseRevoked);
-    if (!run) return { held, caps: 0, rows: 0, lines: 0, leftOut: 0, run: number };
+    const runNumber = await this.#writeRun(now, graded, sha256, refuseRevoked);
+    if (!run) return { held, caps: 0, rows: 0, lines: 0, leftOut: 0, run: runNumber };
     // Most turns change nothing, so they are not logged as information.
     const lines = run.objects.reduce((sum, { caps }) => sum + caps.length, 0);
-    const logged = { run: number, endpoints: run.read.caps, rows: run.read.rows, lines };
-    if (number !== null) this.parts.logger.info(logged, "endpoints were graded");
+    const logFields = { run: runNumber, endpoints: run.read.caps, rows: run.read.rows, lines };
+    if (runNumber !== null) this.parts.logger.info(logFields, "endpoints were graded");
     metrics.count("touchstone_grade_endpoints_read_total", {}, run.read.caps);
     metrics.count("touchstone_grade_rows_read_total", {}, run.read.rows);
     metrics.count("touchstone_grade_lines_left_out_total", {}, run.read.leftOut);
-    return { held, ...run.read, lines, run: number };
+    return { held, ...run.read, lines, run: runNumber };
   }
 
   /**
@@ -219,7 +222,7 @@ export class Owner {
    * @returns number of partitions whose table changed
    * @throws PartitionsRevoked, Outrun
    */
-  async volatile(): Promise<number> {
+  async writeVolatile(): Promise<number> {
     const { held, refuseRevoked } = await this.#loadPartitions();
     return held.length > 0 ? writeOwnVolatile(this.#tablesParts, this.#liveTables, held, refuseRevoked) : 0;
   }
@@ -228,7 +231,7 @@ export class Owner {
    * Writes the charts' files of this owner's buckets that changed.
    * @returns number of files that were written
    */
-  async history(now: Date): Promise<number> {
+  async writeHistory(now: Date): Promise<number> {
     const held = await this.#holdAssignedPartitions();
     return held.length > 0 ? writeOwnHistory(this.#tablesParts, held, now, this.#createRevokedCheck(held)) : 0;
   }
@@ -237,7 +240,7 @@ export class Owner {
    * Makes the evidence files of closed days for this owner's buckets.
    * @returns number of files that were made
    */
-  async evidence(now: Date): Promise<number> {
+  async makeEvidence(now: Date): Promise<number> {
     const { held, refuseRevoked } = await this.#loadPartitions();
     if (held.length === 0) return 0;
     const parts = { ...this.#tablesParts, objects: this.#evidence, refuseRevoked };
@@ -248,9 +251,9 @@ export class Owner {
    * Removes rows that the archive has from the lake, and writes down for the publisher which other rows are old enough.
    * @throws as {@link makeOwnArchive}
    */
-  async archive(now: Date, more: Pick<OwnArchive, "onStep"> = {}): Promise<OwnArchiveReport> {
+  async makeArchive(now: Date, options: Pick<OwnArchiveParts, "onStep"> = {}): Promise<OwnArchiveReport> {
     const { held, refuseRevoked } = await this.#loadPartitions();
-    const parts = { ...this.parts, objects: this.#archive, refuseRevoked, ...more };
+    const parts = { ...this.parts, objects: this.#archive, refuseRevoked, ...options };
     return held.length > 0 ? makeOwnArchive(parts, held, now) : { removed: 0, rows: 0 };
   }
 
@@ -274,27 +277,37 @@ export class Owner {
   ): Promise<number | null> {
     const { privateStore, log, lake, followed } = this.parts;
     const corrections = await readCorrectionsBelow(lake, positions);
-    const commitments = await unpublishedCommitments(lake, followed.fold, now);
-    const receipts = await unpublishedReceipts(lake, followed.fold);
+    const commitments = await readUnpublishedCommitments(lake, followed.fold, now);
+    const receipts = await readUnpublishedReceipts(lake, followed.fold);
     const drafts = [...listingDrafts(facts.listed, facts.unlisted), ...corrections, ...commitments, ...receipts];
-    const extra = newDraftsOf(followed.fold, drafts) as RunDrafts;
+    const newDrafts = newDraftsOf(followed.fold, drafts) as RunDrafts;
     const at = rfc3339(now);
-    const changes = relatedPartyDrafts(followed.fold, { now: at, positions, thieves: nonDelivering }, log.partitions);
-    const objects = runObjects(run?.objects ?? [], extra, this.parts.runLines ?? RUN_LINES);
+    const tableChanges = relatedPartyDrafts(
+      followed.fold,
+      { now: at, positions, thieves: nonDelivering },
+      log.partitions,
+    );
+    const objects = divideIntoRunObjects(run?.objects ?? [], newDrafts, this.parts.runLines ?? MAX_RUN_LINES);
     refuseRevoked();
-    if (objects.length === 0 && changes.length === 0) return null;
+    if (objects.length === 0 && tableChanges.length === 0) return null;
     if (objects.length === 0) objects.push({ lines: null, drafts: [] });
-    const read = { v: 2 as const, log: log.id, now: at, params_sha256: PARAMS_SHA256, positions, kin_sha256 };
-    let n = -1;
-    for (const [i, { lines, drafts: own }] of objects.entries()) {
+    const commonHeader = { v: 2 as const, log: log.id, now: at, params_sha256: PARAMS_SHA256, positions, kin_sha256 };
+    let runNumber = -1;
+    for (const [i, { lines, drafts: objectDrafts }] of objects.entries()) {
       refuseRevoked();
       const table = i + 1 === objects.length ? { thieves: nonDelivering } : {};
       const caps = lines?.caps ?? [];
-      n = await writeRun(privateStore, { ...read, ...table, changed: caps.length }, lines ?? [], n, own);
-      this.#refusals.addRun(n);
+      runNumber = await writeRun(
+        privateStore,
+        { ...commonHeader, ...table, changed: caps.length },
+        lines ?? [],
+        runNumber,
+        objectDrafts,
+      );
+      this.#refusals.addRun(runNumber);
       for (const cap of caps) this.#newestLines.set(cap, { day: dayOf(now), at });
     }
-    return n;
+    return runNumber;
   }
 
   /** Reads which runs of this owner the publisher refused. Their content is lost, so everything is graded again. */
@@ -310,7 +323,7 @@ export class Owner {
   /** Returns the endpoints that are due by time or by a change of the table of related parties; null if all are due. */
   async #dueEndpoints(
     now: Date,
-    held: ReadonlySet<number>,
+    heldPartitions: ReadonlySet<number>,
     table: readonly NonDeliveringSeller[],
   ): Promise<string[] | null> {
     const { followed, log, lake } = this.parts;
@@ -318,13 +331,18 @@ export class Owner {
     const unpublishedCaps = this.#takeUnpublished(today);
     if (this.#dueAt === null) return null;
     this.#dueDays ??= new DueDays(followed.fold);
-    const changed = changedRows(this.#gradedTable, table);
-    const related = changed.length
-      ? await lake.all<{ cap: string }>(sql("grade/related:affected"), { changed: JSON.stringify(changed) })
+    const changedSellers = changedRows(this.#gradedTable, table);
+    const affected = changedSellers.length
+      ? await lake.all<{ cap: string }>(sql("grade/related:affected"), { changed: JSON.stringify(changedSellers) })
       : [];
-    const byTable = related.map(({ cap }) => cap);
-    const due = [...this.#dueDays.due(today), ...this.#dueAt.due(rfc3339(now)), ...unpublishedCaps, ...byTable];
-    return due.filter((cap) => held.has(partitionOf(cap, log.partitions)));
+    const affectedCaps = affected.map(({ cap }) => cap);
+    const dueCaps = [
+      ...this.#dueDays.findDueEndpoints(today),
+      ...this.#dueAt.findDue(rfc3339(now)),
+      ...unpublishedCaps,
+      ...affectedCaps,
+    ];
+    return dueCaps.filter((cap) => heldPartitions.has(partitionOf(cap, log.partitions)));
   }
 
   /**
@@ -332,13 +350,13 @@ export class Owner {
    * run was refused.
    */
   #takeUnpublished(today: string): string[] {
-    const waited: string[] = [];
+    const unpublishedCaps: string[] = [];
     for (const [cap, { day, at }] of this.#newestLines) {
       if (day >= today) continue;
       this.#newestLines.delete(cap);
-      if ((this.parts.followed.fold.caps.get(cap)?.computedAt ?? "") < at) waited.push(cap);
+      if ((this.parts.followed.fold.caps.get(cap)?.computedAt ?? "") < at) unpublishedCaps.push(cap);
     }
-    return waited;
+    return unpublishedCaps;
   }
 
   /**
@@ -346,17 +364,17 @@ export class Owner {
    * since may be incomplete, even if the partition is held again, and another process may write the partition's
    * objects.
    */
-  #createRevokedCheck(held: readonly number[]): () => void {
+  #createRevokedCheck(heldPartitions: readonly number[]): () => void {
     const { ingest } = this.parts;
-    const before = ingest.revocations;
+    const revocationsBefore = ingest.revocations;
     return () => {
-      if (ingest.revocations !== before) throw new PartitionsRevoked();
-      this.#checkNotRevoked(held);
+      if (ingest.revocations !== revocationsBefore) throw new PartitionsRevoked();
+      this.#checkNotRevoked(heldPartitions);
     };
   }
 
-  #checkNotRevoked(held: readonly number[]): void {
-    const now = new Set(this.parts.ownership.held());
-    if (!held.every((partition) => now.has(partition))) throw new PartitionsRevoked();
+  #checkNotRevoked(heldPartitions: readonly number[]): void {
+    const heldNow = new Set(this.parts.ownership.held());
+    if (!heldPartitions.every((partition) => heldNow.has(partition))) throw new PartitionsRevoked();
   }
 }

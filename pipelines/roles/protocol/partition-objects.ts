@@ -3,7 +3,7 @@ import { Failure } from "../../../infra/errors.ts";
 import type { Lake } from "../../../infra/lake/duckdb.ts";
 import type { Store } from "../../../infra/store/store.ts";
 import type { PublishedRecord } from "../../4-publish/followed.ts";
-import { BadPrivate } from "../../4-publish/generation.ts";
+import { BadPrivateObject } from "../../4-publish/generation.ts";
 
 /**
  * The error for an object that is older than the stored one: another process holds the partition now and has read
@@ -60,15 +60,15 @@ export class PartitionObjects<T extends Part> {
    * @param mustReplace returns whether our object replaces the stored one; its errors are thrown
    * @throws OvertakenByOwner, and errors of the store
    */
-  async put(partition: number, part: T, mustReplace: (theirs: T) => boolean): Promise<void> {
+  async put(partition: number, part: T, mustReplace: (stored: T) => boolean): Promise<void> {
     const key = this.#keyOf(partition);
     const bytes = Buffer.from(JSON.stringify(part));
     for (let race = 0; race < MAX_SWAP_ATTEMPTS; race++) {
       const object = await this.store.get(key);
-      const theirs = object && this.#readOrNull(key, object.bytes);
-      if (theirs) {
-        this.#checkNotOlder(key, part, theirs);
-        if (!mustReplace(theirs)) return;
+      const stored = object && this.#readOrNull(key, object.bytes);
+      if (stored) {
+        this.#checkNotOlder(key, part, stored);
+        if (!mustReplace(stored)) return;
       }
       const swap = await this.store.swap(key, bytes, object?.etag ?? null);
       if (swap.result === "swapped") {
@@ -83,46 +83,47 @@ export class PartitionObjects<T extends Part> {
    * Reads the objects of these partitions for their owner. A damaged object counts as missing, so that the owner writes
    * it again.
    */
-  async readOwn(held: readonly number[]): Promise<Map<number, T>> {
-    const ours = new Map<number, T>();
-    for (const partition of held) {
+  async readOwn(heldPartitions: readonly number[]): Promise<Map<number, T>> {
+    const parts = new Map<number, T>();
+    for (const partition of heldPartitions) {
       const key = this.#keyOf(partition);
       const object = await this.store.get(key);
       const part = object && this.#readOrNull(key, object.bytes);
-      if (part) ours.set(partition, part);
+      if (part) parts.set(partition, part);
     }
-    return ours;
+    return parts;
   }
 
   /**
    * Returns the object of each partition. Only objects that changed are read.
-   * @throws BadPrivate if an object is damaged
+   * @throws BadPrivateObject if an object is damaged
    */
   async readAll(): Promise<Map<number, T>> {
-    const all = new Map<number, T>();
+    const parts = new Map<number, T>();
     for (let partition = 0; partition < this.log.partitions; partition++) {
       const key = this.#keyOf(partition);
       // The object is read by key, since a listing may lack an object that was written a moment ago.
       const head = await this.store.head(key);
       if (!head) continue;
-      const known = this.#lastRead.get(key);
-      const object = known?.etag === head.etag ? null : await this.store.get(key);
-      const part = object ? this.#read(key, object.bytes) : known?.part;
+      const lastRead = this.#lastRead.get(key);
+      const object = lastRead?.etag === head.etag ? null : await this.store.get(key);
+      const part = object ? this.#read(key, object.bytes) : lastRead?.part;
       if (!part) continue;
       if (object) this.#lastRead.set(key, { etag: object.etag, part });
-      all.set(partition, part);
+      parts.set(partition, part);
     }
-    return all;
+    return parts;
   }
 
   #keyOf(partition: number): string {
     return `${this.#prefix}${String(partition).padStart(2, "0")}`;
   }
 
-  #checkNotOlder(key: string, part: T, theirs: T): void {
-    for (const [topic, next] of Object.entries(theirs.positions)) {
-      const ours = part.positions[topic] ?? 0;
-      if (ours < next) throw new OvertakenByOwner(key, `has read ${topic} up to ${next}, this one up to ${ours}`);
+  #checkNotOlder(key: string, part: T, stored: T): void {
+    for (const [topic, next] of Object.entries(stored.positions)) {
+      const ownOffset = part.positions[topic] ?? 0;
+      if (ownOffset < next)
+        throw new OvertakenByOwner(key, `has read ${topic} up to ${next}, this one up to ${ownOffset}`);
     }
   }
 
@@ -140,7 +141,7 @@ export class PartitionObjects<T extends Part> {
     try {
       part = this.shape.parse(JSON.parse(Buffer.from(bytes).toString("utf8")));
     } catch (error) {
-      throw new BadPrivate(key, (error as Error).message.slice(0, 300));
+      throw new BadPrivateObject(key, (error as Error).message.slice(0, 300));
     }
     return part.log === this.log.id ? part : null;
   }

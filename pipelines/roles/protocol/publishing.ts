@@ -58,13 +58,13 @@ export class Publishing {
     const { publisher, privateStore, clock, log } = this.parts;
     // A refusal is written before a later run is taken. If this process dies before that, the next publisher writes the
     // refusal.
-    const taken = await publisher.takeNewRuns(({ n, reason }) =>
+    const results = await publisher.takeNewRuns(({ n, reason }) =>
       writeRefusal(privateStore, { v: 1, log: log.id, run: n, reason: reason ?? "", at: rfc3339(clock.now()) }),
     );
     return {
-      runs: taken.length,
-      cards: taken.reduce((sum, { cards }) => sum + cards, 0),
-      run: taken.at(-1)?.n ?? null,
+      runs: results.length,
+      cards: results.reduce((sum, { cards }) => sum + cards, 0),
+      run: results.at(-1)?.n ?? null,
       tree_size: publisher.fold.size,
     };
   }
@@ -86,7 +86,7 @@ export class Publishing {
   }
 
   /** Publishes the evidence of each day that all owners have closed, and of records that arrived late. */
-  evidence(): Promise<EvidenceReport> {
+  publishEvidence(): Promise<EvidenceReport> {
     const { publisher, privateStore, logger, log } = this.parts;
     return publishEvidence({ publisher, privateStore, logger, partitions: log.partitions }, this.#evidence);
   }
@@ -95,7 +95,7 @@ export class Publishing {
    * Writes and publishes the archive files of each day that all owners have written down, and of records that arrived
    * late.
    */
-  archive(filing: Filing): ReturnType<typeof fileArchive> {
+  publishArchive(filing: Filing): ReturnType<typeof fileArchive> {
     const { publisher, privateStore, logger, log } = this.parts;
     return fileArchive({ ...filing, publisher, privateStore, logger, log }, this.#archive);
   }

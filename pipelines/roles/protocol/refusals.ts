@@ -31,9 +31,9 @@ export async function writeRefusal(store: Store, refusal: Refusal): Promise<void
  */
 export async function readRefusalsAfter(store: Store, after: number): Promise<Pick<Refusal, "run" | "reason">[]> {
   const startAfter = after < 0 ? undefined : refusalKey(after);
-  const found = await store.list("refused/", { limit: MAX_REFUSALS_READ, ...(startAfter ? { startAfter } : {}) });
+  const entries = await store.list("refused/", { limit: MAX_REFUSALS_READ, ...(startAfter ? { startAfter } : {}) });
   return Promise.all(
-    found.map(async ({ key }) => {
+    entries.map(async ({ key }) => {
       const run = Number(key.slice("refused/".length));
       const object = await store.get(key);
       try {
@@ -61,7 +61,7 @@ const MINUTE_MS = 60_000;
 export class Refusals {
   readonly #ownRuns = new Set<number>();
   /** Number of the newest refusal that was read. */
-  #newestRead = -1;
+  #newestReadRun = -1;
   /** Moments of refusals within the last hour, ms. */
   #recentRefusals: number[] = [];
   #gradeAllAt: number | null = null;
@@ -71,11 +71,11 @@ export class Refusals {
   /** Remembers a run that this owner wrote. */
   addRun(run: number): void {
     // Refusals of runs before our first run belong to other owners.
-    if (this.#ownRuns.size === 0 && this.#newestRead < 0) this.#newestRead = run - 1;
+    if (this.#ownRuns.size === 0 && this.#newestReadRun < 0) this.#newestReadRun = run - 1;
     this.#ownRuns.add(run);
-    for (const [first] of this.#ownRuns.entries()) {
+    for (const [oldestRun] of this.#ownRuns.entries()) {
       if (this.#ownRuns.size <= MAX_RUNS) break;
-      this.#ownRuns.delete(first);
+      this.#ownRuns.delete(oldestRun);
     }
   }
 
@@ -85,14 +85,14 @@ export class Refusals {
    */
   async readNew(now: Date): Promise<Pick<Refusal, "run" | "reason">[]> {
     if (this.#ownRuns.size === 0) return [];
-    const found = await readRefusalsAfter(this.store, this.#newestRead);
-    this.#newestRead = found.at(-1)?.run ?? this.#newestRead;
-    const ownRefusals = found.filter(({ run }) => this.#ownRuns.delete(run));
+    const refusals = await readRefusalsAfter(this.store, this.#newestReadRun);
+    this.#newestReadRun = refusals.at(-1)?.run ?? this.#newestReadRun;
+    const ownRefusals = refusals.filter(({ run }) => this.#ownRuns.delete(run));
     if (ownRefusals.length === 0) return ownRefusals;
-    const ms = now.getTime();
-    this.#recentRefusals = [...this.#recentRefusals.filter((moment) => moment > ms - HOUR_MS), ms];
-    const repeated = this.#recentRefusals.length - 1;
-    this.#gradeAllAt = ms + (repeated === 0 ? 0 : Math.min(2 ** (repeated - 1) * MINUTE_MS, HOUR_MS));
+    const nowMs = now.getTime();
+    this.#recentRefusals = [...this.#recentRefusals.filter((moment) => moment > nowMs - HOUR_MS), nowMs];
+    const repeats = this.#recentRefusals.length - 1;
+    this.#gradeAllAt = nowMs + (repeats === 0 ? 0 : Math.min(2 ** (repeats - 1) * MINUTE_MS, HOUR_MS));
     return ownRefusals;
   }
 

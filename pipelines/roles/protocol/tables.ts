@@ -8,7 +8,7 @@ import { changedBuckets, historyOf } from "../../2-ingest/volatile.ts";
 import type { PublishedRecord } from "../../4-publish/followed.ts";
 import { mergePositions } from "../../4-publish/generation.ts";
 import type { Publisher } from "../../4-publish/publisher.ts";
-import { writeHistory, writeLive } from "../../4-publish/view.ts";
+import { writeHistory, writeLiveTable } from "../../4-publish/view.ts";
 import type { HistoryNames } from "../../record/history.ts";
 import { encodeHistory } from "../../record/history-arrow.ts";
 import { partitionOf, partitionOfBucket } from "../../record/ids.ts";
@@ -64,28 +64,28 @@ export interface OwnTablesParts {
 export async function writeOwnVolatile(
   parts: OwnTablesParts,
   live: LiveTables,
-  held: readonly number[],
+  heldPartitions: readonly number[],
   refuseRevoked: () => void,
 ): Promise<number> {
   const { ingest, followed, tables, log } = parts;
   // The positions are read before the rows, so that a table may have more rows than its positions cover, but never
   // fewer.
   const positions = await ingest.positions();
-  await live.writeChanges(await followed.current(), held);
-  let written = 0;
-  const known = await tables.live.readOwn(held);
-  for (const partition of held) {
-    const own = positionsOf(positions, partition);
+  await live.writeChanges(await followed.current(), heldPartitions);
+  let changedTables = 0;
+  const writtenTables = await tables.live.readOwn(heldPartitions);
+  for (const partition of heldPartitions) {
+    const ownPositions = positionsOf(positions, partition);
     const keys = live.keysOf(partition);
-    const theirs = known.get(partition);
-    const isUnchanged = theirs !== undefined && JSON.stringify(theirs.keys) === JSON.stringify(keys);
-    if (isUnchanged && JSON.stringify(theirs.positions) === JSON.stringify(own)) continue;
+    const writtenPart = writtenTables.get(partition);
+    const isUnchanged = writtenPart !== undefined && JSON.stringify(writtenPart.keys) === JSON.stringify(keys);
+    if (isUnchanged && JSON.stringify(writtenPart.positions) === JSON.stringify(ownPositions)) continue;
     refuseRevoked();
-    await tables.live.put(partition, { v: 2, log: log.id, positions: own, keys }, () => true);
-    if (!isUnchanged) written++;
+    await tables.live.put(partition, { v: 2, log: log.id, positions: ownPositions, keys }, () => true);
+    if (!isUnchanged) changedTables++;
   }
   live.markNamed();
-  return written;
+  return changedTables;
 }
 
 /** Opens the writer of the volatile tables of an owner's partitions, as files of the public store. */
@@ -94,7 +94,7 @@ export const openOwnLive = ({ lake, publicStore, clock, log }: OwnTablesParts): 
     lake,
     now: () => clock.now(),
     tableOf: (cap) => partitionOf(cap, log.partitions),
-    write: (partition, bytes) => writeLive(publicStore, clock, partition, bytes),
+    write: (partition, bytes) => writeLiveTable(publicStore, clock, partition, bytes),
   });
 
 /**
@@ -104,28 +104,30 @@ export const openOwnLive = ({ lake, publicStore, clock, log }: OwnTablesParts): 
  */
 export async function writeOwnHistory(
   parts: OwnTablesParts,
-  held: readonly number[],
+  heldPartitions: readonly number[],
   now: Date,
   refuseRevoked: () => void,
 ): Promise<number> {
   const { lake, ingest, publicStore, clock, tables, log } = parts;
   const positions = await ingest.positions();
-  const known = await tables.history.readOwn(held);
-  const before = mergeParts(
-    held.flatMap((partition) => (known.has(partition) ? [[partition, known.get(partition)!]] : [])),
+  const writtenHistory = await tables.history.readOwn(heldPartitions);
+  const previous = mergeParts(
+    heldPartitions.flatMap((partition) =>
+      writtenHistory.has(partition) ? [[partition, writtenHistory.get(partition)!]] : [],
+    ),
   );
-  const buckets = await changedBuckets(lake, before.positions, positions);
+  const buckets = await changedBuckets(lake, previous.positions, positions);
   const files: Record<string, string> = {};
   for await (const { bucket, rows } of historyOf(lake, buckets, now))
     files[bucket] = await writeHistory(publicStore, clock, bucket, encodeHistory(rows));
-  for (const partition of held) {
-    const own = Object.entries(files).filter(
+  for (const partition of heldPartitions) {
+    const ownFiles = Object.entries(files).filter(
       ([bucket]) => partitionOfBucket(Number(bucket), log.partitions) === partition,
     );
-    const theirs = known.get(partition);
-    if (own.length === 0 && theirs) continue;
-    const all = { ...theirs?.files, ...Object.fromEntries(own) };
-    const part = { v: 1 as const, log: log.id, positions: positionsOf(positions, partition), files: all };
+    const writtenPart = writtenHistory.get(partition);
+    if (ownFiles.length === 0 && writtenPart) continue;
+    const allFiles = { ...writtenPart?.files, ...Object.fromEntries(ownFiles) };
+    const part = { v: 1 as const, log: log.id, positions: positionsOf(positions, partition), files: allFiles };
     refuseRevoked();
     await tables.history.put(partition, part, () => true);
   }
@@ -141,8 +143,8 @@ function mergeParts(
   let positions: Positions = {};
   const files: Record<string, string> = {};
   for (const [partition, part] of parts) {
-    const own = Object.entries(part.positions).map(([topic, next]) => [topic, { [String(partition)]: next }]);
-    positions = mergePositions(positions, Object.fromEntries(own));
+    const ownPositions = Object.entries(part.positions).map(([topic, next]) => [topic, { [String(partition)]: next }]);
+    positions = mergePositions(positions, Object.fromEntries(ownPositions));
     Object.assign(files, part.files);
   }
   return { files, positions };

@@ -48,7 +48,7 @@ function facts({
 
 const published = (cards: CardFacts[], at: string, countedDay: string | null): PublishedFacts => ({
   cards,
-  at: new Date(at),
+  publishedAt: new Date(at),
   countedDay,
 });
 const YESTERDAY = published([facts()], "2026-11-14T23:00:00Z", "2026-11-14");

@@ -93,7 +93,7 @@ describe("SQL and plain TypeScript", () => {
       const pure = purely(both);
       const sizes = [{ chunkRows: 1 }, { chunkRows: 500 }, { batchRows: 1 }, { batchRows: 300 }, {}];
       for (const size of sizes) {
-        const { lines } = await gradeRun(lake.conn, { now: NOW, caps: "all", ...size });
+        const { lines } = await gradeRun(lake.conn, { now: NOW, endpointIds: "all", ...size });
         expect(lines.map(({ cap }) => cap)).toEqual(pure.map(({ cap }) => cap));
         for (const [i, line] of lines.entries()) expect(line, line.cap).toEqual(pure[i]);
       }
@@ -111,7 +111,7 @@ describe("SQL and plain TypeScript", () => {
         const lake = await TestLake.open();
         try {
           await fill(lake, endpoints);
-          const run = await gradeRun(lake.conn, { now: NOW, caps: "all" });
+          const run = await gradeRun(lake.conn, { now: NOW, endpointIds: "all" });
           const pure = purely(endpoints);
           for (const [i, line] of run.lines.entries()) expect(line, JSON.stringify(profiles[i])).toEqual(pure[i]);
           expect(run.lines).toHaveLength(pure.length);

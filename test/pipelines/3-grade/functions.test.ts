@@ -9,7 +9,7 @@ import {
   upper,
   worstBlocks,
 } from "../../../pipelines/3-grade/bounds.ts";
-import { type DayLetter, publishedBand } from "../../../pipelines/3-grade/hold.ts";
+import { bandToPublish, type DayLetter } from "../../../pipelines/3-grade/hold.ts";
 import { computeComposite, cusum, cusumCap } from "../../../pipelines/3-grade/letter.ts";
 import { nextMonday, windowStart } from "../../../pipelines/3-grade/params.ts";
 import { latencyScore, p95, priceStability } from "../../../pipelines/3-grade/scores.ts";
@@ -23,7 +23,7 @@ const TODAY = "2026-11-15";
 /** The published letter of the vectors: 13 daily letters, then today's. */
 function publishedVector(earlier: Band[], today: Band): Band {
   const letters: DayLetter[] = earlier.map((band, i) => ({ day: addDays(TODAY, i - earlier.length), band }));
-  return publishedBand(letters, TODAY, today).band;
+  return bandToPublish(letters, TODAY, today).band;
 }
 
 /** Yardstick only: the vectors carry it to compare with, no card uses it. */

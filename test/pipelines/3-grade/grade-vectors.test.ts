@@ -61,7 +61,7 @@ describe("the 49 endpoints of the vectors", () => {
         ]);
       }
     }
-    const run = await gradeRun(lake.conn, { now: NOW, caps: "all" });
+    const run = await gradeRun(lake.conn, { now: NOW, endpointIds: "all" });
     for (const line of run.lines) lines.set(line.cap, line);
   });
   afterAll(() => lake.close());

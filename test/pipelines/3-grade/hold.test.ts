@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { type DayLetter, publishedBand } from "../../../pipelines/3-grade/hold.ts";
+import { bandToPublish, type DayLetter } from "../../../pipelines/3-grade/hold.ts";
 import { addDays } from "../../../pipelines/record/time.ts";
 import { BANDS, type Band } from "../../../pipelines/record/vocabulary.ts";
 import { fc } from "../../helpers/histories.ts";
@@ -37,7 +37,7 @@ describe("the hold", () => {
     ["UNRATED now", [ago(1, "F")], "UNRATED", "UNRATED", null],
   ];
   it.each(table)("%s", (_, letters, raw, band, heldUntil) => {
-    expect(publishedBand(letters, TODAY, raw)).toEqual({ band, heldUntil });
+    expect(bandToPublish(letters, TODAY, raw)).toEqual({ band, heldUntil });
   });
 
   const band = fc.constantFrom<Band>(...BANDS, "UNRATED");
@@ -48,7 +48,7 @@ describe("the hold", () => {
   it("is never better than today's letter, and is one of the raw letters", () => {
     fc.assert(
       fc.property(history, band, (letters, raw) => {
-        const held = publishedBand(letters, TODAY, raw);
+        const held = bandToPublish(letters, TODAY, raw);
         if (raw === "UNRATED") {
           expect(held).toEqual({ band: raw, heldUntil: null });
           return;
@@ -63,12 +63,12 @@ describe("the hold", () => {
   it("rises on the day it names and not before, when every day until then stays as today", () => {
     fc.assert(
       fc.property(history, fc.constantFrom<Band>("A", "B", "C"), (letters, raw) => {
-        const held = publishedBand(letters, TODAY, raw);
+        const held = bandToPublish(letters, TODAY, raw);
         if (held.heldUntil === null) return;
         const later = [...letters, { day: TODAY, band: raw }];
-        const eve = publishedBand(later, addDays(held.heldUntil, -1), raw);
+        const eve = bandToPublish(later, addDays(held.heldUntil, -1), raw);
         expect(eve).toEqual(held);
-        expect(severity(publishedBand(later, held.heldUntil, raw).band)).toBeLessThan(severity(held.band));
+        expect(severity(bandToPublish(later, held.heldUntil, raw).band)).toBeLessThan(severity(held.band));
       }),
     );
   });
@@ -77,7 +77,7 @@ describe("the hold", () => {
     fc.assert(
       fc.property(history, fc.constantFrom<Band>(...BANDS), (letters, raw) => {
         const clean = Array.from({ length: 14 }, (_, i) => ({ day: addDays(TODAY, i + 1), band: raw }));
-        expect(publishedBand([...letters, ...clean], addDays(TODAY, 14), raw)).toEqual({ band: raw, heldUntil: null });
+        expect(bandToPublish([...letters, ...clean], addDays(TODAY, 14), raw)).toEqual({ band: raw, heldUntil: null });
       }),
     );
   });

@@ -86,7 +86,7 @@ describe("a published call", () => {
           );
         }
       }
-      const { lines } = await gradeRun(lake.conn, { now: NOW, caps: "all" });
+      const { lines } = await gradeRun(lake.conn, { now: NOW, endpointIds: "all" });
       for (const [i, line] of lines.entries()) if (!line.cap.endsWith("-00")) expectNoRise(lines[i - 1]!, line);
       expect(lines).toHaveLength(75);
     } finally {

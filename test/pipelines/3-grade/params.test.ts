@@ -3,7 +3,7 @@ import { existsSync, readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { describe, expect, it } from "vitest";
-import { AFTER, CUSUM_LIMIT, PARAMS_SHA256, params, readParams } from "../../../pipelines/3-grade/params.ts";
+import { CHANGE_DELAYS_MS, CUSUM_LIMIT, PARAMS_SHA256, params, readParams } from "../../../pipelines/3-grade/params.ts";
 import { SHARED_DESIGN } from "./vectors.ts";
 
 const OWN = fileURLToPath(new URL("../../../pipelines/3-grade/grading-params.json", import.meta.url));
@@ -39,7 +39,7 @@ describe("grading-params.json", () => {
 
   it("gives the numbers that it writes inside of words", () => {
     const hour = 3_600_000;
-    expect(AFTER).toEqual({
+    expect(CHANGE_DELAYS_MS).toEqual({
       dark: 72 * hour,
       stalePaid: 30 * 24 * hour,
       unratedPaid: 60 * 24 * hour,

@@ -19,7 +19,7 @@ describe("a run", () => {
   });
   afterEach(() => lake.close());
 
-  const run = (caps: "all" | string[], now = NOW) => gradeRun(lake.conn, { now, caps });
+  const run = (caps: "all" | string[], now = NOW) => gradeRun(lake.conn, { now, endpointIds: caps });
   const ofCap = (lines: RunLine[], cap: string) => lines.find((line) => line.cap === cap)!;
 
   it("of a few endpoints gives the lines of a run of all, reads only theirs, and leaves no table of its own", async () => {
@@ -62,13 +62,13 @@ describe("a run", () => {
     for (const cap of [caps[0]!, caps[3_000]!, caps[8_199]!]) await lake.add(cap, [...good(), theft(3 * DAY)]);
     const batches: string[][] = [];
     const whole: RunLine[] = [];
-    for await (const lines of gradeChunks(lake.conn, { now: NOW, caps: caps.toReversed() })) {
+    for await (const lines of gradeChunks(lake.conn, { now: NOW, endpointIds: caps.toReversed() })) {
       batches.push(lines.map(({ cap }) => cap));
       whole.push(...lines);
     }
     expect(batches.map((batch) => batch.length)).toEqual([8_192, 8]);
     expect(batches.flat()).toEqual(caps);
-    const chunked = await gradeRun(lake.conn, { now: NOW, caps, chunkRows: 81 });
+    const chunked = await gradeRun(lake.conn, { now: NOW, endpointIds: caps, chunkRows: 81 });
     expect(chunked.lines).toEqual(whole);
   });
 
@@ -78,7 +78,7 @@ describe("a run", () => {
     const seen: string[] = [];
     const some = await gradeRun(lake.conn, {
       now: NOW,
-      caps: "all",
+      endpointIds: "all",
       leaveOut: (line) => {
         expect(line).toEqual({ cap: line.cap, cards: ofCap(all.lines, line.cap).cards, due_at: all.lines[0]!.due_at });
         seen.push(line.cap);
@@ -143,7 +143,7 @@ describe("a run", () => {
     expect(after.nonDelivering).toEqual([thief]);
     const line = canonicalText({ cap: "thief", domain: "shop.example", pay_to: "0xaa" });
     expect(new RelatedParties([thief]).sha256).toBe(createHash("sha256").update(`${line}\n`).digest("hex"));
-    const before = await gradeRun(lake.conn, { now: NOW, caps: ["domain", "payee"], related: [] });
+    const before = await gradeRun(lake.conn, { now: NOW, endpointIds: ["domain", "payee"], related: [] });
     expect(before.lines.flatMap(flagsOf)).not.toContain("payee_took_the_money");
     expect(before.lines.flatMap(flagsOf)).not.toContain("domain_took_the_money");
     expect(before.nonDelivering).toEqual([thief]);
@@ -199,7 +199,7 @@ describe("a run", () => {
     const row = "SELECT 0::UINTEGER, 0.0::DOUBLE, 1.0::DOUBLE, 1.0::DOUBLE, 1.0::DOUBLE, 0.0::DOUBLE, 0.0::DOUBLE";
     for await (const batch of toStatements(lake.conn).batches(row))
       expect(() => packed.addBatch(batch)).toThrow(/samples changed/);
-    expect(packed.read[0]).toBe(1);
+    expect(packed.rowsRead[0]).toBe(1);
   });
 
   it("works inside a transaction of somebody else", async () => {

@@ -25,7 +25,9 @@ describe("moments", () => {
           else plain.set(one, when);
         }
         expect(moments.size).toBe(plain.size);
-        expect(moments.due(now).sort()).toEqual([...plain].flatMap(([one, when]) => (when <= now ? [one] : [])).sort());
+        expect(moments.findDue(now).sort()).toEqual(
+          [...plain].flatMap(([one, when]) => (when <= now ? [one] : [])).sort(),
+        );
       }),
     );
   });
@@ -94,12 +96,12 @@ describe("days on which an endpoint is due", () => {
         const due = new DueDays(log.fold);
         course.forEach((events, k) => {
           const today = addDays(DAY, k);
-          expect(due.due(today).sort()).toEqual(scanned(log.fold, today).sort());
+          expect(due.findDueEndpoints(today).sort()).toEqual(scanned(log.fold, today).sort());
           for (const { n, band, raw, kind } of events) {
             if (kind === "grade") log.grade(n, today, band, raw);
             else log.correct(n, today);
           }
-          expect(due.due(today).sort()).toEqual(scanned(log.fold, today).sort());
+          expect(due.findDueEndpoints(today).sort()).toEqual(scanned(log.fold, today).sort());
         });
       }),
       { numRuns: 300 },

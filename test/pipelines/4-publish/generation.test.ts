@@ -1,7 +1,7 @@
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import { canonicalBytes } from "../../../infra/canonical.ts";
 import {
-  BadPrivate,
+  BadPrivateObject,
   type Generation,
   generationBytes,
   generationKey,
@@ -48,7 +48,7 @@ describe("a generation", () => {
     for (let bit = 0; bit < bytes.length * 8; bit++) {
       read = Buffer.from(bytes);
       read[bit >> 3]! ^= 1 << (bit & 7);
-      await expect(readGeneration(store, 0), `bit ${bit}`).rejects.toThrow(BadPrivate);
+      await expect(readGeneration(store, 0), `bit ${bit}`).rejects.toThrow(BadPrivateObject);
     }
   });
 });

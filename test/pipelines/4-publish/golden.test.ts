@@ -25,7 +25,7 @@ beforeAll(async () => {
   const run = { ...header(DAY, 5), kin_sha256: sha256hex("kin") };
   const lines = [line("a", DAY, ["B", { band: "UNRATED", tier: "LIVENESS_VERIFIED" }])];
   const before = { fold: await publisher.current(), generation: null, at: world.clock.now() };
-  const context = { partitions: PARTITIONS, cards: SIGNERS.cards, onSigned: () => undefined };
+  const context = { partitions: PARTITIONS, cardSigner: SIGNERS.cards, onSigned: () => undefined };
   const { groups } = await takeLines(before, run, lines, [correction("a", "c1")], context);
   await publisher.publishLeaves(groups.flat());
   await publisher.publishLeaves([

@@ -27,7 +27,7 @@ test("whatever is touched, the files that stand fold to the newest rows, and sta
       add(Array.from({ length: 60 }, (_, i) => `cap_${i}`));
       let before: string[] = [];
       for (const touched of turns) {
-        const rewritten = table.toRewrite();
+        const rewritten = table.capsToRewrite();
         expect(rewritten.length).toBeLessThanOrEqual(2 * FULL);
         add([...new Set([...touched.map((i) => `cap_${i}`), ...rewritten])]);
         const { keys } = table;
@@ -52,11 +52,11 @@ test("what is carried along is written again, the most wasteful files first, abo
   const table = new LiveFiles(full);
   const names = Array.from({ length: rows }, (_, i) => `cap_${i}`);
   for (let from = 0; from < rows; from += full) table.add(`live/0.${from}.arrow`, names.slice(from, from + full));
-  expect(table.toRewrite()).toEqual([]);
+  expect(table.capsToRewrite()).toEqual([]);
   const written = new Map<string, number>();
   for (const key of table.keys) written.set(key, full);
   for (let turn = 0; turn < 200; turn++) {
-    const again = table.toRewrite();
+    const again = table.capsToRewrite();
     expect(again.length).toBeLessThanOrEqual(full);
     // Every hundredth endpoint, another hundredth at every turn.
     const touched = names.filter((_, i) => i % 100 === turn % 100);

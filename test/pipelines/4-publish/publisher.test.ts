@@ -88,7 +88,7 @@ describe("a publication", () => {
     );
     await watched.buildIndex();
     await watched.publishSchedule(SCHEDULE);
-    await watched.writeView({ live: [await watched.writeLive(0, Buffer.from("arrow"))], positions: {} });
+    await watched.writeView({ live: [await watched.writeLiveTable(0, Buffer.from("arrow"))], positions: {} });
     for (const [key, meta] of metas) {
       expect(meta).toEqual(headersOf(key));
     }

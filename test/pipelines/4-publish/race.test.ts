@@ -3,7 +3,7 @@ import { type Clock, FixedClock } from "../../../infra/clock.ts";
 import type { Store } from "../../../infra/store/store.ts";
 import { signCheckpoint } from "../../../infra/tree/checkpoint.ts";
 import { ClockRefused } from "../../../pipelines/4-publish/clocks.ts";
-import { BadPrivate } from "../../../pipelines/4-publish/generation.ts";
+import { BadPrivateObject } from "../../../pipelines/4-publish/generation.ts";
 import type { Publisher } from "../../../pipelines/4-publish/publisher.ts";
 import { Fork } from "../../../pipelines/4-publish/tree-head.ts";
 import { PublicConflict } from "../../../pipelines/4-publish/writes.ts";
@@ -133,7 +133,7 @@ describe("stores that cannot be right", () => {
   it("a public log without generations, or ahead of them: the private store is not its own", async () => {
     const other = await World.open();
     const stranger = other.publisher({ publicStore: world.publicStore });
-    await expect(stranger.publishKeys(JWKS)).rejects.toThrow(BadPrivate);
+    await expect(stranger.publishKeys(JWKS)).rejects.toThrow(BadPrivateObject);
     await other.publisher().publishKeys(JWKS);
     await publishListings(publisher, [listing("a")]);
     await expect(other.publisher({ publicStore: world.publicStore }).start()).rejects.toThrow("stays ahead");
@@ -159,7 +159,7 @@ describe("stores that cannot be right", () => {
     const others = await world.privateStore.get(staging.find((key) => key !== newest)!);
     await world.privateStore.delete(newest);
     if (how !== "gone") await world.privateStore.create(newest, others!.bytes);
-    await expect(world.publisher().start()).rejects.toThrow(BadPrivate);
+    await expect(world.publisher().start()).rejects.toThrow(BadPrivateObject);
     expect(await sizeNow()).toBe(1);
   });
 });

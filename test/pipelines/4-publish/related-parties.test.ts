@@ -6,7 +6,7 @@ import { decompress } from "zstd-napi";
 import { canonicalText, sha256hex } from "../../../infra/canonical.ts";
 import { openDirectoryStore } from "../../../infra/store/directory.ts";
 import { createLogger } from "../../../infra/telemetry.ts";
-import { NO_RELATED_PARTIES, type NonDeliveringSeller } from "../../../pipelines/3-grade/related.ts";
+import { NO_RELATED_PARTIES_SHA256, type NonDeliveringSeller } from "../../../pipelines/3-grade/related.ts";
 import { relatedPartyDrafts } from "../../../pipelines/4-publish/known.ts";
 import { sealGroups } from "../../../pipelines/4-publish/leaves.ts";
 import { createClose } from "../../../pipelines/5-archive/evidence.ts";
@@ -55,7 +55,7 @@ const hashOf = (thieves: readonly NonDeliveringSeller[]): string =>
 describe("the published table of related parties", () => {
   test("is the thieves of each partition as the newest run of it had them, under the hash of all", async () => {
     const fold = new PublishedFold();
-    expect(fold.relatedParties.sha256).toBe(NO_RELATED_PARTIES);
+    expect(fold.relatedParties.sha256).toBe(NO_RELATED_PARTIES_SHA256);
     for (const partition of [0, 1, 2, 3]) {
       const own = THIEVES.filter((one) => partitionIn(one) === partition);
       await publish(fold, run(own, NOON, [partition]));

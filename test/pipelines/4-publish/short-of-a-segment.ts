@@ -8,7 +8,7 @@ import {
   generationKey,
   stageLeaves,
 } from "../../../pipelines/4-publish/generation.ts";
-import { EMPTY_LIVE, growTree } from "../../../pipelines/4-publish/live.ts";
+import { EMPTY_TREE, growTree } from "../../../pipelines/4-publish/live.ts";
 import { writeTree } from "../../../pipelines/4-publish/recover.ts";
 import { ORIGIN, TRUST } from "./world.ts";
 
@@ -25,7 +25,7 @@ export async function shortOfASegment(privateStore: Store, publicStore: Store, a
       `{"at":"${at.toISOString()}","capability_id":"${goneCap(i)}","index":${i},"kind":"delisting","seq":${i}}`,
     ),
   );
-  const growth = growTree(EMPTY_LIVE, entries);
+  const growth = growTree(EMPTY_TREE, entries);
   await writeTree(publicStore, growth);
   const root = growth.live.tree.root();
   const note = signCheckpoint({ origin: ORIGIN, size: BEFORE, root }, TRUST.log, TRUST.witness, at);

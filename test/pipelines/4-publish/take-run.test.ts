@@ -1,7 +1,7 @@
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import type { Store } from "../../../infra/store/store.ts";
 import { DueDays } from "../../../pipelines/4-publish/due.ts";
-import { BadPrivate } from "../../../pipelines/4-publish/generation.ts";
+import { BadPrivateObject } from "../../../pipelines/4-publish/generation.ts";
 import type { Publisher } from "../../../pipelines/4-publish/publisher.ts";
 import { readRun, runKey, writeRun } from "../../../pipelines/4-publish/runs.ts";
 import type { CorrectionDraft } from "../../../pipelines/4-publish/take-lines.ts";
@@ -152,8 +152,8 @@ describe("the publish rule", () => {
     await take(0, ["B"]);
     expect(await take(6, ["B"])).toMatchObject({ cards: 0 });
     const days = new DueDays(publisher.fold);
-    expect(days.due(addDays(START, 6))).toEqual([]);
-    expect(days.due(addDays(START, 7))).toEqual([capOf("a")]);
+    expect(days.findDueEndpoints(addDays(START, 6))).toEqual([]);
+    expect(days.findDueEndpoints(addDays(START, 7))).toEqual([capOf("a")]);
     expect(await take(7, ["B"])).toMatchObject({ cards: 1 });
   });
 
@@ -162,11 +162,11 @@ describe("the publish rule", () => {
     await take(1, ["B"]);
     await take(8, ["B"]);
     const days = new DueDays(publisher.fold);
-    expect(days.due(addDays(START, 13))).toEqual([]);
-    expect(days.due(addDays(START, 14))).toEqual([capOf("a")]);
+    expect(days.findDueEndpoints(addDays(START, 13))).toEqual([]);
+    expect(days.findDueEndpoints(addDays(START, 14))).toEqual([capOf("a")]);
     const other = world.publisher();
     await other.current();
-    expect(new DueDays(other.fold).due(addDays(START, 14))).toEqual([capOf("a")]);
+    expect(new DueDays(other.fold).findDueEndpoints(addDays(START, 14))).toEqual([capOf("a")]);
   });
 });
 
@@ -317,7 +317,7 @@ describe("run objects", () => {
       const read = () => readRun({ ...new Faults().wrap(world.privateStore, ""), get: once }, 0);
       const first = await read().catch((error: unknown) => error);
       // A bit of the frame's header may mean nothing: then it reads as what it is.
-      if (!(first instanceof BadPrivate)) expect(first).toEqual(await readRun(world.privateStore, 0));
+      if (!(first instanceof BadPrivateObject)) expect(first).toEqual(await readRun(world.privateStore, 0));
       else expect(await read()).toMatchObject({ lines: [{ cap: capOf("a") }] });
       reads = 0;
     }

@@ -23,7 +23,7 @@ const POSITIONS = { asks: { "0": 7 } };
 describe("the view", () => {
   it("moves index, tree size, tables and positions together", async () => {
     expect(await readView(world.publicStore)).toBeNull();
-    const first = await publisher.writeLive(0, Buffer.from("one"));
+    const first = await publisher.writeLiveTable(0, Buffer.from("one"));
     await publisher.writeView({ live: [first], positions: POSITIONS });
     expect(await readView(world.publicStore)).toEqual({
       v: 1,
@@ -40,7 +40,7 @@ describe("the view", () => {
   });
 
   it("names tables under numbers that nobody had", async () => {
-    const made = await Promise.all([0, 0, 1].map((partition) => publisher.writeLive(partition, Buffer.from("t"))));
+    const made = await Promise.all([0, 0, 1].map((partition) => publisher.writeLiveTable(partition, Buffer.from("t"))));
     expect(new Set(made).size).toBe(3);
     expect(made.filter((key) => key.startsWith("live/0."))).toHaveLength(2);
   });
@@ -69,8 +69,8 @@ describe("the history", () => {
 
 describe("collecting garbage", () => {
   it("deletes tables an hour old that no view names", async () => {
-    const old = await publisher.writeLive(0, Buffer.from("old"));
-    const named = await publisher.writeLive(1, Buffer.from("named"));
+    const old = await publisher.writeLiveTable(0, Buffer.from("old"));
+    const named = await publisher.writeLiveTable(1, Buffer.from("named"));
     await publisher.writeView({ live: [named], positions: {} });
     world.clock.set("2026-11-21T04:59:59.999Z");
     expect(await publisher.collectGarbage()).toBe(0);

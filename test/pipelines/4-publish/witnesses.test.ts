@@ -105,7 +105,7 @@ test("a publisher that died between the witness and its checkpoint goes on with 
     }),
   });
   await expect(broken.publishLeaves([{ kind: "listing", ...listing("a") }])).rejects.toThrow("killed");
-  expect([await sizeIn(), one.state.last(TRUST.log.name)!.size]).toEqual([1, 2]);
+  expect([await sizeIn(), one.state.lastCosigned(TRUST.log.name)!.size]).toEqual([1, 2]);
   await world.publisher({ witnesses: asking([one]) }).start();
   expect([await sizeIn(), await hasCosigned(one.key)]).toEqual([2, true]);
 });

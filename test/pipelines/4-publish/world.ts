@@ -9,7 +9,7 @@ import { type Signer, signerOf } from "../../../infra/keys/signer.ts";
 import { openDirectoryStore } from "../../../infra/store/directory.ts";
 import type { Store } from "../../../infra/store/store.ts";
 import { createLogger, createMetrics, type Metrics } from "../../../infra/telemetry.ts";
-import { NO_RELATED_PARTIES } from "../../../pipelines/3-grade/related.ts";
+import { NO_RELATED_PARTIES_SHA256 } from "../../../pipelines/3-grade/related.ts";
 import { createPublisher, type Publisher, type PublisherOptions } from "../../../pipelines/4-publish/publisher.ts";
 import type { CorrectionDraft } from "../../../pipelines/4-publish/take-lines.ts";
 import { checkpointKeys } from "../../../pipelines/4-publish/tree-head.ts";
@@ -123,7 +123,7 @@ export function header(now: string, next: number, more: Partial<RunHeader> = {})
     now,
     params_sha256: sha256hex("params"),
     positions: { "observations.free": offsets, "observations.paid": offsets },
-    kin_sha256: NO_RELATED_PARTIES,
+    kin_sha256: NO_RELATED_PARTIES_SHA256,
     thieves: [],
     changed: 1,
     ...more,

@@ -100,7 +100,7 @@ async function evidenceOf(caps: readonly string[]): Promise<Map<string, Endpoint
 }
 
 function asOf(evidence: EndpointEvidence, cap: string, positions: Record<string, number>): Omit<Then, "positions"> {
-  const { rows, withdrawn, pay_to, disputed } = evidence.asOf(cap, positions, null);
+  const { rows, withdrawn, pay_to, disputed } = evidence.endpointAsOf(cap, positions, null);
   return { rows: rows.map(textOf).sort(), withdrawn: [...withdrawn].sort(), site: { pay_to, disputed } };
 }
 

@@ -4,7 +4,7 @@ import { decompress } from "zstd-napi";
 import { canonicalText } from "../../../infra/canonical.ts";
 import type { NewRecord } from "../../../infra/log/log.ts";
 import { lakePositions } from "../../../pipelines/2-ingest/load.ts";
-import { daySpans, makeProbeFiles } from "../../../pipelines/5-archive/probe-files.ts";
+import { makeProbeFiles, readDaySpans } from "../../../pipelines/5-archive/probe-files.ts";
 import { PROBE_SUBJECTS, type ProbeSubject } from "../../../pipelines/5-archive/read-back.ts";
 import type { BodyOf } from "../../../pipelines/record/bodies.ts";
 import { SEED } from "../../helpers/drawn.ts";
@@ -117,7 +117,7 @@ async function filesOf(subject: ProbeSubject, day: string, rowsAFile?: number) {
   const parts = await Promise.all(
     Array.from({ length: PARTITIONS }, async (_, part) => ({
       ...{ part, first: 0, next: ends[String(part)] ?? 0 },
-      spans: await daySpans(world.lake, subject, day, part),
+      spans: await readDaySpans(world.lake, subject, day, part),
     })),
   );
   const from = { printer: world.lake, privateStore: world.store, logId: world.log.id };

@@ -1,6 +1,6 @@
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
 import { ZstdPacking } from "../../../infra/zstd.ts";
-import { fileMade } from "../../../pipelines/5-archive/filing.ts";
+import { storeMadeFile } from "../../../pipelines/5-archive/filing.ts";
 import { followArchive } from "../../../pipelines/5-archive/follow.ts";
 import { writeMadeFile } from "../../../pipelines/5-archive/read-back.ts";
 import { supersede } from "../../../pipelines/5-archive/supersede.ts";
@@ -43,8 +43,8 @@ async function fileWrongly(change: (line: string) => string | null): Promise<Arc
     await packing.add(Buffer.from(lines.map((line) => `${line}\n`).join("")));
     const made = await writeMadeFile(world.ingest.lake, packing, lines.length);
     const what = { subject: SUBJECT, day: D1, supersedes: null, reason: null, positions: right!.positions } as const;
-    const draft = await fileMade(parts(), made, what);
-    await world.publisher.publishFilings([{ subject: SUBJECT, day: D1, known: 0, drafts: [draft] }]);
+    const draft = await storeMadeFile(parts(), made, what);
+    await world.publisher.publishFilings([{ subject: SUBJECT, day: D1, filesBefore: 0, drafts: [draft] }]);
     return (await standing())[0]!;
   } finally {
     await other.close();

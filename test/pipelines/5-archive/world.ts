@@ -12,12 +12,12 @@ import type { Draft } from "../../../pipelines/4-publish/leaves.ts";
 import { createPublisher, type Publisher, type PublisherOptions } from "../../../pipelines/4-publish/publisher.ts";
 import type { EvidenceReport } from "../../../pipelines/5-archive/evidence.ts";
 import type { ArchiveStep } from "../../../pipelines/5-archive/filing.ts";
-import { archivedMarker } from "../../../pipelines/5-archive/follow.ts";
+import { createArchivedMarker } from "../../../pipelines/5-archive/follow.ts";
 import { readArchiveFold } from "../../../pipelines/5-archive/place.ts";
 import type { SupersedeParts } from "../../../pipelines/5-archive/supersede.ts";
 import type { AuditReport } from "../../../pipelines/audit/audit.ts";
-import type { Wanted } from "../../../pipelines/audit/gather.ts";
-import { type CardVerdict, type Recomputed, recompute } from "../../../pipelines/audit/recompute.ts";
+import type { EndpointSelector } from "../../../pipelines/audit/gather.ts";
+import { type CardVerdict, type RecomputeSummary, recompute } from "../../../pipelines/audit/recompute.ts";
 import { evidenceKey } from "../../../pipelines/published/objects.ts";
 import { readCheckpoint } from "../../../pipelines/published/reader.ts";
 import { DirectorySource, type Source } from "../../../pipelines/published/source.ts";
@@ -56,7 +56,7 @@ export class ArchiveWorld {
   /** @param lake of the caller's making (default: one of a test) */
   static async open(lake?: Lake): Promise<ArchiveWorld> {
     const parts: { publicStore?: Store } = {};
-    const moved = archivedMarker(() => readArchiveFold(parts.publicStore!, TRUST));
+    const moved = createArchivedMarker(() => readArchiveFold(parts.publicStore!, TRUST));
     const ingest = await openTestWorld({ moved, ...(lake ? { lake } : {}) });
     const publicStore = await openDirectoryStore(join(ingest.dir, "public"));
     parts.publicStore = publicStore;
@@ -121,7 +121,7 @@ export class ArchiveWorld {
     // Time goes on whatever a test says: a publisher refuses to go back.
     if (new Date(at) > this.ingest.clock.now()) this.ingest.clock.set(at);
     await this.ingest.ingest.pass();
-    return this.pipeline.evidence(new Date(at));
+    return this.pipeline.publishEvidence(new Date(at));
   }
 
   /** Parts of the archive's job, over these stores and this lake, as another process would open them. */
@@ -193,9 +193,9 @@ export class ArchiveWorld {
   }
 
   async recompute(
-    wanted: Wanted = "all",
+    wanted: EndpointSelector = "all",
     source: Source = new DirectorySource(this.publicDir),
-  ): Promise<{ done: Recomputed; cards: CardVerdict[] }> {
+  ): Promise<{ done: RecomputeSummary; cards: CardVerdict[] }> {
     const head = (await readCheckpoint(this.publicStore, TRUST))!;
     const cards: CardVerdict[] = [];
     const done = await recompute(source, head, wanted, (card) => cards.push(card));

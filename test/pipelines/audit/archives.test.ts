@@ -110,8 +110,8 @@ async function publishLies(of: Pick<ArchiveWorld, "publicStore" | "publisher">, 
       reason: supersedes && "a lie",
       positions,
     };
-    const known = (await of.publisher.current()).archive.filesOf(subject, day).length;
-    filings.push({ subject, day, known, drafts: [draft] });
+    const filesBefore = (await of.publisher.current()).archive.filesOf(subject, day).length;
+    filings.push({ subject, day, filesBefore, drafts: [draft] });
     await of.publisher.publishFilings([filings.at(-1)!]);
   }
 }

@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { indexOf } from "../../../pipelines/audit/log-reading.ts";
+import { computeIndexList } from "../../../pipelines/audit/log-reading.ts";
 import { endpointOf } from "../../../pipelines/published/endpoint.ts";
 import { PublishedFold } from "../../../pipelines/published/fold.ts";
 import { type IndexEntry, indexEntryOf } from "../../../pipelines/published/index-lines.ts";
@@ -98,7 +98,7 @@ describe("the auditor's index", () => {
         for (const [i, leaf] of leaves.entries()) {
           entries.add(leaf);
           if (i % step > 0) continue;
-          expect(indexOf(entries.all, lines)).toEqual(published(leaves.slice(0, i + 1)));
+          expect(computeIndexList(entries.all, lines)).toEqual(published(leaves.slice(0, i + 1)));
         }
       }),
       { numRuns: 200 },
@@ -112,7 +112,7 @@ describe("the auditor's index", () => {
     let before = new Set<string>();
     const builtAt = (size: number) => {
       while (entries.size < size) entries.add(leaves[entries.size]!);
-      const index = indexOf(entries.all, lines);
+      const index = computeIndexList(entries.all, lines);
       expect(index).toEqual(published(leaves.slice(0, size)));
       const changed = index.shards.filter(({ sha256 }) => !before.has(sha256));
       before = new Set(index.shards.map(({ sha256 }) => sha256));

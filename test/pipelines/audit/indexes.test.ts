@@ -1,6 +1,6 @@
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { writeIndex } from "../../../pipelines/4-publish/index-build.ts";
-import { Packing } from "../../../pipelines/audit/findings.ts";
+import { PackedBytesCheck } from "../../../pipelines/audit/findings.ts";
 import { LogReading } from "../../../pipelines/audit/log-reading.ts";
 import { RecordReader, readCheckpoint } from "../../../pipelines/published/reader.ts";
 import { DirectorySource, type Source } from "../../../pipelines/published/source.ts";
@@ -27,7 +27,7 @@ async function reading(source: Source, maxHeld?: number) {
   const { leaves } = await RecordReader.open(record.store, { size, root }).then((reader) => ({
     leaves: reader.leaves(),
   }));
-  const log = new LogReading(source, size, new Packing("strict"), maxHeld);
+  const log = new LogReading(source, size, new PackedBytesCheck("strict"), maxHeld);
   for await (const { bytes } of leaves) await log.add(bytes);
   await log.end({ size, root }, () => undefined);
   return log.findings.filter(({ check }) => check.startsWith("index"));

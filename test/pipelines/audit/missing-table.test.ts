@@ -1,8 +1,8 @@
 import { describe, expect, test } from "vitest";
 import { compress } from "zstd-napi";
 import { sha256hex } from "../../../infra/canonical.ts";
-import { NO_RELATED_PARTIES } from "../../../pipelines/3-grade/related.ts";
-import { Gathering } from "../../../pipelines/audit/gather.ts";
+import { NO_RELATED_PARTIES_SHA256 } from "../../../pipelines/3-grade/related.ts";
+import { RecordGatherer } from "../../../pipelines/audit/gather.ts";
 import { type CardVerdict, recomputeGathered } from "../../../pipelines/audit/recompute.ts";
 import { Unproven } from "../../../pipelines/published/errors.ts";
 import { evidenceKey } from "../../../pipelines/published/objects.ts";
@@ -33,7 +33,7 @@ const grade = {
 };
 
 /** A file of tables that holds the empty one only. */
-const text = Buffer.from(`{"add":[],"kin":"${NO_RELATED_PARTIES}","remove":[]}\n`);
+const text = Buffer.from(`{"add":[],"kin":"${NO_RELATED_PARTIES_SHA256}","remove":[]}\n`);
 const packed = compress(text);
 const file = {
   ...{ holds: "kin", rows: 1, below: 2, key: evidenceKey(DAY, "kin", sha256hex(text)) },
@@ -42,10 +42,10 @@ const file = {
 
 async function verdictAfter(leaves: readonly object[]): Promise<CardVerdict> {
   const source = { name: "one file", get: async () => packed, close: async () => undefined };
-  const gathering = new Gathering(source, "all", leaves.length, false);
+  const gathering = new RecordGatherer(source, "all", leaves.length, false);
   for (const leaf of leaves) await gathering.add(leaf as Leaf);
   const verdicts: CardVerdict[] = [];
-  await recomputeGathered(source, gathering.found(), (verdict) => verdicts.push(verdict));
+  await recomputeGathered(source, gathering.finish(), (verdict) => verdicts.push(verdict));
   return verdicts[0]!;
 }
 
@@ -93,19 +93,29 @@ describe("a leaf of the table of related parties", () => {
   });
 
   test("names the hash of the table after it", async () => {
-    const gathering = new Gathering({ name: "none", get: async () => null, close: async () => {} }, "all", 2, false);
+    const gathering = new RecordGatherer(
+      { name: "none", get: async () => null, close: async () => {} },
+      "all",
+      2,
+      false,
+    );
     await gathering.add(change(0, {}) as Leaf);
-    expect(gathering.found().relatedParties.has(table)).toBe(true);
-    await gathering.add(change(1, { kin: NO_RELATED_PARTIES, add: [], remove: [thief.cap] }) as Leaf);
-    expect(gathering.found().relatedParties.table).toEqual([]);
+    expect(gathering.finish().relatedParties.has(table)).toBe(true);
+    await gathering.add(change(1, { kin: NO_RELATED_PARTIES_SHA256, add: [], remove: [thief.cap] }) as Leaf);
+    expect(gathering.finish().relatedParties.table).toEqual([]);
   });
 
   test.each<[string, object]>([
     ["of another table", { kin: TABLE }],
-    ["of the table before it", { kin: NO_RELATED_PARTIES }],
+    ["of the table before it", { kin: NO_RELATED_PARTIES_SHA256 }],
     ["of the same rows under another address", { add: [{ ...thief, pay_to: "0xabd" }] }],
   ])("is refused with the hash %s", async (_, more) => {
-    const gathering = new Gathering({ name: "none", get: async () => null, close: async () => {} }, "all", 1, false);
+    const gathering = new RecordGatherer(
+      { name: "none", get: async () => null, close: async () => {} },
+      "all",
+      1,
+      false,
+    );
     await expect(gathering.add(change(0, more) as Leaf)).rejects.toThrow(Unproven);
   });
 });

@@ -1,11 +1,11 @@
 import { expect, test } from "vitest";
-import { Packing } from "../../../pipelines/audit/findings.ts";
+import { PackedBytesCheck } from "../../../pipelines/audit/findings.ts";
 
 const [theirs, ours] = [Buffer.from("their packing"), Buffer.from("our packing")];
 
 /** What is found of a row of bundles, of which these are packed otherwise. */
 function found(length: number, otherwise: (i: number) => boolean, mode: "strict" | "content" = "strict") {
-  const packing = new Packing(mode);
+  const packing = new PackedBytesCheck(mode);
   for (let i = 0; i < length; i++) packing.add("entry bundles", `bundle ${i}`, otherwise(i) ? theirs : ours, ours);
   const { result, checked, open, problems } = packing.finding;
   return [result, checked, open, problems.map(({ key }) => key).join()];

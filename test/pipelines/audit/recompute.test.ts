@@ -234,16 +234,18 @@ test("the tool loads no database", async () => {
 test("a kin file that leads to another table than it says is refused", async () => {
   const { leaves } = await world.prove();
   const file = leaves.find((leaf): leaf is EvidenceLeaf => leaf.kind === "evidence" && leaf.holds === "kin")!;
-  const { relatedPartyTables } = await import("../../../pipelines/audit/recompute.ts");
+  const { readRelatedPartyTables } = await import("../../../pipelines/audit/recompute.ts");
   const text = decompress((await world.publicStore.get(file.key!))!.bytes)
     .toString("utf8")
     .replace('"add":[{', '"add":[{"x":1,');
-  expect((await relatedPartyTables(new DirectorySource(world.publicDir), [file as never])).size).toBeGreaterThan(1);
+  expect((await readRelatedPartyTables(new DirectorySource(world.publicDir), [file as never])).size).toBeGreaterThan(1);
   const lie = text.replace(/"pay_to":"0x9/, '"pay_to":"0x8');
   const packed = compress(Buffer.from(lie));
   const leaf = {
     ...file,
     ...{ sha256: sha256hex(packed), bytes: packed.length, unpacked_sha256: sha256hex(lie), unpacked_bytes: lie.length },
   };
-  await expect(relatedPartyTables(showing(new Map([[file.key!, packed]])), [leaf as never])).rejects.toThrow(Unproven);
+  await expect(readRelatedPartyTables(showing(new Map([[file.key!, packed]])), [leaf as never])).rejects.toThrow(
+    Unproven,
+  );
 });

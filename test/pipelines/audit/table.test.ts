@@ -8,8 +8,8 @@ import { EXIT, type ExitName, exitCodeOf } from "../../../commands/exit.ts";
 import { packBundle } from "../../../infra/tree/bundle.ts";
 import { openCheckpoint } from "../../../infra/tree/checkpoint.ts";
 import { entriesPath, tilePath } from "../../../infra/tree/path.ts";
-import { EMPTY_LIVE, growTree } from "../../../pipelines/4-publish/live.ts";
-import { Packing } from "../../../pipelines/audit/findings.ts";
+import { EMPTY_TREE, growTree } from "../../../pipelines/4-publish/live.ts";
+import { PackedBytesCheck } from "../../../pipelines/audit/findings.ts";
 import { auditTree } from "../../../pipelines/audit/tree.ts";
 import { Oversized } from "../../../pipelines/published/errors.ts";
 import type { Source } from "../../../pipelines/published/source.ts";
@@ -204,7 +204,7 @@ describe(`segments (seed ${SEED})`, () => {
     const leaf = (i: number) =>
       Buffer.from(`{"at":"${NOW}","capability_id":"c","index":${i},"kind":"delisting","seq":${i}}`);
     const entries = Array.from({ length: SIZE }, (_, i) => leaf(i));
-    const { live, tiles, bundles } = growTree(EMPTY_LIVE, entries);
+    const { live, tiles, bundles } = growTree(EMPTY_TREE, entries);
     head = { size: SIZE, root: live.tree.root() };
     for (const { level, n, width, bytes } of tiles) objects.set(tilePath(level, n, width), Buffer.from(bytes));
     for (const { n, entries: of } of bundles) objects.set(entriesPath(n, of.length), await packBundle(of));
@@ -221,7 +221,7 @@ describe(`segments (seed ${SEED})`, () => {
       get: async (key) => (key === KEY ? segment(objects.get(KEY)!) : (objects.get(key) ?? null)),
       close: async () => undefined,
     };
-    return auditTree(source, head, new Packing("content"), () => undefined);
+    return auditTree(source, head, new PackedBytesCheck("content"), () => undefined);
   };
   const lines = (sound: Buffer): string => decompress(sound).toString();
 

@@ -3,7 +3,7 @@ import { designEffect, lower } from "../../../pipelines/3-grade/bounds.ts";
 import { params } from "../../../pipelines/3-grade/params.ts";
 import type { Sample } from "../../../pipelines/3-grade/sample.ts";
 import type { PartSums } from "../../../pipelines/3-grade/sums.ts";
-import { type EndpointProspect, nextLetter } from "../../../pipelines/budget/next-letter.ts";
+import { computeNextLetter, type EndpointProspect } from "../../../pipelines/budget/next-letter.ts";
 import { NOW } from "../3-grade/random.ts";
 import { DAY, good, HOUR, PAID } from "../3-grade/seller.ts";
 
@@ -51,8 +51,8 @@ const prospect = (rows: readonly Sample[], more: Partial<EndpointProspect> = {})
   raw: [],
   paidBlocks: 0,
   priceMicro: 10_000n,
-  truth: true,
-  schema: true,
+  hasKnownAnswer: true,
+  hasSchema: true,
   ...more,
 });
 const daysFrom = (day: string): number =>
@@ -63,7 +63,7 @@ describe("the next letter", () => {
     ["with a schema", true, "B"],
     ["without one there is no better than C", false, "C"],
   ])("of a perfect seller that was never paid: thirty calls in eight days, %s", (_name, schema, band) => {
-    const next = nextLetter(prospect([], { schema }), NOW);
+    const next = computeNextLetter(prospect([], { hasSchema: schema }), NOW);
     expect(next.next).toBe(band);
     expect(next.gate_calls).toBeGreaterThanOrEqual(30);
     expect(next.gate_calls).toBeLessThanOrEqual(31);
@@ -87,23 +87,23 @@ describe("the next letter", () => {
     ]).flat();
     const day = (back: number) => new Date(NOW.getTime() - back * DAY).toISOString().slice(0, 10);
     const b = prospect(rows, { published: "B", raw: [{ day: day(1), band: "B" }], paidBlocks: 32 });
-    const next = nextLetter(b, NOW);
+    const next = computeNextLetter(b, NOW);
     expect(next.next).toBe("A");
     // 36 good blocks for correctness; liveness, honesty, price and latency need their days as well.
     expect(next.gate_calls).toBeGreaterThanOrEqual(4);
     expect(daysFrom(next.day) - daysFrom(next.gate_day)).toBeGreaterThanOrEqual(13);
     expect(next.calls).toBeGreaterThanOrEqual(next.gate_calls + 12);
     // A better raw letter that only the hold keeps down costs the days, not the gates.
-    const waiting = nextLetter({ ...b, endpoint: { ...NOBODY, rows: good(80) }, published: "C", raw: [] }, NOW);
+    const waiting = computeNextLetter({ ...b, endpoint: { ...NOBODY, rows: good(80) }, published: "C", raw: [] }, NOW);
     expect([waiting.gate_calls, waiting.next]).toEqual([0, expect.stringMatching(/^[AB]$/)]);
   });
 
   test("without a truth to hold answers against there is nothing above B, and above A nothing at all", () => {
-    const delivery = nextLetter(prospect([], { truth: false }), NOW);
+    const delivery = computeNextLetter(prospect([], { hasKnownAnswer: false }), NOW);
     expect(delivery.next).toBe("B");
     const rows = good(80).map((row) => ({ ...row, outcome: null, input: row.kind === 1 ? "example" : null }));
-    expect(nextLetter(prospect(rows, { published: "B", paidBlocks: 80 }), NOW).next).toBeNull();
-    expect(nextLetter(prospect(good(80), { published: "A", paidBlocks: 80 }), NOW)).toMatchObject({
+    expect(computeNextLetter(prospect(rows, { published: "B", paidBlocks: 80 }), NOW).next).toBeNull();
+    expect(computeNextLetter(prospect(good(80), { published: "A", paidBlocks: 80 }), NOW)).toMatchObject({
       ...{ next: null, calls: 0, cost_micro: 0n },
     });
   });
@@ -114,9 +114,9 @@ describe("the next letter", () => {
       ...clean.slice(0, -2),
       ...clean.slice(-2).map((row) => ({ ...row, outcome: row.kind === 1 ? 0 : null })),
     ];
-    const at = (rows: readonly Sample[]) => nextLetter(prospect(rows, { paidBlocks: 20 }), NOW).gate_calls;
+    const at = (rows: readonly Sample[]) => computeNextLetter(prospect(rows, { paidBlocks: 20 }), NOW).gate_calls;
     const toA = (rows: readonly Sample[]) =>
-      nextLetter(prospect(rows, { published: "B", paidBlocks: 20 }), NOW).gate_calls;
+      computeNextLetter(prospect(rows, { published: "B", paidBlocks: 20 }), NOW).gate_calls;
     expect(at(failed)).toBeGreaterThanOrEqual(at(clean));
     expect(toA(failed)).toBeGreaterThan(toA(clean));
   });

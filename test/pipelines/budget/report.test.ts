@@ -4,7 +4,7 @@ import type { Caps } from "../../../pipelines/1-observe/plan/spend.ts";
 import { createMemory } from "../../../pipelines/2-ingest/memory.ts";
 import {
   type BudgetReport,
-  budgetReport,
+  createBudgetReport,
   deriveDayReport,
   readStoredReport,
   storeReport,
@@ -73,7 +73,7 @@ beforeAll(async () => {
   const plan = planDay({ day: DAY, salt: Buffer.alloc(32, 1), listed: known, caps: CAPS, now: dayStart(DAY) });
   await world.store.create(`plans/${DAY}.json`, Buffer.from(JSON.stringify(plan)));
   const parts = { lake: world.lake, memory, privateStore: world.store, caps: CAPS, published: new PublishedFold() };
-  report = await budgetReport({ ...parts, now: new Date(at("23:00:00", DAY)) }, DAY, 10);
+  report = await createBudgetReport({ ...parts, now: new Date(at("23:00:00", DAY)) }, DAY, 10);
 });
 afterAll(() => world.close());
 
@@ -153,7 +153,7 @@ test("an earlier day comes from the kept report and that day's plan, as it would
   const plan = planDay({ day, salt: Buffer.alloc(32, 1), listed: await memory.listed(), caps, now: dayStart(day) });
   await world.store.create(`plans/${day}.json`, Buffer.from(JSON.stringify(plan)));
   const parts = { lake: world.lake, memory, privateStore: world.store, caps: CAPS, published: new PublishedFold() };
-  const computed = await budgetReport({ ...parts, now: new Date(at("23:00:00", DAY)) }, day, 10);
+  const computed = await createBudgetReport({ ...parts, now: new Date(at("23:00:00", DAY)) }, day, 10);
   const turned = (await deriveDayReport(day, report, world.store))!;
   expect(turned.coverage).toEqual(computed.coverage);
   expect(turned.coverage).not.toEqual(report.coverage);
@@ -179,7 +179,7 @@ test("a day without a payment or a plan has none, and one that the report does n
 
 test("a day without a plan says so", async () => {
   const parts = { lake: world.lake, memory: createMemory(world.lake), privateStore: world.store, caps: CAPS };
-  const empty = await budgetReport(
+  const empty = await createBudgetReport(
     { ...parts, published: new PublishedFold(), now: new Date(at("23:00:00", DAY)) },
     "2026-10-01",
     0,

@@ -29,7 +29,7 @@ async function seller(wrong?: (block: number) => boolean) {
   await world.append(...records);
   world.pass(MINUTE);
   await world.grade();
-  await world.pipeline.volatile();
+  await world.pipeline.writeVolatile();
   const of = (topic: string) => records.filter((one) => one.topic === topic).map((one) => one.eventId);
   // Of a paid call the intent comes first, then result and settlement.
   const paid = of("observations.paid").filter((_, i) => i % 3 === 0);
@@ -50,7 +50,7 @@ describe("a correction of some records", () => {
     world.pass(MINUTE);
     const said = await world.correct(name, { records: paid.slice(30, 38), fault: "wrong_checker" });
     // Not ingested, not graded: one turn of the volatile table.
-    await world.pipeline.volatile();
+    await world.pipeline.writeVolatile();
     const at_once = await world.check(name);
     expect([at_once.band, at_once.withdrawnSince, at_once.corrections?.length]).toEqual(["F", 8, 8]);
     expect(at_once.corrections?.[0]).toEqual({
@@ -87,7 +87,7 @@ describe("a correction of some records", () => {
       world.pass(MINUTE);
       await world.correct(name, { records: all.slice(corrected, many) });
       corrected = many;
-      await world.pipeline.volatile();
+      await world.pipeline.writeVolatile();
       const answer = await world.check(name);
       expect([answer.band, answer.sampleCount, answer.withdrawnSince]).toEqual([band, 80, many]);
       expect(answer.flags?.includes("records_withdrawn")).toBe(withdrawn);
@@ -159,7 +159,7 @@ describe("a correction of every record", () => {
     await expect(world.correct(name)).rejects.toThrow("no record left that counts");
     world.pass(MINUTE);
     await world.reinstate(name, all!.id);
-    await world.pipeline.volatile();
+    await world.pipeline.writeVolatile();
     expect((await world.check(name)).corrections?.[0]?.says).toBe("ours (taken back: it was right)");
     await world.grade();
     const after = newest(await world.leavesOf(name));
@@ -211,7 +211,7 @@ describe("who comes when", () => {
     const both = [first, await seller()];
     world.pass(MINUTE);
     for (const [i, { name, paid }] of both.entries()) await world.correct(name, { records: paid.slice(0, i + 1) });
-    await world.pipeline.volatile();
+    await world.pipeline.writeVolatile();
     const since = async () => Promise.all(both.map(async ({ name }) => (await world.check(name)).withdrawnSince));
     expect(await since()).toEqual([1, 2]);
     await world.grade();
@@ -290,7 +290,7 @@ describe("after a kill", () => {
     await world.restart(what.includes("won"));
     world.pass(MINUTE);
     await world.grade();
-    await world.pipeline.volatile();
+    await world.pipeline.writeVolatile();
     expect(await told(name)).toEqual({ kinds: ["correction", "grade"], count: 75 });
   });
 });
@@ -302,7 +302,7 @@ describe("a dispute", () => {
     const flagged = async () => (await world.check(name)).flags?.includes("disputed");
     world.pass(MINUTE);
     const id = await world.dispute(name, paid[7]!);
-    await world.pipeline.volatile();
+    await world.pipeline.writeVolatile();
     expect(await flagged()).toBe(true);
     const { disputes } = await world.trustOf(name);
     expect(disputes).toMatchObject([{ id, record_id: paid[7], pay_to: SELLER.address, says: "your check was wrong" }]);
@@ -339,7 +339,7 @@ describe("a dispute", () => {
     const name = `seller-${n++}`;
     await world.append(listing(name, START), handshake(name, START, { pay_to: SELLER.address }));
     await world.grade();
-    await world.pipeline.volatile();
+    await world.pipeline.writeVolatile();
     await world.follower.refresh();
     const signed = await signedDispute(name, world.clock.now());
     const post = () =>
@@ -348,7 +348,7 @@ describe("a dispute", () => {
     const receipt = (await response.json()) as { dispute: Record<string, unknown>; partition: number; offset: number };
     expect([response.status, (await post()).status]).toEqual([201, 409]);
     expect(receipt.partition).toBe(partitionOf(capOf(name), PARTITIONS));
-    await world.pipeline.volatile();
+    await world.pipeline.writeVolatile();
     expect((await world.trustOf(name)).disputes).toEqual([receipt.dispute]);
     world.pass(MINUTE);
     await world.grade();

@@ -166,11 +166,11 @@ test("any history tells what the oracle tells", async () => {
       await observe(all[0]!, now() - 1, true);
       for (const one of steps) {
         await run(one, all);
-        await world.pipeline.volatile();
+        await world.pipeline.writeVolatile();
         for (const of of all) await told(of);
       }
       await grade(all);
-      await world.pipeline.volatile();
+      await world.pipeline.writeVolatile();
       for (const of of all) await told(of);
       // Everything taken back: as if nothing had ever been said.
       world.pass(STEP_MS);

@@ -17,7 +17,7 @@ import { createPublisher } from "../../../pipelines/4-publish/publisher.ts";
 import { checkpointKeys } from "../../../pipelines/4-publish/tree-head.ts";
 import {
   type CorrectionOrder,
-  draftOf,
+  createCorrectionDraft,
   planCorrections,
   planReinstatement,
 } from "../../../pipelines/corrections/correct.ts";
@@ -174,18 +174,20 @@ export async function openWorld() {
         ...order,
       } as const;
       const bodies = planCorrections(record, whole, now);
-      await recorder.append(bodies.map((body) => draftOf("correction", record.cap, body, now)));
+      await recorder.append(bodies.map((body) => createCorrectionDraft("correction", record.cap, body, now)));
       return bodies;
     },
     async reinstate(name: string, id: string): Promise<void> {
       const { correctionRecords } = await readEndpoint(reading, capOf(name));
       const { cap, body } = planReinstatement(correctionRecords, id, "it was right");
-      await recorder.append([draftOf("reinstated", cap, body, clock.now())]);
+      await recorder.append([createCorrectionDraft("reinstated", cap, body, clock.now())]);
     },
     /** A dispute as an operator records it. */
     async dispute(name: string, recordId: string | null = null): Promise<string> {
       const signed = await signedDispute(name, clock.now(), { record_id: recordId });
-      await recorder.append([draftOf("dispute", capOf(name), disputeBody(signed, clock.now()), clock.now())]);
+      await recorder.append([
+        createCorrectionDraft("dispute", capOf(name), disputeBody(signed, clock.now()), clock.now()),
+      ]);
       return disputeId(signed);
     },
     /** Prove the whole record again. @throws RecordBroken */

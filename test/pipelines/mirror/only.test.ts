@@ -1,6 +1,6 @@
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { FixedClock } from "../../../infra/clock.ts";
-import type { Part } from "../../../pipelines/mirror/state.ts";
+import type { RecordPart } from "../../../pipelines/mirror/state.ts";
 import { kindOfKey, type ObjectKind } from "../../../pipelines/published/objects.ts";
 import { DirectorySource } from "../../../pipelines/published/source.ts";
 import { PublicRecord } from "../../helpers/public-record.ts";
@@ -23,7 +23,7 @@ async function kindsIn(mirror: Mirror): Promise<Set<ObjectKind>> {
 const ARCHIVED = "2027-03-02T00:00:00.000Z";
 
 /** What one part alone adds to the tree. */
-const KINDS: Record<Part, ObjectKind[]> = {
+const KINDS: Record<RecordPart, ObjectKind[]> = {
   index: ["indexList", "indexShard", "indexTable"],
   archive: ["archiveFile", "archiveManifest"],
   evidence: ["evidence"],
@@ -45,22 +45,26 @@ describe("a copy of one part", () => {
   });
   afterAll(() => world.close());
 
-  const run = (mirror: Mirror, only?: Part) => mirror.run(source, { keys: keysOf({ trust: TRUST }), clock, only });
+  const run = (mirror: Mirror, only?: RecordPart) =>
+    mirror.run(source, { keys: keysOf({ trust: TRUST }), clock, only });
 
-  it.each(Object.keys(KINDS) as Part[])("%s: the whole tree, that part, and nothing of the others", async (part) => {
-    const mirror = await Mirror.open();
-    try {
-      const done = await run(mirror, part);
-      expect(done).toMatchObject({ result: "synced", missing: [] });
-      const kinds = await kindsIn(mirror);
-      expect(ALL.filter((kind) => kinds.has(kind))).toEqual(KINDS[part]);
-      for (const kind of ["checkpoint", "tile", "entries", "keys"] as const) expect(kinds).toContain(kind);
-      expect((await mirror.publicStore.head("hint/index.json")) !== null).toBe(part === "index");
-      expect(await run(mirror, part)).toMatchObject({ result: "idle", fetched: 0 });
-    } finally {
-      await mirror.close();
-    }
-  });
+  it.each(Object.keys(KINDS) as RecordPart[])(
+    "%s: the whole tree, that part, and nothing of the others",
+    async (part) => {
+      const mirror = await Mirror.open();
+      try {
+        const done = await run(mirror, part);
+        expect(done).toMatchObject({ result: "synced", missing: [] });
+        const kinds = await kindsIn(mirror);
+        expect(ALL.filter((kind) => kinds.has(kind))).toEqual(KINDS[part]);
+        for (const kind of ["checkpoint", "tile", "entries", "keys"] as const) expect(kinds).toContain(kind);
+        expect((await mirror.publicStore.head("hint/index.json")) !== null).toBe(part === "index");
+        expect(await run(mirror, part)).toMatchObject({ result: "idle", fetched: 0 });
+      } finally {
+        await mirror.close();
+      }
+    },
+  );
 
   it("becomes whole by a run without the option, though the source has nothing new, and is proven as one that always was", async () => {
     const mirror = await Mirror.open();

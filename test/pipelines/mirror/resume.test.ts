@@ -96,8 +96,8 @@ describe("a transfer that was cut", () => {
     const sink = new MemorySink();
     const arrived: number[] = [];
     const until = async (n: number) => {
-      await eventually(() => sink.at > (arrived.at(-1) ?? 0) + 65_536);
-      arrived[n] = sink.at;
+      await eventually(() => sink.receivedBytes > (arrived.at(-1) ?? 0) + 65_536);
+      arrived[n] = sink.receivedBytes;
     };
     const { url, asked } = await server({ cut: (n) => (n < 6 ? 150_000 : null), until });
     expect(await sourceOf(url, 2).into(KEY, body.length, sink)).toBe(true);

@@ -6,7 +6,7 @@ import { signObject } from "../../../infra/keys/signer.ts";
 import { signCheckpoint } from "../../../infra/tree/checkpoint.ts";
 import { COSIGNATURE, ED25519, formatVkey } from "../../../infra/tree/note.ts";
 import { writeKeys } from "../../../pipelines/4-publish/keys.ts";
-import { EMPTY_LIVE, growTree } from "../../../pipelines/4-publish/live.ts";
+import { EMPTY_TREE, growTree } from "../../../pipelines/4-publish/live.ts";
 import { writeTree } from "../../../pipelines/4-publish/recover.ts";
 import { checkpointKeys } from "../../../pipelines/4-publish/tree-head.ts";
 import { mirrorOnce } from "../../../pipelines/mirror/mirror.ts";
@@ -67,7 +67,7 @@ async function logOf(more: At): Promise<MemoryStore> {
     if (drafted?.kind === "keys") fold.keys = { n: drafted.n, key: drafted.key, sha256: drafted.sha256, leaf: index };
   }
   const grown = growTree(
-    EMPTY_LIVE,
+    EMPTY_TREE,
     texts.map((text) => Buffer.from(text)),
   );
   await writeTree(store, grown);

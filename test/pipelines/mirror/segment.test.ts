@@ -1,7 +1,7 @@
 import { beforeAll, expect, it } from "vitest";
 import { compress, decompress } from "zstd-napi";
 import { FixedClock } from "../../../infra/clock.ts";
-import { EMPTY_LIVE, growTree } from "../../../pipelines/4-publish/live.ts";
+import { EMPTY_TREE, growTree } from "../../../pipelines/4-publish/live.ts";
 import { writeTree } from "../../../pipelines/4-publish/recover.ts";
 import { mirrorOnce } from "../../../pipelines/mirror/mirror.ts";
 import type { Source } from "../../../pipelines/published/source.ts";
@@ -23,7 +23,7 @@ beforeAll(async () => {
   const record = await PublicRecord.open();
   await record.close();
   given = keysOf(record);
-  const grown = growTree(EMPTY_LIVE, entries);
+  const grown = growTree(EMPTY_TREE, entries);
   await writeTree(theirs, grown);
   await theirs.create("checkpoint", record.note({ size: SIZE, root: grown.live.tree.root() }));
 });

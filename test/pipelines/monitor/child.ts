@@ -36,6 +36,6 @@ const monitor = new Monitor({
   webhook: new Webhook(hook, { egress, clock: systemClock, secret: null }),
   tell: async (notice) => void writeSync(1, `${JSON.stringify(notice)}\n`),
 });
-const round = await monitor.round();
+const round = await monitor.runRound();
 writeSync(1, `${JSON.stringify({ head: round.head?.size, faults: round.faults.map(({ code }) => code) })}\n`);
 process.exit(0);

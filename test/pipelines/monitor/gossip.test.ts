@@ -34,14 +34,14 @@ test.each([
     beds[i].monitor({ sources: [folder(records[i])], keys: keys(records[0]), peers: [new Peer(urls[1 - i]!)] }),
   );
   const rounds = [];
-  for (const monitor of [...monitors, ...monitors]) rounds.push(await monitor.round());
+  for (const monitor of [...monitors, ...monitors]) rounds.push(await monitor.runRound());
   expect(rounds.slice(2).map(({ faults }) => faults[0]?.code)).toEqual(
     one === other ? ["fork", "fork"] : ["unproven", "fork"],
   );
   // The side that had fewer leaves has no tiles of the larger tree: its own growth proves the fork.
   if (one !== other) {
     await fill(records[0], "later", 200);
-    expect((await monitors[0]!.round()).faults[0]?.code).toBe("fork");
+    expect((await monitors[0]!.runRound()).faults[0]?.code).toBe("fork");
   }
   for (const { files } of beds) {
     const [file] = await files.list("");
@@ -57,7 +57,7 @@ test("pages are bounded, and a pull goes on where the last one ended", async () 
   await fill(record, "a", 3);
   const [ours, theirs] = [await bed(), await bed()];
   await ours.round({ sources: [folder(record)], keys: keys(record) });
-  const { size, root } = ours.state.head()!;
+  const { size, root } = ours.state.readHead()!;
   // 450 texts of one head: extensions differ.
   for (let i = 0; i < 450; i++) {
     const note = record.note({ size, root }).toString().replace(/\n\n/, `\nx-${i}\n\n`);
@@ -87,7 +87,7 @@ test("pages are bounded, and a pull goes on where the last one ended", async () 
   // The changed texts have the signature of another text: the puller keeps the one that the log signed.
   const peer = new Peer(url);
   const round = await theirs.round({ sources: [folder(record)], keys: keys(record), peers: [peer] });
-  expect([round.kept, peer.dropped, round.faults, round.warnings.length]).toEqual([1, 9, [], 1]);
+  expect([round.newCheckpoints, peer.droppedCheckpoints, round.faults, round.warnings.length]).toEqual([1, 9, [], 1]);
 });
 
 const LIES: [
@@ -147,11 +147,11 @@ test.each(LIES)("a peer that %s is left alone for a while, and nothing of it is 
   );
   const own = await bed();
   const monitor = own.monitor({ sources: [folder(record)], keys: keys(record), peers: [new Peer(url)] });
-  const round = await monitor.round();
+  const round = await monitor.runRound();
   expect(round.warnings.map(({ message }) => message)).toEqual([expect.stringMatching(says)]);
-  expect([round.kept, round.faults, round.head?.size]).toEqual([1, [], 3]);
+  expect([round.newCheckpoints, round.faults, round.head?.size]).toEqual([1, [], 3]);
   const before = asked;
-  await monitor.round();
+  await monitor.runRound();
   expect([asked, own.state.count("unproven")]).toEqual([before, 0]);
 });
 
@@ -171,10 +171,10 @@ test("a peer that floods with what the log did sign fills its bound, and not the
   );
   const own = await bed();
   const monitor = own.monitor({ sources: [folder(record)], keys: keys(record), peers: [new Peer(url)] });
-  const round = await monitor.round();
+  const round = await monitor.runRound();
   expect([round.faults.map(({ code }) => code), round.head?.size]).toEqual([["unproven"], 3]);
   expect(round.warnings[0]?.message).toMatch(/1000 checkpoints are kept without a proof/);
   expect(own.state.count("unproven")).toBeGreaterThan(990);
   await fill(record, "b", 3);
-  expect((await monitor.round()).head?.size).toBe(6);
+  expect((await monitor.runRound()).head?.size).toBe(6);
 });

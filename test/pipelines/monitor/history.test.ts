@@ -49,10 +49,10 @@ test("a log that grows is proven, round by round, and every checkpoint is kept",
   for (const [i, count] of [3, 300, 1, 700].entries()) {
     await fill(record, `g${i}x`, count);
     const round = await monitor.round({ sources, keys: keys(record) });
-    expect([codes(round), round.head?.size, round.kept]).toEqual([[], record.committer.fold.size, 1]);
+    expect([codes(round), round.head?.size, round.newCheckpoints]).toEqual([[], record.committer.fold.size, 1]);
   }
   expect([monitor.state.count("proven"), monitor.state.count("unproven")]).toEqual([4, 0]);
-  expect((await monitor.round({ sources, keys: keys(record) })).kept).toBe(0);
+  expect((await monitor.round({ sources, keys: keys(record) })).newCheckpoints).toBe(0);
 });
 
 test.each([
@@ -206,7 +206,7 @@ test("an older checkpoint that nobody showed before is proven in the newer tree"
   const monitor = await bed();
   await monitor.round({ sources: [folder(record)], keys: keys(record) });
   const round = await monitor.round({ sources: [folder(record), old.source], keys: keys(record) });
-  expect([codes(round), round.kept, monitor.state.count("proven")]).toEqual([[], 1, 2]);
+  expect([codes(round), round.newCheckpoints, monitor.state.count("proven")]).toEqual([[], 1, 2]);
 });
 
 test("another log's checkpoint, and one of this name under another key, are dropped", async () => {
@@ -215,7 +215,7 @@ test("another log's checkpoint, and one of this name under another key, are drop
   for (const one of [record, stranger]) await fill(one, "a", 10);
   const monitor = await bed();
   const round = await monitor.round({ sources: [folder(record), folder(stranger)], keys: keys(record) });
-  expect([codes(round), round.kept, round.head?.size, round.forks]).toEqual([["tampered"], 1, 10, []]);
+  expect([codes(round), round.newCheckpoints, round.head?.size, round.forks]).toEqual([["tampered"], 1, 10, []]);
 });
 
 test("keys are pinned at the first start, and another key later is refused", async () => {
@@ -240,7 +240,7 @@ test("too old is stale; a tree without leaves has one root", async () => {
   await writeFile(join(copy.dir, "checkpoint"), record.note({ size: 0, root: Buffer.alloc(32, 1) }));
   expect(new FixedClock(NOW).now() < monitor.clock.now()).toBe(true);
   const wrong = await monitor.round({ sources: [copy.source], keys: keys(record), maxAgeSeconds: 0 });
-  expect([codes(wrong)[0], wrong.kept]).toEqual(["tampered", 0]);
+  expect([codes(wrong)[0], wrong.newCheckpoints]).toEqual(["tampered", 0]);
   await writeFile(join(copy.dir, "checkpoint"), record.note({ size: 0, root: EMPTY_ROOT }));
   const empty = await monitor.round({ sources: [copy.source], keys: keys(record), maxAgeSeconds: 0 });
   expect([codes(empty), monitor.state.count("unproven")]).toEqual([["rollback"], 0]);
@@ -256,11 +256,11 @@ test("below the policy a checkpoint does not lead; with its cosignatures it does
   const own = await readFile(join(copy.dir, "checkpoint"));
   const monitor = await bed();
   const before = await monitor.round({ sources: [copy.source], ...given });
-  expect([codes(before), before.head, before.kept]).toEqual([["unwitnessed"], null, 1]);
+  expect([codes(before), before.head, before.newCheckpoints]).toEqual([["unwitnessed"], null, 1]);
   const line = cosignatureLine(parseNote(own).text, north, new Date(NOW));
   await writeFile(join(copy.dir, "checkpoint"), Buffer.concat([own, Buffer.from(line)]));
   const after = await monitor.round({ sources: [copy.source], ...given });
-  expect([codes(after), after.head?.size, after.kept]).toEqual([[], 10, 0]);
+  expect([codes(after), after.head?.size, after.newCheckpoints]).toEqual([[], 10, 0]);
   for (const [one, name] of [
     [first, "one"],
     [second, "other"],

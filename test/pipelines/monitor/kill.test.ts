@@ -78,7 +78,7 @@ test.each(STEPS)(
     const killed = await round(at, step, step === "told" ? 2 : 1, sources);
     expect(killed.killed).toBe(true);
     const bed = await MonitorBed.open(undefined, at);
-    const seen = bed.state.page(0, 100).length;
+    const seen = bed.state.readPage(0, 100).length;
     await bed.close(true);
     const after = await round(at, "none", 0, sources);
     expect([after.killed, JSON.parse(after.lines.at(-1)!)]).toEqual([false, { head: 14, faults: ["fork"] }]);
@@ -91,7 +91,7 @@ test.each(STEPS)(
     expect(told.some(({ type }) => type === "monitor.equivocation")).toBe(true);
     expect(posted.some((body) => body.includes("monitor.equivocation"))).toBe(true);
     const last = await MonitorBed.open(undefined, at);
-    expect([last.state.page(0, 100).length, last.state.noticesWaiting()]).toEqual([3, 0]);
+    expect([last.state.readPage(0, 100).length, last.state.countWaitingNotices()]).toEqual([3, 0]);
     expect(seen).toBeLessThanOrEqual(3);
     if (step !== "seen") expect(seen).toBeGreaterThan(1);
     const files = await last.files.list("");

@@ -35,7 +35,7 @@ const toldNow = (): unknown[] => bed.told.splice(0).map(({ change, says }) => [c
 test("a new name tells what it stands for, and after that what changes, leaf by leaf", async () => {
   await record.publish([sellerListing()], sellerCard(record, "B"));
   const first = await round(BY_PAYEE);
-  expect([first.told, first.found]).toEqual([
+  expect([first.noticesPrinted, first.foundNames]).toEqual([
     0,
     [
       expect.objectContaining({
@@ -44,14 +44,14 @@ test("a new name tells what it stands for, and after that what changes, leaf by 
       }),
     ],
   ]);
-  expect((await round(BY_PAYEE)).found).toEqual([]);
+  expect((await round(BY_PAYEE)).foundNames).toEqual([]);
   // Cards of others, and figures alone, are no change.
   await record.publish(
     [listingDraft(STRANGER)],
     record.grades([cardOf(STRANGER)], "B."),
     sellerCard(record, "B", [], 7),
   );
-  expect([(await round(BY_PAYEE)).told, bed.told]).toEqual([0, []]);
+  expect([(await round(BY_PAYEE)).noticesPrinted, bed.told]).toEqual([0, []]);
   await record.publish(
     sellerCard(record, "F", ["took_the_money"], 8),
     [{ kind: "dispute", capability_id: CAP, body: { says: "it was our own fault" } } as never],
@@ -61,7 +61,7 @@ test("a new name tells what it stands for, and after that what changes, leaf by 
     [{ kind: "delisting", capability_id: CAP } as never],
     [sellerListing()],
   );
-  expect((await round(BY_PAYEE)).told).toBe(7);
+  expect((await round(BY_PAYEE)).noticesPrinted).toBe(7);
   expect(bed.told[0]).toMatchObject({ type: "monitor.changed", capability_id: CAP, url: SELLER.url, leaf: 10 });
   expect(toldNow()).toEqual([
     ["band", "B (OUTCOME_VERIFIED) -> F (OUTCOME_VERIFIED); now took_the_money"],
@@ -76,9 +76,9 @@ test("a new name tells what it stands for, and after that what changes, leaf by 
 
 test("an endpoint that names the payee later is told from then on", async () => {
   await record.publish([sellerListing(OTHER_PAYEE)]);
-  expect((await round(BY_PAYEE)).found).toEqual([]);
+  expect((await round(BY_PAYEE)).foundNames).toEqual([]);
   await record.publish([sellerListing()]);
-  expect((await round(BY_PAYEE)).told).toBe(1);
+  expect((await round(BY_PAYEE)).noticesPrinted).toBe(1);
   await record.publish(sellerCard(record, "B"));
   await round(BY_PAYEE);
   expect(toldNow()).toEqual([
@@ -90,7 +90,7 @@ test("an endpoint that names the payee later is told from then on", async () => 
 test("by domain, with the hosts below it and the table of those that took money; not by a name that only ends so", async () => {
   const watch = names({ domain: ["SELLER.example"] });
   await record.publish([sellerListing()], [listingDraft({ url: "https://notseller.example/x" })]);
-  expect((await round(watch)).found.map(({ url }) => url)).toEqual([SELLER.url]);
+  expect((await round(watch)).foundNames.map(({ url }) => url)).toEqual([SELLER.url]);
   const thief = { cap: capOf(STRANGER), domain: "seller.example", pay_to: null };
   const kin = (add: object[], remove: string[]) =>
     [{ kind: "kin", computed_at: "2026-11-21T06:00:00.000Z", kin: "ab".repeat(32), add, remove }] as never;
@@ -110,11 +110,11 @@ test("a name that is added later begins from the first leaf, and the others go o
   await record.publish(sellerCard(record, "C", [], 8), [listingDraft(STRANGER)]);
   const both = [...BY_PAYEE, ...names({ cap: [capOf(STRANGER)] })];
   const next = await round(both);
-  expect([next.told, next.found.map(({ url }) => url)]).toEqual([1, [STRANGER.url]]);
+  expect([next.noticesPrinted, next.foundNames.map(({ url }) => url)]).toEqual([1, [STRANGER.url]]);
   // Left out for a while: it goes on from where it was.
   await record.publish(sellerCard(record, "F", [], 9));
-  expect((await round(both.slice(1))).told).toBe(0);
-  expect((await round(both)).told).toBe(1);
+  expect((await round(both.slice(1))).noticesPrinted).toBe(0);
+  expect((await round(both)).noticesPrinted).toBe(1);
 });
 
 test("leaves that are not of their form are passed over, and memory holds what the names concern alone", async () => {
@@ -136,7 +136,7 @@ test("leaves that are not of their form are passed over, and memory holds what t
     },
   };
   expect((await readNewLeaves(read, BY_PAYEE)).map(({ url }) => url)).toEqual([SELLER.url]);
-  expect(bed.state.watched().length).toBe(1);
+  expect(bed.state.listWatched().length).toBe(1);
 });
 
 const bad: [string, Partial<Record<"cap" | "payTo" | "domain", string[]>>][] = [
@@ -169,10 +169,10 @@ test("a webhook that is down gets every notice once it answers, in order, signed
   await round(BY_PAYEE, { webhook: webhook() });
   await record.publish(sellerCard(record, "F", [], 8), sellerCard(record, "B", [], 9));
   const down = await round(BY_PAYEE, { webhook: webhook() });
-  expect([down.told, down.faults.map(exitCodeOf), bed.state.noticesWaiting()]).toEqual([2, [27], 2]);
+  expect([down.noticesPrinted, down.faults.map(exitCodeOf), bed.state.countWaitingNotices()]).toEqual([2, [27], 2]);
   status = 200;
   const up = await round(BY_PAYEE, { webhook: webhook() });
-  expect([up.told, up.faults, bed.state.noticesWaiting()]).toEqual([0, [], 0]);
+  expect([up.noticesPrinted, up.faults, bed.state.countWaitingNotices()]).toEqual([0, [], 0]);
   expect(got.map(({ body }) => (JSON.parse(body) as { change: string; leaf: number }).leaf)).toEqual([7, 8]);
   const [{ id, timestamp, body, signature }] = got as [(typeof got)[number]];
   const mac = createHmac("sha256", Buffer.from(key, "base64")).update(`${id}.${timestamp}.${body}`).digest("base64");

@@ -6,7 +6,7 @@ import { join } from "node:path";
 import { FixedClock } from "../../../infra/clock.ts";
 import { openDirectoryStore } from "../../../infra/store/directory.ts";
 import type { Store } from "../../../infra/store/store.ts";
-import { Monitor, type MonitorParts, type Round } from "../../../pipelines/monitor/monitor.ts";
+import { Monitor, type MonitorParts, type RoundResult } from "../../../pipelines/monitor/monitor.ts";
 import { MonitorState, type StateStep } from "../../../pipelines/monitor/state.ts";
 import { DirectorySource } from "../../../pipelines/published/source.ts";
 import type { UnsignedCard } from "../../../pipelines/record/card.ts";
@@ -41,8 +41,8 @@ export class MonitorBed {
     return new Monitor({ ...own, ...{ peers: [], names: [], webhook: null, keys: {} }, ...parts });
   }
 
-  round(parts: Pick<MonitorParts, "sources"> & Partial<MonitorParts>): Promise<Round> {
-    return this.monitor(parts).round();
+  round(parts: Pick<MonitorParts, "sources"> & Partial<MonitorParts>): Promise<RoundResult> {
+    return this.monitor(parts).runRound();
   }
 
   async close(keep = false): Promise<void> {

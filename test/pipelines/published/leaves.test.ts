@@ -3,7 +3,7 @@ import { compress } from "zstd-napi";
 import { packBundle } from "../../../infra/tree/bundle.ts";
 import { entriesPath, tilePath } from "../../../infra/tree/path.ts";
 import { Tampered } from "../../../infra/tree/tiles.ts";
-import { EMPTY_LIVE, growTree } from "../../../pipelines/4-publish/live.ts";
+import { EMPTY_TREE, growTree } from "../../../pipelines/4-publish/live.ts";
 import { readProvenLeaves } from "../../../pipelines/published/leaves.ts";
 import { segmentKey } from "../../../pipelines/published/objects.ts";
 import type { Source } from "../../../pipelines/published/source.ts";
@@ -20,7 +20,7 @@ const objects = new Map<string, Buffer>();
 let head: { size: number; root: Buffer };
 
 beforeAll(async () => {
-  const { live, tiles, bundles } = growTree(EMPTY_LIVE, entries);
+  const { live, tiles, bundles } = growTree(EMPTY_TREE, entries);
   head = { size: SIZE, root: live.tree.root() };
   for (const { level, n, width, bytes } of tiles) objects.set(tilePath(level, n, width), Buffer.from(bytes));
   for (const { n, entries: of } of bundles) objects.set(entriesPath(n, of.length), await packBundle(of));

@@ -6,7 +6,12 @@ import { gzipSync } from "node:zlib";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
 import { systemClock } from "../../../infra/clock.ts";
 import { openProcessLock } from "../../../infra/store/lock.ts";
-import { type Imported, type ImportOptions, importRegister, registerPath } from "../../../pipelines/register/import.ts";
+import {
+  type ImportOptions,
+  type ImportResult,
+  importRegister,
+  registerPath,
+} from "../../../pipelines/register/import.ts";
 import { Register } from "../../../pipelines/register/register.ts";
 import { search } from "../../../pipelines/register/search.ts";
 import { COLUMNS, HEADER, inventedRow, lineOf } from "../../helpers/golden-copy.ts";
@@ -23,7 +28,7 @@ beforeEach(async () => {
 });
 afterEach(() => rm(dir, { recursive: true, force: true }));
 
-const take = (source: string, domains?: string, level2: Partial<ImportOptions> = {}): Promise<Imported> =>
+const take = (source: string, domains?: string, level2: Partial<ImportOptions> = {}): Promise<ImportResult> =>
   importRegister({ source, domains, ...level2, to: registerPath(dir), clock: systemClock });
 
 const put = async (name: string, bytes: string | Uint8Array): Promise<string> => {

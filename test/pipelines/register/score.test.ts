@@ -5,7 +5,7 @@ import fc from "fast-check";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { type Lake, openLake } from "../../../infra/lake/duckdb.ts";
 import { sql } from "../../../infra/lake/sql.ts";
-import { alike, edits, faultOfLei, scoreOf } from "../../../pipelines/register/score.ts";
+import { countEdits, faultOfLei, scoreOf, similarityOf } from "../../../pipelines/register/score.ts";
 import { checkDigitsOf } from "../../helpers/golden-copy.ts";
 
 let dir: string;
@@ -98,11 +98,11 @@ describe("score", () => {
       { words: JSON.stringify(words) },
     );
     rows.forEach(({ d, l }, i) => {
-      const ours = edits(...words[i]!);
+      const ours = countEdits(...words[i]!);
       expect(ours).toBeGreaterThanOrEqual(Number(d));
       expect(ours).toBeLessThanOrEqual(Number(l));
     });
-    expect(edits("simeens", "siemens")).toBe(1);
+    expect(countEdits("simeens", "siemens")).toBe(1);
   });
 
   test("letters decide, word order does not", () => {
@@ -111,7 +111,7 @@ describe("score", () => {
     expect(scoreOf("deutsche bank", "deutsche boerse").allWords).toBe(false);
     expect(scoreOf("siemens", "simeens").value).toBeCloseTo(6 / 7);
     expect(scoreOf("abcdef", "uvwxyz")).toEqual({ value: 0, allWords: false });
-    expect(alike("ab", "abcdefg")).toBe(0);
+    expect(similarityOf("ab", "abcdefg")).toBe(0);
   });
 
   test("a name of very many words is scored too, and no word counts twice", () => {

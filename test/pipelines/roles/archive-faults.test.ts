@@ -7,7 +7,7 @@ import { FixedClock } from "../../../infra/clock.ts";
 import type { Lake } from "../../../infra/lake/duckdb.ts";
 import { openEmbeddedLog } from "../../../infra/log/embedded.ts";
 import type { Log } from "../../../infra/log/log.ts";
-import { BadPrivate } from "../../../pipelines/4-publish/generation.ts";
+import { BadPrivateObject } from "../../../pipelines/4-publish/generation.ts";
 import type { Publisher } from "../../../pipelines/4-publish/publisher.ts";
 import type { ArchiveStep } from "../../../pipelines/5-archive/filing.ts";
 import { Unproven } from "../../../pipelines/published/errors.ts";
@@ -73,8 +73,8 @@ beforeAll(async () => {
   const closed = new Date(`${addDays(FIRST, DAYS)}T12:00:00.000Z`);
   clock.set(closed);
   for (let days = 1; days > 0; ) {
-    for (const owner of owners) await owner.evidence(closed);
-    days = (await at.publishing().evidence()).days.length;
+    for (const owner of owners) await owner.makeEvidence(closed);
+    days = (await at.publishing().publishEvidence()).days.length;
   }
 });
 afterAll(async () => {
@@ -88,7 +88,7 @@ const now = (): Date => clock.now();
 /** From now on one more day is old enough. */
 const age = (): void => clock.set(`${addDays(FIRST, 111 + turn++)}T00:00:00.000Z`);
 const take = async (place: 0 | 1, onStep?: (step: OwnArchiveStep) => void): Promise<void> => {
-  await owners[place]!.archive(now(), onStep ? { onStep } : {});
+  await owners[place]!.makeArchive(now(), onStep ? { onStep } : {});
 };
 /** One more day comes of age, and the owners write down what they have of it. */
 const taken = async (): Promise<void> => {
@@ -96,7 +96,8 @@ const taken = async (): Promise<void> => {
   await take(0);
   await take(1);
 };
-const file = (by: Publisher = at.publisher, more: Partial<Filing> = {}) => at.publishing(by).archive(at.filing(more));
+const file = (by: Publisher = at.publisher, more: Partial<Filing> = {}) =>
+  at.publishing(by).publishArchive(at.filing(more));
 /** A publisher of another process, which knows only what is durable. */
 const another = (stores: Partial<Pick<Deployment, "privateStore" | "publicStore">> = {}): Publisher => {
   const { privateStore, publicStore } = { ...at, ...stores };
@@ -223,7 +224,7 @@ describe.each(["full", "answer lost"] as const)("a store: %s", (how) => {
     age();
     const { store, happened } = faultIn(at.privateStore, { match: /^owners\/archive\//, how });
     const owner = await ownerOf(0, { privateStore: store });
-    await met(happened, () => owner.archive(now()));
+    await met(happened, () => owner.makeArchive(now()));
   });
 });
 
@@ -263,10 +264,10 @@ test.each([
   const { lake, arm } = faultInLake(lakes[0]!, how);
   const owner = await ownerOf(0, { lake });
   await taken();
-  await owner.archive(now());
+  await owner.makeArchive(now());
   await file();
   arm();
-  await expect(owner.archive(now())).rejects.toThrow(FaultInjected);
+  await expect(owner.makeArchive(now())).rejects.toThrow(FaultInjected);
   const rows = await nothingLost();
   const filed = new Set(rows.files);
   const [own] = [await rowsOf([lakes[0]!], at.publicStore, [])];
@@ -355,7 +356,7 @@ describe("what stops a day until it is mended", () => {
   test("what an owner said and nobody can read: it is said anew", async () => {
     await taken();
     await replaced("owners/archive/03", () => Buffer.from('{"v":1'));
-    await expect(file()).rejects.toThrow(BadPrivate);
+    await expect(file()).rejects.toThrow(BadPrivateObject);
     await disaster(file());
   });
 });

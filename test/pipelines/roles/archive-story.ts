@@ -7,7 +7,7 @@ import type { Lake } from "../../../infra/lake/duckdb.ts";
 import type { AppendedRecord, Log, NewRecord } from "../../../infra/log/log.ts";
 import type { Ownership } from "../../../infra/log/ownership.ts";
 import type { Store } from "../../../infra/store/store.ts";
-import { Followed } from "../../../pipelines/4-publish/followed.ts";
+import { FollowedRecord } from "../../../pipelines/4-publish/followed.ts";
 import { archiveManifestKey, dayOfManifest } from "../../../pipelines/record/archive.ts";
 import { addDays } from "../../../pipelines/record/time.ts";
 import type { Pipeline } from "../../../pipelines/roles/pipeline.ts";
@@ -63,11 +63,11 @@ export function archiveStory(open: (dir: string, clock: FixedClock) => Promise<A
 
   /** Owners write down, the publisher names: evidence of what is closed, then the archive of what is old enough. */
   async function round(by: readonly Owner[]): Promise<void> {
-    for (const owner of by) await owner.evidence(clock.now());
-    await shared.publishing().evidence();
+    for (const owner of by) await owner.makeEvidence(clock.now());
+    await shared.publishing().publishEvidence();
     for (let files = 1; files > 0; ) {
-      for (const owner of by) await owner.archive(clock.now());
-      files = (await shared.publishing().archive(shared.filing({ rowsPerFile: ROWS_A_FILE }))).files;
+      for (const owner of by) await owner.makeArchive(clock.now());
+      files = (await shared.publishing().publishArchive(shared.filing({ rowsPerFile: ROWS_A_FILE }))).files;
     }
   }
 
@@ -76,7 +76,7 @@ export function archiveStory(open: (dir: string, clock: FixedClock) => Promise<A
   /** Of the owners that have not ended. */
   const sharedLakes = (): Lake[] => shared.lakes.slice(1);
   const evict = async (): Promise<number> => {
-    const { archive } = await new Followed(alone.publicStore, () => TRUST).current();
+    const { archive } = await new FollowedRecord(alone.publicStore, () => TRUST).current();
     return observer.evictArchived(archive);
   };
 
@@ -116,10 +116,10 @@ export function archiveStory(open: (dir: string, clock: FixedClock) => Promise<A
   }, async () => {
     clock.set(at(112));
     await start.ingest();
-    await start.archive(clock.now());
-    for (const owner of owners) await owner.evidence(clock.now());
-    await shared.publishing().evidence();
-    for (const owner of owners) await owner.archive(clock.now());
+    await start.archiveOldDays(clock.now());
+    for (const owner of owners) await owner.makeEvidence(clock.now());
+    await shared.publishing().publishEvidence();
+    for (const owner of owners) await owner.makeArchive(clock.now());
     await engine.leave(shares[0]!);
     await round(owners.slice(1));
     expect(await filesOf(shared)).toEqual(await filesOf(alone));
@@ -147,7 +147,7 @@ export function archiveStory(open: (dir: string, clock: FixedClock) => Promise<A
     await append(late);
     clock.set(at(113));
     await start.ingest();
-    await start.archive(clock.now());
+    await start.archiveOldDays(clock.now());
     await round(owners.slice(1));
     const files = await filesOf(alone);
     const days = new Set(files.map(({ manifest }) => dayOfManifest(manifest)));
@@ -178,7 +178,7 @@ export function archiveStory(open: (dir: string, clock: FixedClock) => Promise<A
     const fresh = await shared.owner([], { ownership: ownership! });
     await fresh.ingest();
     expect(await tablesOf([shared.lakes.at(-1)!])).toEqual(await tablesOf([ownLake()]));
-    expect(await fresh.archive(clock.now())).toEqual({ removed: 0, rows: 0 });
+    expect(await fresh.makeArchive(clock.now())).toEqual({ removed: 0, rows: 0 });
   });
 
   test("every acknowledged record is once in segments, in lake or archive, in evidence and tree; the audit is clean", {

@@ -36,14 +36,14 @@ const closed = (text: string) => ({ ok: false as const, reason: "host" as const,
 
 describe("what questions are made of on this machine", () => {
   test("pages are planted at our own address, and nowhere when nobody else could fetch it", () => {
-    const { of } = sourcesOf({ TOUCHSTONE_BASE_URL: "https://t.example/" });
+    const { classParts: of } = sourcesOf({ TOUCHSTONE_BASE_URL: "https://t.example/" });
     expect(of.sources!.page!(seed(1)).url).toMatch(/^https:\/\/t\.example\/p\/[0-9a-f]{40}$/);
     const inside = sourcesOf({}, { validate: (url) => closed(url) });
-    expect(inside.of.sources!.page).toBeUndefined();
+    expect(inside.classParts.sources!.page).toBeUndefined();
   });
 
   test("blocks are final ones of our own node, and there is none before the first final one", async () => {
-    const ask = sourcesOf({}).of.sources!.block!;
+    const ask = sourcesOf({}).classParts.sources!.block!;
     const rpc = async (method: string, params: unknown[] = []) => {
       const body = JSON.stringify({ jsonrpc: "2.0", id: 1, method, params });
       const response = await fetch(chain.rpcUrl, {
@@ -78,22 +78,22 @@ describe("what questions are made of on this machine", () => {
     };
     const reference = { url: "https://ref.example/{base}-{quote}/spot", answer: "/data/amount" };
     const named = sourcesOf({ TOUCHSTONE_PRICE_REFERENCE: JSON.stringify(reference) }, { fetch } as Partial<Egress>);
-    expect(await named.of.sources!.price!("BTC", "USD")).toBe(63_000.5);
+    expect(await named.classParts.sources!.price!("BTC", "USD")).toBe(63_000.5);
     expect(asked).toEqual(["https://ref.example/BTC-USD/spot"]);
-    expect(sourcesOf({}).of.sources!.price).toBeUndefined();
+    expect(sourcesOf({}).classParts.sources!.price).toBeUndefined();
     const down = sourcesOf({ TOUCHSTONE_PRICE_REFERENCE: JSON.stringify(reference) });
-    expect(await down.of.sources!.price!("BTC", "USD")).toBeNull();
+    expect(await down.classParts.sources!.price!("BTC", "USD")).toBeNull();
     const wrong = JSON.stringify({ ...reference, answer: "amount" });
     expect(() => sourcesOf({ TOUCHSTONE_PRICE_REFERENCE: wrong })).toThrow(/price_reference\.answer/);
   });
 
   test("companies are asked for where a register was imported, and nobody is where none was", async () => {
     const without = sourcesOf({});
-    expect(await without.of.sources!.company!(seed(1))).toBeNull();
+    expect(await without.classParts.sources!.company!(seed(1))).toBeNull();
     without.close();
     const source = resolve("fixtures/register/golden-copy.csv");
     await importRegister({ source, to: registerPath(dir), clock: systemClock });
-    const { of, close } = sourcesOf({});
+    const { classParts: of, close } = sourcesOf({});
     const drawn = await Promise.all([1, 60, 120, 200, 255].map((n) => of.sources!.company!(seed(n))));
     close();
     for (const row of drawn) {

@@ -9,9 +9,9 @@ import type { Store } from "../../../infra/store/store.ts";
 import { createLogger, createMetrics } from "../../../infra/telemetry.ts";
 import { createIngest } from "../../../pipelines/2-ingest/ingest.ts";
 import { createMemory } from "../../../pipelines/2-ingest/memory.ts";
-import { Followed } from "../../../pipelines/4-publish/followed.ts";
+import { FollowedRecord } from "../../../pipelines/4-publish/followed.ts";
 import { createPublisher, type Publisher } from "../../../pipelines/4-publish/publisher.ts";
-import { archivedMarker } from "../../../pipelines/5-archive/follow.ts";
+import { createArchivedMarker } from "../../../pipelines/5-archive/follow.ts";
 import type { GradeLeaf, Leaf } from "../../../pipelines/record/leaf.ts";
 import { Pipeline, type PipelineParts } from "../../../pipelines/roles/pipeline.ts";
 import { Owner, type OwnerParts } from "../../../pipelines/roles/protocol/owner.ts";
@@ -72,8 +72,8 @@ export class Deployment {
     const lake = more.lake ?? (await this.#lake());
     const common = { log, privateStore, lake, clock, logger, metrics: createMetrics() };
     const { publicStore } = this;
-    const followed = new Followed(publicStore, () => TRUST);
-    const moved = archivedMarker(async () => (await followed.current()).archive);
+    const followed = new FollowedRecord(publicStore, () => TRUST);
+    const moved = createArchivedMarker(async () => (await followed.current()).archive);
     return new Owner({
       ...common,
       ownership: fixedPartitions(held),

@@ -28,7 +28,7 @@ function machine({ listed: atStart, catalogues = ["https://c.example"] }: { list
       called.push("plan");
       return { day, lines: [] };
     },
-    ...Object.fromEntries(["grade", "volatile", "startAsks", "resumeIntake"].map((name) => [name, says(name)])),
+    ...Object.fromEntries(["grade", "writeVolatile", "startAsks", "resumeIntake"].map((name) => [name, says(name)])),
   };
   const observer = {
     observeSpan: async () => {

@@ -97,7 +97,7 @@ test("thieves of a partition that was given back are the other owner's", async (
     (await lake.all<{ cap: string }>("SELECT cap FROM thefts")).map(({ cap }) => cap);
   await ingest.hold([0, 1, 2, 3]);
   await ingest.pass();
-  await lake.transaction((tx) => gradeRun(tx, { now, caps: "all" }));
+  await lake.transaction((tx) => gradeRun(tx, { now, endpointIds: "all" }));
   expect(await thieves()).toEqual([capOf(thief.name)]);
   await ingest.hold([0, 1, 2, 3].filter((one) => one !== partition));
   expect(await thieves()).toEqual([]);

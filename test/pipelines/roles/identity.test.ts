@@ -38,12 +38,12 @@ async function round(at: Deployment, owners: readonly Owner[], now: Date): Promi
   await publishing.takeRuns();
   // A turn makes seven days at most, so that a long pause is caught up with in steps.
   for (let turn = 0; turn < 2; turn++) {
-    for (const owner of owners) await owner.evidence(now);
-    await publishing.evidence();
+    for (const owner of owners) await owner.makeEvidence(now);
+    await publishing.publishEvidence();
   }
-  for (const owner of owners) await owner.volatile();
+  for (const owner of owners) await owner.writeVolatile();
   await publishing.nameTables();
-  for (const owner of owners) await owner.history(now);
+  for (const owner of owners) await owner.writeHistory(now);
   await publishing.nameTables();
 }
 
@@ -67,9 +67,9 @@ beforeAll(async () => {
     const now = new Date(later(START, (until + 1) * 86_400_000 - 1));
     clock.set(now);
     await pipeline.grade(now);
-    await pipeline.evidence(now);
-    await pipeline.volatile();
-    await pipeline.history(now);
+    await pipeline.publishEvidence(now);
+    await pipeline.writeVolatile();
+    await pipeline.writeHistory(now);
     await round(one, single, now);
     await round(four, quarters, now);
   }

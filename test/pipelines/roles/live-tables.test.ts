@@ -1,6 +1,6 @@
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { volatileRows } from "../../../pipelines/2-ingest/volatile.ts";
-import { collectLive, writeLive, writeView } from "../../../pipelines/4-publish/view.ts";
+import { collectLiveFiles, writeLiveTable, writeView } from "../../../pipelines/4-publish/view.ts";
 import { readUnpublished } from "../../../pipelines/corrections/endpoint-record.ts";
 import { headlineBasisOf } from "../../../pipelines/published/fold.ts";
 import { partitionOf } from "../../../pipelines/record/ids.ts";
@@ -119,7 +119,7 @@ class History {
   #open(): LiveTables {
     const write = async (table: number, bytes: Uint8Array) => {
       if (this.#failAfter-- <= 0) throw new Error("disk full");
-      return writeLive(record.store, world.clock, table, bytes);
+      return writeLiveTable(record.store, world.clock, table, bytes);
     };
     return new LiveTables({
       ...{ lake: world.lake, now: () => world.clock.now(), tableOf, write },
@@ -146,7 +146,7 @@ class History {
         return;
       case "collect":
         world.clock.set(new Date(world.clock.now().getTime() + what.minutes * 60_000));
-        await collectLive(record.store, world.clock, [...this.#named.values()].flat());
+        await collectLiveFiles(record.store, world.clock, [...this.#named.values()].flat());
         return;
       case "look":
         return this.#seldom.look();

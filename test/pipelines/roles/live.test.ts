@@ -73,7 +73,7 @@ async function turn(): Promise<void> {
   clock.set(new Date(clock.now().getTime() + 10_000));
   await gradeAll(owners, clock.now());
   await at.publishing().takeRuns();
-  for (const owner of owners) await owner.volatile();
+  for (const owner of owners) await owner.writeVolatile();
   await at.publishing().nameTables();
 }
 
@@ -108,14 +108,14 @@ async function reads(): Promise<void> {
 test("a probe is one row in one further file; a correction shows, and so does its consequence", async () => {
   const before = await named();
   await probe(0);
-  for (const owner of owners) await owner.volatile();
+  for (const owner of owners) await owner.writeVolatile();
   await at.publishing().nameTables();
   const after = await named();
   expect(after.slice(0, of(after, 0).length - 1)).toEqual(of(before, 0));
   expect(after.filter((key) => !before.includes(key))).toHaveLength(1);
   await reads();
   await log.append([corrected(SELLERS[0]!.name, later(START, 2 * DAY))]);
-  for (const owner of owners) await owner.volatile();
+  for (const owner of owners) await owner.writeVolatile();
   await at.publishing().nameTables();
   await reads();
   expect(followed.rows.get(capOf(SELLERS[0]!.name))?.corrected).toContain("our fault");
@@ -129,7 +129,7 @@ test("files of the owner before stand until all rows of the one after are there"
   const before = await named();
   for (let n = 0; n < SELLERS.length; n++) await probe(n);
   [given[0], given[1]] = [[0], [1, 2, 3]];
-  await owners[0]!.volatile();
+  await owners[0]!.writeVolatile();
   await at.publishing().nameTables();
   expect(of(await named(), 1)).toEqual(of(before, 1));
   await turn();
@@ -143,7 +143,7 @@ test("a partition that is taken away during a turn is not told as it is then", a
   owners[0] = await at.owner([], { ownership, lake: lakes[0]! });
   const before = await named();
   await probe(1);
-  await expect(owners[0].volatile()).rejects.toThrow(PartitionsRevoked);
+  await expect(owners[0].writeVolatile()).rejects.toThrow(PartitionsRevoked);
   await at.publishing().nameTables();
   expect(await named()).toEqual(before);
   await begin(0);
@@ -159,7 +159,7 @@ test("nothing that is in use is deleted, however old; what nobody names is", asy
   for (let i = 0; i < 3; i++) {
     clock.set(new Date(clock.now().getTime() + 1_500_000));
     await probe(i);
-    for (const owner of owners) await owner.volatile();
+    for (const owner of owners) await owner.writeVolatile();
   }
   clock.set(new Date(clock.now().getTime() + 7_200_000));
   expect(await at.publishing().collectGarbage()).toBeGreaterThan(0);

@@ -7,7 +7,7 @@ import { FixedClock } from "../../../infra/clock.ts";
 import { openDirectoryStore } from "../../../infra/store/directory.ts";
 import type { Store } from "../../../infra/store/store.ts";
 import { createMetrics } from "../../../infra/telemetry.ts";
-import { BadPrivate } from "../../../pipelines/4-publish/generation.ts";
+import { BadPrivateObject } from "../../../pipelines/4-publish/generation.ts";
 import { createPublisher, type Publisher } from "../../../pipelines/4-publish/publisher.ts";
 import { OvertakenByOwner, PartitionObjects } from "../../../pipelines/roles/protocol/partition-objects.ts";
 import { Standby } from "../../../pipelines/roles/protocol/standby.ts";
@@ -56,7 +56,7 @@ describe("an object of a partition", () => {
     await put(owner, 5, "one");
     const { etag } = (await store.get(key))!;
     await store.swap(key, Buffer.from('{"log":"log"'), etag);
-    await expect(other.readAll()).rejects.toThrow(BadPrivate);
+    await expect(other.readAll()).rejects.toThrow(BadPrivateObject);
     await put(owner, 5, "one");
     expect(await saidOf(other)).toBe("one");
   });

@@ -9,7 +9,7 @@ import type { Log } from "../../../infra/log/log.ts";
 import type { Store } from "../../../infra/store/store.ts";
 import { createMetrics } from "../../../infra/telemetry.ts";
 import { createIngest, type Ingest } from "../../../pipelines/2-ingest/ingest.ts";
-import { Followed } from "../../../pipelines/4-publish/followed.ts";
+import { FollowedRecord } from "../../../pipelines/4-publish/followed.ts";
 import { readRun, writeRun } from "../../../pipelines/4-publish/runs.ts";
 import { TOPICS } from "../../../pipelines/record/topics.ts";
 import { type Owner, type OwnerParts, PartitionsRevoked } from "../../../pipelines/roles/protocol/owner.ts";
@@ -148,7 +148,10 @@ test("an owner that follows an older head is taken with its table, and grades ag
   const { publicStore } = at;
   const old = (await publicStore.get("checkpoint"))!;
   const get: Store["get"] = async (key) => (stale && key === "checkpoint" ? old : publicStore.get(key));
-  const [its, others] = [await at.owner(ITS), await at.owner(OTHERS, { followed: new Followed({ get }, () => TRUST) })];
+  const [its, others] = [
+    await at.owner(ITS),
+    await at.owner(OTHERS, { followed: new FollowedRecord({ get }, () => TRUST) }),
+  ];
   await its.grade(NOW);
   await at.publishing().takeRuns();
   await others.grade(minutesLater(1));
@@ -229,10 +232,10 @@ test.each(["revoked", "revoked and given back, and loaded again"])(
         },
       },
     }));
-    await expect(its.evidence(NOW)).rejects.toThrow(PartitionsRevoked);
+    await expect(its.makeEvidence(NOW)).rejects.toThrow(PartitionsRevoked);
     expect(await at.privateStore.get("owners/evidence/01")).toBeNull();
     // The next turn reads what was loaded since.
-    expect(await its.evidence(NOW)).toBeGreaterThan(0);
+    expect(await its.makeEvidence(NOW)).toBeGreaterThan(0);
     expect(reads).toBeGreaterThan(1);
   },
 );
@@ -254,7 +257,7 @@ test("partitions that were revoked right behind their load, and are ours again: 
       },
     },
   }));
-  await expect(its.evidence(NOW)).rejects.toThrow(PartitionsRevoked);
+  await expect(its.makeEvidence(NOW)).rejects.toThrow(PartitionsRevoked);
   expect(await at.privateStore.get("owners/evidence/01")).toBeNull();
-  expect(await its.evidence(NOW)).toBeGreaterThan(0);
+  expect(await its.makeEvidence(NOW)).toBeGreaterThan(0);
 });

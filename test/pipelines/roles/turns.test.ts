@@ -47,7 +47,7 @@ it("grading: few endpoints are graded in a turn", async () => {
       turns.see();
       return true;
     };
-    await gradeRun(lake.conn, { now: NOW, caps, leaveOut });
+    await gradeRun(lake.conn, { now: NOW, endpointIds: caps, leaveOut });
     const seen = turns.end();
     expect(seen.all).toBe(MANY);
     expect(seen.most).toBeLessThanOrEqual(32);
@@ -81,7 +81,7 @@ it("a run: few lines are checked in a turn, when it is written and when it is re
 it("publishing: few lines are held against what is published, and few leaves sealed, in a turn", async () => {
   const before = { fold: new PublishedFold(), generation: null, at: new Date(AT) };
   const taking = new TurnsSeen();
-  const context = { partitions: PARTITIONS, cards: SIGNERS.cards, onSigned: taking.see };
+  const context = { partitions: PARTITIONS, cardSigner: SIGNERS.cards, onSigned: taking.see };
   const { groups } = await takeLines(before, header(AT, 1), LINES, [], context);
   const taken = taking.end();
   expect(taken.all).toBe(MANY);

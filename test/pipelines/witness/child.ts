@@ -24,7 +24,7 @@ process.stdin.on("data", (chunk) => {
   const lines = text.split("\n");
   text = lines.pop()!;
   for (const line of lines) {
-    const { status, body } = witness.add(Buffer.from(line, "base64"));
+    const { status, body } = witness.answerAddCheckpoint(Buffer.from(line, "base64"));
     writeSync(1, `${JSON.stringify({ status, body: body.toString() })}\n`);
   }
 });

@@ -39,19 +39,19 @@ const timeOf = (size: number, line: string | Buffer): number | null =>
   cosignatureTime(parseNote(Buffer.concat([log.note(size), Buffer.from(line)])), parseVkey(witness.vkey, COSIGNATURE));
 
 test("it cosigns what goes on from the last, and says what it has", () => {
-  const first = witness.add(log.request(0, 5));
+  const first = witness.answerAddCheckpoint(log.request(0, 5));
   expect([first.status, timeOf(5, first.body)]).toEqual([200, clock.now().getTime()]);
   clock.set("2026-11-21T04:10:00.000Z");
-  const second = witness.add(log.request(5, 300));
+  const second = witness.answerAddCheckpoint(log.request(5, 300));
   expect([second.status, timeOf(300, second.body)]).toEqual([200, clock.now().getTime()]);
   // The same again, for freshness.
-  expect(witness.add(log.request(300, 300)).status).toBe(200);
+  expect(witness.answerAddCheckpoint(log.request(300, 300)).status).toBe(200);
   // Another log has a memory of its own.
-  expect(witness.add(other.request(0, 2)).status).toBe(200);
-  const kept = witness.newest(createHash("sha256").update(log.key.name).digest("hex"));
+  expect(witness.answerAddCheckpoint(other.request(0, 2)).status).toBe(200);
+  const kept = witness.answerNewest(createHash("sha256").update(log.key.name).digest("hex"));
   const key = parseVkey(witness.vkey, COSIGNATURE);
   expect(openCheckpoint(kept.body as Buffer, { log: log.key, witness: key })).toMatchObject({ size: 300 });
-  expect(witness.newest("00").status).toBe(404);
+  expect(witness.answerNewest("00").status).toBe(404);
 });
 
 describe("what it refuses, after it cosigned 5 leaves", () => {
@@ -80,52 +80,56 @@ describe("what it refuses, after it cosigned 5 leaves", () => {
     ["no proof", formatAddCheckpoint({ old: 5, proof: [], checkpoint: log.note(8) }), 422],
   ];
   test.each(table)("%s", (_name, body, status, says) => {
-    expect(witness.add(log.request(0, 5)).status).toBe(200);
-    const answer = witness.add(body);
+    expect(witness.answerAddCheckpoint(log.request(0, 5)).status).toBe(200);
+    const answer = witness.answerAddCheckpoint(body);
     expect(answer.status).toBe(status);
     if (says) expect([answer.body, answer.type]).toEqual([says, "text/x.tlog.size"]);
     // It still goes on from 5.
-    expect(witness.add(log.request(5, 8)).status).toBe(200);
+    expect(witness.answerAddCheckpoint(log.request(5, 8)).status).toBe(200);
   });
 
   test("a proof from nothing, and an empty tree with another root", () => {
-    expect(witness.add(formatAddCheckpoint({ old: 0, proof, checkpoint: log.note(5) })).status).toBe(422);
+    expect(witness.answerAddCheckpoint(formatAddCheckpoint({ old: 0, proof, checkpoint: log.note(5) })).status).toBe(
+      422,
+    );
     const empty = log.note(0, log.leaves(1));
-    expect(witness.add(formatAddCheckpoint({ old: 0, proof: [], checkpoint: empty })).status).toBe(422);
-    expect(witness.add(formatAddCheckpoint({ old: 0, proof: [], checkpoint: log.note(0) })).status).toBe(200);
-    expect(witness.add(log.request(0, 5)).status).toBe(200);
+    expect(witness.answerAddCheckpoint(formatAddCheckpoint({ old: 0, proof: [], checkpoint: empty })).status).toBe(422);
+    expect(
+      witness.answerAddCheckpoint(formatAddCheckpoint({ old: 0, proof: [], checkpoint: log.note(0) })).status,
+    ).toBe(200);
+    expect(witness.answerAddCheckpoint(log.request(0, 5)).status).toBe(200);
   });
 });
 
 test("times of one log never go back, and a clock far behind signs nothing", () => {
-  witness.add(log.request(0, 5));
+  witness.answerAddCheckpoint(log.request(0, 5));
   const signed = clock.now().getTime();
   clock.set("2026-11-21T03:58:00.000Z");
-  expect(timeOf(6, witness.add(log.request(5, 6)).body)).toBe(signed);
+  expect(timeOf(6, witness.answerAddCheckpoint(log.request(5, 6)).body)).toBe(signed);
   clock.set("2026-11-21T03:54:00.000Z");
-  expect(witness.add(log.request(6, 7)).status).toBe(503);
-  expect(witness.add(log.request(5, 7)).body).toBe("6\n");
+  expect(witness.answerAddCheckpoint(log.request(6, 7)).status).toBe(503);
+  expect(witness.answerAddCheckpoint(log.request(5, 7)).body).toBe("6\n");
 });
 
 test("key and memory survive a restart, are for the owner alone, and of one name", () => {
-  witness.add(log.request(0, 5));
+  witness.answerAddCheckpoint(log.request(0, 5));
   const { vkey } = witness;
   state.close();
   expect(() => WitnessState.open(dir, "witness.example/w2")).toThrow(/is of the witness witness.example\/w1/);
   state = WitnessState.open(dir, NAME);
   witness = new Witness(state, [log.key], clock);
   expect(witness.vkey).toBe(vkey);
-  expect(witness.add(log.request(0, 8)).body).toBe("5\n");
+  expect(witness.answerAddCheckpoint(log.request(0, 8)).body).toBe("5\n");
   expect(statSync(join(dir, "witness.sqlite")).mode & 0o777).toBe(0o600);
 });
 
 test("two processes with one file are one witness", () => {
   const second = WitnessState.open(dir, NAME);
   const twin = new Witness(second, [log.key], clock);
-  expect(witness.add(log.request(0, 5)).status).toBe(200);
-  expect(twin.add(log.request(0, 5, "fork", 2)).status).toBe(409);
-  expect(twin.add(log.request(5, 8)).status).toBe(200);
-  expect(witness.add(log.request(5, 8, "fork", 6)).status).toBe(409);
+  expect(witness.answerAddCheckpoint(log.request(0, 5)).status).toBe(200);
+  expect(twin.answerAddCheckpoint(log.request(0, 5, "fork", 2)).status).toBe(409);
+  expect(twin.answerAddCheckpoint(log.request(5, 8)).status).toBe(200);
+  expect(witness.answerAddCheckpoint(log.request(5, 8, "fork", 6)).status).toBe(409);
   second.close();
 });
 

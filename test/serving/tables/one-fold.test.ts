@@ -2,7 +2,7 @@ import { expect, test } from "vitest";
 import { canonicalText } from "../../../infra/canonical.ts";
 import { createLogger, createMetrics } from "../../../infra/telemetry.ts";
 import { holdOf } from "../../../pipelines/4-publish/letters.ts";
-import { Gathering } from "../../../pipelines/audit/gather.ts";
+import { RecordGatherer } from "../../../pipelines/audit/gather.ts";
 import type { PublishedCap } from "../../../pipelines/published/caps.ts";
 import { type RawLetter, toListingFacts } from "../../../pipelines/published/endpoint.ts";
 import { PublishedFold } from "../../../pipelines/published/fold.ts";
@@ -150,7 +150,7 @@ test("serving, the publisher and the auditor read one state of each endpoint out
         const follower = new Follower({ ...quiet, tree, store, origin: "o", clock: new ManualClock() });
         const fold = new PublishedFold();
         const source = { name: "none", get: async () => null, close: async () => undefined };
-        const gathering = new Gathering(source, "all", all.length, false);
+        const gathering = new RecordGatherer(source, "all", all.length, false);
         for (const { leaf, bytes } of all) {
           fold.apply(leaf, bytes);
           await gathering.add(leaf);
@@ -162,7 +162,7 @@ test("serving, the publisher and the auditor read one state of each endpoint out
             const model = modelOf(cap, leaves.slice(0, fold.size));
             const entry = follower.view.entry(cap);
             const published = fold.caps.get(cap);
-            const groups = gathering.found().groups.get(cap) ?? [];
+            const groups = gathering.finish().groups.get(cap) ?? [];
             expect(entry === undefined).toBe(published === undefined);
             if (!entry || !published) {
               expect(common(model)).toEqual({ listing: null, listed: false, cards: [], computedAt: "", said: [] });

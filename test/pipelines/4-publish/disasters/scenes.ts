@@ -131,7 +131,7 @@ const liveAndGarbage: Scene = {
     for (const part of [1, 250, 10]) await publishListings(publisher, listings(`known-${part}`, part));
   },
   async work(publisher) {
-    const table = await publisher.writeLive(0, Buffer.from("table"));
+    const table = await publisher.writeLiveTable(0, Buffer.from("table"));
     await publisher.writeView({ live: [table], positions: POSITIONS });
     const history = await publisher.writeHistory(3, Buffer.from("history"));
     await publisher.nameHistory({ files: { "3": history }, positions: POSITIONS });
