@@ -16,7 +16,7 @@ export interface EvaluationDeps {
   view: () => View;
   /** A reader with a thread of its own, so that strangers' answers here do not delay the answers of orders. */
   reader: Reader;
-  /** What right answers are found with, as for calls that are bought; absent: those that can be computed are. */
+  /** Returns the parts that look up right answers, as for bought calls; absent: only answers that can be computed are known. */
   truths?: () => TruthParts | undefined;
 }
 
@@ -104,7 +104,7 @@ export class Evaluations {
       const checks = decided(evaluation.checks, pass || unmet).map(({ name, ok, says }) => ({
         ...{ name, ok, ...(says === undefined ? {} : { says }) },
       }));
-      // A schema that cannot be used is held against nothing.
+      // A schema that cannot be used is not among the checks that decided.
       const judged_by = strongestCheckOf({ ...want, schema: schema_ok === null ? undefined : schema });
       const answer = { schema: "svc.evaluation.v1" as const, pass, judged_by, delivered, delivery, schema_ok, checks };
       const whole = { ...answer, held_against, sha256, bytes: bytes.length };
@@ -114,7 +114,7 @@ export class Evaluations {
     }
   }
 
-  /** The question that the input asks, with its right answer, by the schema and the type that the client says. */
+  /** Finds the question that the input asks and its right answer, by the schema and media type that the client sent. */
   async #known(call: BoughtCall, { class: given, schema, mime }: EvaluateRequest): Promise<KnownAnswer | null> {
     const declared = { ...NOTHING_DECLARED, outputSchema: schema, mime: mime ?? null };
     const listedClass = given ?? call.listedClass;

@@ -36,7 +36,7 @@ export class Exposures {
   constructor(private readonly deps: ExposureDeps) {}
 
   /**
-   * Makes a signed report as JSON text, and the headers that tell the limit on dependencies.
+   * Makes a signed report as JSON text, and the headers that state the limit on dependencies.
    * @param request the parsed body, of any shape
    * @throws Problem bad_request with a pointer to the wrong item; too_many_requests
    */

@@ -16,7 +16,7 @@ import { payToVerdict } from "./pay-to.ts";
 import { ownFlags, type RelatedVerdict, relatedVerdict } from "./related.ts";
 import { reproduceOf } from "./reproduce.ts";
 
-/** Share of withdrawn records from which on no letter is shown (grading-params.json, withdrawn). */
+/** When this share of an endpoint's records or more is withdrawn, no letter is shown (grading-params.json, withdrawn). */
 const WITHDRAWN_SHARE = 0.2;
 /** Largest number of corrections in a check answer, the newest ones. The trust answer has all of them. */
 const MAX_CORRECTIONS = 100;
@@ -70,7 +70,7 @@ function gradeOf(view: View, cap: string, entry: Entry | undefined, { disputed }
   const { sample_count: count } = card;
   const gone = count === undefined ? withdrawn : Math.min(withdrawn, count);
   const nothing = !headline.measured || gone === count;
-  // A card that does not tell its number of records may rest on withdrawn ones only.
+  // A card without a number of records may rest on withdrawn records only.
   const doubtful = gone > 0 && (count === undefined || gone >= WITHDRAWN_SHARE * count);
   const flags = [
     ...ownFlags(view, cap, card.flags ?? [], headline.leaf),

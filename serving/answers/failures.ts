@@ -25,7 +25,7 @@ export interface PageRequest {
   /** Limits on files that are not cached, and on their packed bytes. */
   maxFiles: number;
   maxBytes: number;
-  /** Address of this service, which the files are named under. */
+  /** Address of this service, with which the addresses of files begin. */
   base: string;
 }
 

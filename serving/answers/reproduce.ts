@@ -64,7 +64,7 @@ const MAX_SCHEMA_DEPTH = 3;
 const MAX_EXAMPLE = 2_048;
 
 /**
- * Returns the input of our free probe; null when the probe sends none, or it cannot be given.
+ * Returns the input of our free probe; null when the probe sends none, or its request is not known.
  * @param url as listed
  * @param request as for {@link reproduceOf}
  */

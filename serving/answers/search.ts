@@ -26,11 +26,13 @@ const includedBands = (band: Band | undefined): ReadonlySet<Band> =>
         : (["A", "B", "C", "D", "F"] as const).filter((one) => one <= band),
   );
 
-/** Endpoints that are read, and cards that are unpacked, before the event loop has its turn. */
+/** Endpoints that are read before the event loop has its turn. */
 const AT_ONCE = 2_000;
+/** Cards that are unpacked before the event loop has its turn. */
 const UNPACKED_AT_ONCE = 20;
-/** Endpoints in one step of sorting, after which the event loop may have its turn. */
+/** Endpoints in one step of sorting. */
 const LOOKED_A_STEP = 64;
+/** Steps of sorting before the event loop has its turn. */
 const STEPS_AT_ONCE = 32;
 
 /** All listed endpoints by letter, then composite, then url. */
@@ -97,9 +99,12 @@ interface Found {
   hits: Iterable<Hit>;
 }
 
-/** Share of the best endpoint's score from which a text counts as a close match. */
+/** A text is a close match when its score is at least this share of the best endpoint's score. */
 const CLOSE_SHARE = 0.5;
-/** Share of the query's weight from which an endpoint that lacks words is listed before endpoints with an F. */
+/**
+ * An endpoint that lacks words is listed before endpoints with an F when the words that it holds have at least this
+ * share of the query's weight.
+ */
 const NEAR_SHARE = 0.5;
 /** Most distinct combinations of missing words; endpoints with a further combination are left out. */
 const MAX_FITS = 64;

@@ -156,7 +156,7 @@ export class Watchers {
     return watcher;
   }
 
-  /** The receiver's address in the form in which it is kept. @throws Problem bad_request */
+  /** Checks a receiver's address and returns it in the form in which it is stored. @throws Problem bad_request */
   #receiver(url: string): string {
     const verdict = this.deps.validateUrl(url);
     if (!verdict.ok) throw badField("/url", `is no receiver: ${verdict.says}`);
@@ -268,7 +268,7 @@ export function toWatcherAnswer(watcher: Watcher, view: View): WatcherAnswer {
 }
 
 /**
- * Number of an endpoint's headline cards that were computed after this time, among the newest few hundred that a view
+ * Counts the headline cards of an endpoint that were computed after this time, among the newest few hundred that a view
  * keeps.
  */
 const cardsAfter = (view: View, cap: string, computedAt: string): number =>
@@ -323,7 +323,7 @@ export interface WatcherToken {
   secret: string;
 }
 
-/** A secret of 32 random bytes; only its hash is kept. */
+/** Creates a secret of 32 random bytes. Only its hash is stored. */
 const newSecret = (): string => randomBytes(32).toString("base64url");
 
 const hashOfSecret = (secret: string): string => sha256hex(secret);
