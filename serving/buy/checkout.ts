@@ -71,7 +71,7 @@ export interface PurchaseRequest {
   expect?: BuyersExpectation | null;
 }
 
-/** A verified payment of a buyer, and the claim on it that the order makes. */
+/** The key of a buyer's verified payment, and the claim that an order makes on that payment. */
 type Claimed = Pick<Purchase, "key" | "claim">;
 
 /** The price as an order records it: the seller's price, our fee, and the sum that the buyer pays. */
@@ -102,12 +102,16 @@ const isCode = (code: string): code is ProblemCode => Object.hasOwn(PROBLEMS, co
 const isFaultOfOurs = (code: string): boolean => !isCode(code) || PROBLEMS[code].status >= 500;
 
 /**
- * May the work of this order be done again for its payment? Yes, if it failed without a fault of the buyer's request.
+ * Reports whether the work of this order may be done again for its payment: if it failed without a fault of the buyer's
+ * request.
  */
 export const isTriedAgain = (order: Order): boolean =>
   mayReopen(order) && (order.problem === null || isFaultOfOurs(order.problem.code));
 
-/** Was this order of a seller's call refused before a seller was paid? Its buyer gets the 402 of that time again. */
+/**
+ * Reports whether this order of a seller's call was refused before a seller was paid. Its buyer then gets the 402 with
+ * that refusal again.
+ */
 const isRefused = ({ own, state, says, epoch, legs }: Order): boolean =>
   own === null &&
   (state === "rejected" || (state === "released" && epoch === 0 && says !== ANSWER_NOT_STORED)) &&

@@ -36,11 +36,11 @@ export interface SellableEndpoint {
   method: "GET" | "POST";
   /** Name of the MCP server's tool that is called; null: not a tool. */
   tool: string | null;
-  /** Has it a letter? */
+  /** Whether it has a letter (a grade from A to F). */
   lettered: boolean;
 }
 
-/** Returns an endpoint's band and the number of our own calls that passed, from its newest card. */
+/** Returns an endpoint's band (its letter, or UNRATED) and how many of our own calls passed, from its newest card. */
 function passesOf(view: View, cap: string): { band: string; passes: number } {
   const entry = view.entry(cap);
   const headline = entry ? headlineOf(entry) : null;

@@ -42,7 +42,7 @@ class Candidates implements Fallback {
   #most: bigint | null = null;
   /** The check that the buyer was promised; null until the first candidate was chosen. */
   #promised: JudgedBy | null = null;
-  /** Was a cancellation granted that is not used yet? */
+  /** Whether a cancellation was granted that is not used yet. */
   #granted = false;
   /** The order's place among all running calls. */
   #place: Place | null = null;

@@ -84,7 +84,7 @@ const typesOf = (sent: Json): Record<string, Json> =>
  * Returns the input of a seller's call for our 402: the outline of the seller's schema, with an example that is the
  * sent input, or one made from the schema. If neither is valid, it returns a schema of the sent members.
  * @param sent members of this request @param declared JSON Schema that the seller declares; undefined: none
- * @param fits is a value valid against a schema?
+ * @param isValid reports whether a value is valid against a schema
  */
 export async function inputShown(
   sent: Json,

@@ -31,7 +31,7 @@ const Info = z.object({ id: z.unknown() }).partial();
 const Extensions = z.object({ "payment-identifier": z.object({ info: Info }).partial() }).partial();
 const Identifier = z.string().min(IDENTIFIER.min).max(IDENTIFIER.max).regex(new RegExp(IDENTIFIER.pattern));
 
-/** The identifier that a client gave its payment, or null. @throws Problem bad_payment */
+/** Returns the identifier that a client gave its payment, or null. @throws Problem bad_payment */
 function identifierIn(header: string, extensions: unknown): string | null {
   const id = Extensions.safeParse(extensions).data?.["payment-identifier"]?.info?.id;
   if (id === undefined) return null;

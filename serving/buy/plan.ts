@@ -58,7 +58,7 @@ function candidateOf(
   };
 }
 
-/** The keys of the ranking rule, in order: `by` is above zero if `a` ranks behind `b`, and `behind` is the reason. */
+/** The keys of the ranking rule, in order: `compare` is above zero if `a` ranks behind `b`; `behind` is the reason. */
 const KEYS: readonly { by: (a: Fitting, b: Fitting) => number; behind: string }[] = [
   { by: (a, b) => a.fit - b.fit, behind: "its text is closer to the need" },
   { by: (a, b) => RANKED.indexOf(a.band) - RANKED.indexOf(b.band), behind: "its letter is better" },

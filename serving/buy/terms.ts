@@ -37,7 +37,7 @@ export interface Sale {
   described?: Described;
   /** When the buyer is charged, in one sentence; absent: as in the operation's documentation. */
   guarantee?: string;
-  /** Is payment into escrow offered? Such an order waits for the hold before a seller is paid. */
+  /** Whether payment into escrow is offered. Such an order waits for the hold before a seller is paid. */
   escrow?: boolean;
 }
 
