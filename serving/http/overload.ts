@@ -6,10 +6,10 @@ import { Problem } from "./problem.ts";
 export const OVERLOAD_LIMITS = {
   /** A timer that fires later than this counts as slow, ms. */
   slowMs: 200,
-  /** Overloaded after this many slow timers in succession, if they were late by `slowInAllMs` in total. */
+  /** A process is overloaded after this many slow timers in succession, if they were late by `slowInAllMs` in total. */
   slowLooks: 3,
   slowInAllMs: 1_000,
-  /** Recovered after this many timers in succession that were late by less than `steadyMs`. */
+  /** It has recovered after `steadyLooks` timers in succession that were late by less than this, ms. */
   steadyMs: 50,
   steadyLooks: 10,
   /** Share of sockets in use at which a process is overloaded, and below which it has recovered. */
