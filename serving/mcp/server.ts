@@ -174,8 +174,9 @@ function refuseForeign(headers: Headers, baseUrl: string): void {
 }
 
 /**
- * Answers one message, in either era of the protocol. It creates a server for this message only. Nothing needs a longer
- * life: the tools never change while the process runs, so there are no notifications to subscribe to.
+ * Answers one message, of the protocol revisions with sessions or of the one without. It creates a server for this
+ * message only. Nothing needs a longer life: the tools never change while the process runs, so there are no notifications
+ * to subscribe to.
  */
 function answerMessage(context: McpContext, headers: Headers, message: unknown): Promise<Response> {
   const handler = createMcpHandler(() => createServer(context), {
