@@ -12,8 +12,9 @@ const NOT_BUILT = "it was not built: the service was started from its sources (n
 const FIVE_MINUTES = "public, max-age=300";
 
 /**
- * A document about the service, made of the rows that it offers at the first request, and kept until it offers others. An
- * operation that would answer 503 until something was imported is not in it.
+ * Creates the operation of a document about the service. The document is made from the operations that the service offers
+ * at the first request, and made again when the service offers others. An operation that would answer 503 until something
+ * is imported is not offered.
  */
 function description(
   row: Pick<Operation, "id" | "path" | "summary" | "answer"> & { type?: string },
@@ -41,7 +42,7 @@ function description(
   };
 }
 
-/** The same of a JSON document. */
+/** Creates the operation of a document about the service in JSON. */
 const json = (
   row: Pick<Operation, "id" | "path" | "summary" | "answer">,
   make: (operations: readonly Operation[], service: Service) => object,

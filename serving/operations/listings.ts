@@ -6,12 +6,12 @@ import { FORM_HEADERS } from "../pages/layout.ts";
 import { ListingAnswer, ListingQuestion, RetestAnswer, RetestRequest } from "../schemas/listing.ts";
 import type { Call, Operation } from "./operation.ts";
 
-/** A url of the longest form, each character escaped, and the rest beside it. */
+/** Longest body, bytes: a url of the largest length, each character escaped, and the other members. */
 const MAX_BODY = 8_192;
 
 /**
- * POST /v1/listings/validate: one look at an endpoint now, every defect with what to change. No letter, and nothing is
- * kept.
+ * POST /v1/listings/validate: probes an endpoint once, now, and answers with its defects and what to change. It gives no
+ * letter, and nothing is stored.
  */
 export const validateListing: Operation = {
   id: "validateListing",
@@ -32,7 +32,7 @@ export const validateListing: Operation = {
   },
 };
 
-/** POST /v1/listings/retest: a seller that proves its payTo has its endpoint put in line for a free look. */
+/** POST /v1/listings/retest: a seller that proves its payTo has its endpoint queued for a free probe. */
 export const retestListing: Operation = {
   id: "retestListing",
   ofRecord: true,
@@ -66,7 +66,7 @@ const form: Operation = {
   },
 };
 
-/** Fields as the form sends them: every one of them, the empty ones too. */
+/** Reads the fields of the form. A browser sends the empty ones too. */
 async function asked(request: Call["request"]): Promise<CheckListingPage> {
   const fields = queryOf(await formBody(request.body, MAX_BODY));
   const first = (value: string | string[] | undefined): string => (Array.isArray(value) ? value[0]! : (value ?? ""));

@@ -73,15 +73,16 @@ export interface Operation {
   errors?: readonly ProblemCode[];
   /** null or absent: free. */
   price?: Price | null;
-  /** Its request and response headers, besides those that are derived from the row. */
+  /** Request headers that it reads, besides those that are derived from the row. */
   takes?: readonly RequestHeader[];
+  /** Response headers that it sends, besides those that are derived from the row. */
   gives?: readonly ResponseHeader[];
   /** Needs the token of a watcher as a bearer credential. */
   bearer?: true;
   /** Needs a credential that a wallet signed. */
   wallet?: true;
   /**
-   * Its answers depend on the record. It is refused until the record was read, since its answers would be wrong before.
+   * Its answers depend on the record. Requests are refused until the record was read, since answers would be wrong before.
    */
   ofRecord?: true;
   /** Its tool in /mcp, with `query` or `body` as input and `answer` as output. */
@@ -100,13 +101,13 @@ export interface Operation {
   always?: true;
   /** Errors are shown as a page. */
   page?: boolean;
-  /** Is it described and listed (default: always)? It is routed in any case. */
+  /** Returns whether it is described and listed (default: always). It is routed in any case. */
   offered?(service: Service): boolean;
   limiter: (service: Service) => Limiter | null;
   run(call: Call): Response | Promise<Response>;
 }
 
-/** Is the operation refused while this process is overloaded? */
+/** Reports whether an operation is refused while this process is overloaded. */
 export const isShed = ({ price, always }: Pick<Operation, "price" | "always">): boolean => !price && always !== true;
 
 /** Cache-Control of answers that may be a minute old. */

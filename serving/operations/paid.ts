@@ -36,7 +36,7 @@ const paid = (work: Work): Operation => {
   return { ...rowOf(work), run: (call) => sold(call, work, described) };
 };
 
-/** Is the operation offered? If nothing is sold, it is described in any case. */
+/** Reports whether the operation is offered. Where nothing is sold, it counts as offered, so that it is described. */
 const isOffered = (work: Work, { work: deps }: Service): boolean => !deps || (work.offered?.(deps) ?? true);
 
 const rowOf = (work: Work): Omit<Operation, "run"> => ({

@@ -300,7 +300,7 @@ const failures: Operation = {
   },
 };
 
-/** The headline card of an endpoint. @throws Problem unknown_capability, not_found */
+/** Returns the headline card of an endpoint, and its entry. @throws Problem unknown_capability, not_found */
 function headlineIn(view: View, id: string): { entry: Entry; headline: CardEntry } {
   if (!view.has(id)) throw new Problem("unknown_capability", `${id} is not in the record`);
   const entry = view.entry(id);

@@ -24,13 +24,13 @@ import type { Call, Operation, Price } from "./operation.ts";
 /** Longest body that is passed on to a seller. It is stored with the order. */
 const MAX_BODY = 131_072;
 
-/** Returns what sells calls. @throws Problem unavailable if nothing is sold */
+/** Returns the part that sells calls. @throws Problem unavailable if nothing is sold */
 export function sellingOf({ payOnDelivery, unsold }: Service): PayOnDelivery {
   if (payOnDelivery) return payOnDelivery;
   throw new Problem("unavailable", unsold ?? NOTHING_SOLD);
 }
 
-/** Does the buyer ask for the call to be published? @throws Problem */
+/** Reports whether the buyer asks for the call to be published. @throws Problem bad_request */
 export const wantsPublish = (headers: Headers): boolean => {
   const flag = headers.get(PUBLISH_HEADER);
   if (flag === null || flag === "false") return false;

@@ -8,7 +8,7 @@ import type { Call, Operation } from "./operation.ts";
 /** Longest body: 101 addresses of 2,048 characters, each of up to four bytes. */
 const MAX_BODY = 1024 * 1024;
 
-/** What only the holder of a token may see: never kept, and no page of another origin gets it by accident. */
+/** Builds an answer that only the holder of a watcher's token may see: no cache keeps it. */
 const answered = ({ limitHeaders }: Pick<Call, "limitHeaders">, status: number, value: object, location?: string) =>
   uncachedJson(value, status, { ...(location === undefined ? {} : { location }), ...limitHeaders });
 
