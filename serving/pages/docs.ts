@@ -15,7 +15,7 @@ export interface Doc {
 /**
  * Reads the documentation of a folder, once: `name.md` becomes a page `name`; a script (`.mjs`, `.py`, `.go`) is served
  * as plain text under its whole name. Other files are not served, so no path of a request reaches the file system.
- * @param filled fills in facts of the running service
+ * @param fillIn fills facts of the running service into a page's Markdown
  */
 export function readDocs(dir: string, filled = (markdown: string): string => markdown): ReadonlyMap<string, Doc> {
   const docs = new Map<string, Doc>();

@@ -38,7 +38,7 @@ function whenPart(row: VolatileRow | undefined, dark: boolean, answeredDay: stri
 }
 
 /**
- * What free handshakes and paid calls saw, from the volatile row.
+ * Renders what free handshakes and paid calls saw, from the volatile row.
  * @param answeredDay newest day of the history with an answer
  */
 export function seenPart(view: View, cap: string, answeredDay: string | null, now: Date): unknown {
@@ -127,7 +127,7 @@ const LEVELS = {
   none: "none: no answer has been bought yet, and no schema is known",
 };
 
-/** The deepest check of its answers. A schema counts if a bought answer was checked against one. */
+/** Returns the deepest check of the endpoint's answers. A schema counts if a bought answer was checked against one. */
 function levelOf(entry: Entry | undefined): keyof typeof LEVELS {
   if (checkerOf(entry?.listing?.class ?? anyClass.name) !== anyClass) return "truth";
   const cards = entry?.cards.map((card) => cardOf(card).components) ?? [];

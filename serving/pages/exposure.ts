@@ -64,7 +64,7 @@ export function readLines(text: string): ReadLines {
   return read;
 }
 
-/** `1` is money for people. */
+/** Completes a whole number, which people write as money: `1` becomes `1.0`. */
 const moneyOf = (text: string): string => (/^\d+$/.test(text) ? `${text}.0` : text);
 
 const form = ({ text, wrong }: ExposurePage): unknown => html`<form method="post" action="/exposure/report">

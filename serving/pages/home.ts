@@ -85,7 +85,7 @@ function lastSeen(view: View, entry: ListedEntry): unknown {
   return isDark(entry) ? "silent" : formatTime(row?.last_seen);
 }
 
-/** Reports whether its newest card has the flag that it has not answered for 72 hours. */
+/** Reports whether the endpoint's newest card has the flag `dark`: it has not answered for 72 hours. */
 export function isDark(entry: Entry | undefined): boolean {
   const card = entry ? headlineOf(entry) : null;
   return card !== null && (leafOf(card).card.flags ?? []).includes("dark");
