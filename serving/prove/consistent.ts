@@ -12,10 +12,10 @@ const HASH_BYTES = 32;
 /** Hashes in a tile are 8 levels of the tree apart from those of the tile above. */
 const TILE_HEIGHT = 8;
 
-/** A hash tile of the tree of `size` leaves was not given. */
+/** Thrown when a hash tile of the tree was not given. */
 class NotGiven extends Error {}
 
-/** Reads hashes of complete subtrees from the tiles of a tree (c2sp.org/tlog-tiles). Whether they are true, the caller sees. */
+/** Reads hashes of complete subtrees from the tiles of a tree (c2sp.org/tlog-tiles). The caller verifies them. */
 class Tiles {
   readonly #read = new Map<string, Promise<Uint8Array>>();
 
@@ -48,7 +48,7 @@ class Tiles {
     return reading;
   }
 
-  /** A partial tile may have been replaced by the full one. */
+  /** Fetches a tile. If the partial tile is gone, reads the full tile that may have replaced it. */
   async #fetch(key: string, width: number, full: string): Promise<Uint8Array> {
     const most = TILE_WIDTH * HASH_BYTES;
     const bytes = (await this.get(key, most)) ?? (key === full ? null : await this.get(full, most));

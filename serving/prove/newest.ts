@@ -40,8 +40,8 @@ function leftSiblings({ index, size, proof }: Place): Uint8Array[] {
 }
 
 /**
- * The root of the tree from the leaves of `index` to its end and the hashes of what is before them. It is the proven root
- * only if these are all the leaves behind the card.
+ * Computes the root of the tree from the hashes of its leaves from `index` to its end, and the hashes of the subtrees
+ * before them. It is the proven root only if these are all the leaves behind the card.
  */
 async function rootOf({ index, size }: Place, left: Uint8Array[], hashes: readonly Uint8Array[]): Promise<Uint8Array> {
   const over = async (start: number, end: number): Promise<Uint8Array> => {
@@ -55,7 +55,10 @@ async function rootOf({ index, size }: Place, left: Uint8Array[], hashes: readon
   return over(0, size);
 }
 
-/** A partial bundle may have been replaced by the full one. */
+/**
+ * Reads the leaves of entry bundle `n`; null when it was not given. If the partial bundle is gone, reads the full bundle
+ * that may have replaced it.
+ */
 async function leavesAt(get: Get, n: number, size: number): Promise<Uint8Array[] | null> {
   const width = Math.min(TILE_WIDTH, size - n * TILE_WIDTH);
   const leaves = await bundleLeaves(get, entriesPath(n, width));

@@ -16,7 +16,7 @@ export interface Card {
   flags?: readonly string[];
 }
 
-/** A bound may differ from the one of the printed figures by this: they have six decimals. */
+/** Largest allowed difference of a bound from the one computed from the printed figures, which have six decimals. */
 const TOLERANCE = 1e-4;
 /** Most that calls of buyers may add to the weight of our own. */
 const BUYERS = 1 + params.buyers.budget_share_of_own;
@@ -43,7 +43,7 @@ function greatestBound({ point, method }: { point: number | null; method: string
   return Math.max(lower(point * n, n) ?? 0, lower(point * n * BUYERS, n * BUYERS) ?? 0);
 }
 
-/** What of a card contradicts its own figures, in words; empty where nothing does. */
+/** Returns the contradictions between a card and its own figures, in words; empty if there are none. */
 export function contradictions(card: Card): string[] {
   const { band, tier, components, flags = [] } = card;
   if (components === null) return band === "UNRATED" ? [] : [`the letter is ${band}, and the card has no figure`];

@@ -7,7 +7,7 @@ import { bytesOf, hex, sha256 } from "../client/bytes.ts";
  */
 export type Get = (key: string, maxBytes: number) => Promise<Uint8Array | null>;
 
-/** Told how many of the objects of a step were read. */
+/** Called with the number of objects of a step that were read so far, and the number of all. */
 export type Progress = (done: number, of: number, what: string) => void;
 
 /** An object that is not what the record says, or not of its form. */
@@ -42,7 +42,7 @@ function unpack(key: string, packed: Uint8Array): Uint8Array {
 }
 
 /**
- * The lines of one evidence file that hold the text `of`. The file's key has the beginning of the hash of its unpacked
+ * Returns the lines of one evidence file that hold a text. The file's key has the beginning of the hash of its unpacked
  * bytes (docs/evidence.md).
  * @returns null where there is no such file @throws BadObject
  */

@@ -20,14 +20,14 @@ export interface GradeLeaf {
   card: Card;
 }
 
-/** What came out of the rows of a card. */
+/** The result of making a card again from its rows. */
 export interface Regraded {
   rows: number;
   /** The letter that the rows give, before the hold. */
   raw: string;
-  /** Members that came out as they are published. */
+  /** Number of members that are equal to the published ones. */
   same: number;
-  /** What came out otherwise, in words. */
+  /** Members that differ from the published ones, in words. */
   differs: string[];
   /** What these rows alone do not decide. */
   open: string[];

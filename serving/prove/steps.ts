@@ -108,7 +108,10 @@ async function ownPolicy({ checkpoint, keys }: Bundle): Promise<string> {
   return `${[...lines, ...quorum].join("\n")}\n`;
 }
 
-/** Follows the keys documents from the first. @returns what they show, or a sentence why not @throws Error what is wrong */
+/**
+ * Verifies each keys document by the one before, from the first.
+ * @returns what they show, or a sentence why they could not be read @throws Error for a document that does not hold
+ */
 async function keysStep(get: Get, bundle: Bundle, progress: Progress): Promise<{ says: string } | string> {
   const hint = await get("hint/keys.json", MAX_KEYS_BYTES);
   const named = hint && /^keys\/(\d{1,6})\.json$/.exec(String(objectOf("hint/keys.json", hint).key))?.[1];
@@ -139,7 +142,7 @@ async function keysStep(get: Get, bundle: Bundle, progress: Progress): Promise<{
   };
 }
 
-/** Does the tree go on from one that was proven before? @throws BadObject for a fork */
+/** Checks that the tree continues one that was proven before. @returns outcome and sentence @throws BadObject for a fork */
 async function historyOf(seen: TreeRoot | null, now: TreeRoot, get: Get): Promise<[Outcome, string]> {
   if (!seen || !(seen.size > 0)) {
     return ["open", "this browser has proven no checkpoint of this log before; it remembers this one"];
@@ -159,7 +162,7 @@ async function historyOf(seen: TreeRoot | null, now: TreeRoot, get: Get): Promis
   ];
 }
 
-/** Does the page show the proven card? @returns the outcome and what it says */
+/** Checks that the page shows the proven card. @returns outcome and sentence */
 function pageOf(shown: ProveOptions["shown"], card: Card, why: string): [Outcome, string] {
   if (!shown) return ["open", "no page is compared here"];
   if (shown.letter.toUpperCase() === "UNRATED" && card.band !== "UNRATED") {
@@ -320,7 +323,7 @@ export async function proveCard(proof: CardProof, options: ProveOptions): Promis
 /** The object of a proven leaf. */
 const leafOf = (text: string): GradeLeaf => JSON.parse(text) as GradeLeaf;
 
-/** What the steps of a proof say that hold. */
+/** Returns outcome and sentence for each part of a proof, as they are if the part holds. */
 function partWords(
   proven: ProvenCard | NotProven,
   { checkpoint, index }: Bundle,
