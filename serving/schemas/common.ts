@@ -37,7 +37,7 @@ export const noneOf = (...names: string[]) => ({
   not: names.length === 1 ? given(...names) : { anyOf: names.map((name) => given(name)) },
 });
 
-/** Creates the schema of a whole number in a query, in digits, given once. @param unless default when it is absent */
+/** Creates the schema of a whole number in a query, in digits, given once. @param defaultValue value when it is absent */
 export const wholeNumber = (least: number, most: number, unless: number) => {
   const error = `must be a whole number from ${least} to ${most}, given once`;
   const read = (text: unknown) => (typeof text === "string" && /^\d{1,9}$/.test(text) ? Number(text) : Number.NaN);

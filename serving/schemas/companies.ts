@@ -26,7 +26,7 @@ const HOST = /^(?:https?:\/\/)?(?:[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9])?\.)+[a-z
 /** Score that the best match has at least, unless the question names another. */
 export const CERTAINTY = 0.8;
 const LEAST_CERTAINTY = 0.5;
-/** Two names that are the same to a reader: they would be paid twice. */
+/** Returns a key that is equal for names that a reader takes for one; such names would be paid twice. */
 const sameName = (name: string): string => name.normalize("NFKC").toLowerCase().replace(/\s+/g, " ");
 
 const Names = z
@@ -77,8 +77,8 @@ export const CompaniesQuestion = z
       .regex(/^[A-Z]{2}$/, "must be two letters (ISO 3166-1)")
       .optional(),
     /**
-     * Least score of the best match, {@link LEAST_CERTAINTY} to 1 (default {@link CERTAINTY}). With none that good there is no
-     * answer, and nothing is charged.
+     * Least score of the best match, {@link MIN_CERTAINTY} to 1 (default {@link DEFAULT_CERTAINTY}). If no match has it, there
+     * is no answer, and nothing is charged.
      */
     certainty: z.number({ error: CERTAIN }).min(LEAST_CERTAINTY, CERTAIN).max(1, CERTAIN).optional(),
     limit: z.int({ error: LIMIT }).min(1, LIMIT).max(MAX_MATCHES, LIMIT).optional(),
@@ -133,7 +133,6 @@ const CompanyFound = z.strictObject({
   /** When and why it ended (DISSOLVED, CORPORATE_ACTION, ...), and in which companies it went on. */
   ended: z.strictObject({ at: Text, reason: Text }).nullable(),
   successors: z.strictObject({ leis: z.array(z.string()), names: z.array(z.string()) }),
-  /** Status of the LEI: ISSUED, LAPSED, RETIRED, ... */
   /**
    * Parents that consolidate its accounts, as it reported them: the direct and the ultimate one. Nothing is concluded from
    * parents of parents. null: this register holds no relationship records.
@@ -154,6 +153,7 @@ const CompanyFound = z.strictObject({
   parents_not_reported: z
     .array(z.strictObject({ kind: ParentKind, reasons: z.array(z.string()), says: z.string() }))
     .nullable(),
+  /** Status of the LEI: ISSUED, LAPSED, RETIRED, ... */
   registration_status: Text,
   last_update: Text,
   /** From the operator's own file: GLEIF publishes none. */

@@ -57,7 +57,7 @@ export const ExposureRequest = z.strictObject({
 });
 export type ExposureRequest = z.infer<typeof ExposureRequest>;
 
-/** Body of POST /v1/exposure, for reading: the faults of an item are those of its own form, a text or an object. */
+/** Parses the body of POST /v1/exposure. Each item gets the errors of its own form, a text or an object, not of both. */
 export const ReadExposure: z.ZodType<ExposureRequest> = z.strictObject(
   {
     dependencies: z
@@ -78,8 +78,8 @@ export const ReadExposure: z.ZodType<ExposureRequest> = z.strictObject(
 );
 
 /**
- * What the record holds of a dependency; the first that applies is given. The last two mean that it is unknown, which
- * is no failure.
+ * What the record holds about a dependency. The first one that applies is given. The last two mean that nothing is known
+ * about it, which is no failure.
  */
 export const STANDINGS = [
   "took_the_money",
@@ -106,7 +106,7 @@ const Spend = {
   monthly_spend_not_yet_measured: Money,
   /** Letters from A to D. */
   monthly_spend_lettered: Money,
-  /** Calls of a month, whatever is known of their price; and those of them whose spending would be not yet measured. */
+  /** Calls of a month, also those of unknown price; and the calls of endpoints that are not yet measured. */
   calls_per_month: z.number().min(0),
   calls_per_month_not_yet_measured: z.number().min(0),
 };
@@ -164,7 +164,7 @@ export const ExposurePayee = z.strictObject({
   /** null: no address is known. */
   address: z.string().nullable(),
   dependencies: Count,
-  /** Number of origins of the endpoints that it stands for, as far as they are in the record. */
+  /** Number of origins of the endpoints that are paid at it and are in the record. */
   origins: Count,
   ...Spend,
   standings: Standings,

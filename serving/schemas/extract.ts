@@ -73,7 +73,7 @@ const Table = z.strictObject({
   /** markup: the document marks it as a table; layout: its cells are aligned in columns. */
   found: z.enum(["markup", "layout"]),
   caption: z.string().nullable(),
-  /** Is the first row a header, as far as the document marks it? */
+  /** Whether the document marks the first row as a header. */
   header: z.boolean(),
   /** A cell that spans several columns or rows stands in each of them. */
   rows: z.array(z.array(z.string())),

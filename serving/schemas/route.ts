@@ -33,7 +33,7 @@ const NEED = {
 export const PlanQuery = z.strictObject({ ...NEED, limit: z.int().min(1).max(20).default(5) });
 export type PlanQuery = z.infer<typeof PlanQuery>;
 
-/** Is it safe to send a payment again whose answer was lost? From our own calls. */
+/** Whether a payment whose answer was lost can be sent again without paying twice, as our own calls showed. */
 const RETRY_VERDICTS = ["safe", "unsafe", "unknown"] as const;
 export type RetryVerdict = (typeof RETRY_VERDICTS)[number];
 

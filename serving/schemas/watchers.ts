@@ -5,7 +5,7 @@ import { HTTP_URL, SAY_URL_OR_ID, URL_OR_ID } from "./common.ts";
 /** Most endpoints of one watcher. */
 const MAX_WATCHED = 100;
 
-/** Is it padded base64 of 24 to 64 bytes? */
+/** Reports whether a text is padded base64 of 24 to 64 bytes. */
 function isKey(text: string): boolean {
   const bytes = Buffer.from(text, "base64");
   return bytes.length >= 24 && bytes.length <= 64 && bytes.toString("base64") === text;
