@@ -56,7 +56,7 @@ export function statusApp(pulse: Pulse, metrics: Pick<Metrics, "text">): H3 {
 /**
  * Opens the status listener of a role, if `status.port` is set.
  * @param listen false for a command that ends by itself
- * @param first the work that has to succeed once before the role counts as started
+ * @param firstWork the work that has to succeed once before the role counts as started
  * @throws Failure `port` when the port is taken
  */
 export async function openStatus(

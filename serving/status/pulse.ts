@@ -74,7 +74,7 @@ export class Pulse {
   #state = "working";
   readonly #blocked = new Map<string, number>();
 
-  /** @param first the required work that has to succeed before the role counts as started */
+  /** @param firstWork the required work that has to succeed before the role counts as started */
   constructor(
     parts: PulseParts,
     private readonly first: string,
@@ -98,7 +98,7 @@ export class Pulse {
   /**
    * Runs something and records whether it succeeded. A run that is not a required work only counts when it fails three
    * times in succession.
-   * @param of the work that the run is a part of: a failure of the run counts for that work, a success does not
+   * @param work the work that the run is a part of: a failure of the run counts for that work, a success does not
    */
   async during<T>(name: string, run: () => Promise<T>, of = name): Promise<T> {
     try {
@@ -121,7 +121,7 @@ export class Pulse {
     metrics.gauge(LAST_DONE, clock.now().getTime() / 1000, { work: name });
   }
 
-  /** Records a failure. @param of see {@link during} */
+  /** Records a failure. @param workName as `work` of {@link during} */
   failed(name: string, cause: unknown, of = name): void {
     const error = cause instanceof Error ? cause.name : "Error";
     this.#failing.set(name, { work: of, times: (this.#failing.get(name)?.times ?? 0) + 1, error });
