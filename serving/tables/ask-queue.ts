@@ -51,7 +51,7 @@ interface WaitingAsk {
   t: number;
   /** Earliest time of its probe, unix ms. */
   from: number;
-  /** A probe within this time before `from` also serves it, ms. */
+  /** A probe that is at most this much earlier also serves it, ms. */
   rest: number;
 }
 
@@ -129,7 +129,10 @@ export class AskQueue {
     this.#put(cap, normalised, { t, from, rest: MIN_PROBE_INTERVAL_MS, retest: false }, client);
   }
 
-  /** Adds a re-test that a seller asked for. It waits until a probe at or after `from`. Parameters as in {@link ask}. */
+  /**
+   * Adds a re-test that a seller asked for. It waits until a probe at or after `from`.
+   * Parameters as in {@link ask}.
+   */
   retest(cap: string, normalised: string, t: number, from = t, client = UNKNOWN_CLIENT): void {
     this.#retested.set(cap, t);
     this.#put(cap, normalised, { t, from, rest: 0, retest: true }, client);
@@ -166,7 +169,7 @@ export class AskQueue {
     }
   }
 
-  /** Removes endpoints that the daily plan has probed meanwhile. @param seen returns the newest probe, unix ms */
+  /** Removes endpoints that the daily plan has probed meanwhile. @param newestProbeOf returns the newest probe, unix ms */
   dropProbed(seen: (cap: string) => number | null): void {
     for (const [cap, { from, rest }] of this.#open) {
       if ((seen(cap) ?? Number.NEGATIVE_INFINITY) >= from - rest) this.#removeWaiting(cap);

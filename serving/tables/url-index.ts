@@ -43,7 +43,7 @@ export class UrlIndex {
     return this.#byPath.get(pathKey(normalised)) ?? NONE;
   }
 
-  /** Templates of the same scheme, host and port, in the order in which they were added. */
+  /** Returns the endpoints with the same scheme, host and port, in the order in which they were added. */
   withOrigin(normalised: string): readonly NamedEndpoint[] {
     return this.#byOrigin.get(originOf(normalised)) ?? NONE;
   }
@@ -62,7 +62,7 @@ export class UrlIndex {
   }
 }
 
-/** `https://host` of a normalised url. */
+/** Returns `https://host` of a normalised url. */
 const originOf = (normalised: string): string => normalised.slice(0, normalised.indexOf("/", "https://".length));
 
 function push<T>(map: Map<string, T[]>, key: string, name: T): void {

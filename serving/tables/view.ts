@@ -83,7 +83,7 @@ export class View {
   readonly evidence: EvidenceFiles;
   /** All files of the archive. It only grows and is shared by views, which use the leaves below their own size. */
   readonly archive: ArchiveFold;
-  /** Where receipts of web/evidence stand in the tree. It only grows and is shared by views, as the archive is. */
+  /** The positions of receipts of web/evidence in the tree. It only grows and is shared by views, as the archive is. */
   readonly receipts: ReceiptLeaves;
   /** The table of related parties as the leaves hold it. The live tables are newer, where there are any. */
   readonly related: RelatedParties;

@@ -31,16 +31,14 @@ const MAX_CPU_MS = 5_000;
 const MEMORY = { maxOldGenerationSizeMb: 256 };
 /** Most queries and batches of texts that may wait for the thread. */
 const MAX_WAITING = 200;
-/**
- * Endpoints that are compared before the event loop has its turn; also the number of texts in one message to the
- * thread.
- */
+/** Endpoints that are compared before the event loop has its turn. */
 const COMPARED_AT_ONCE = 1_000;
+/** Number of texts in one message to the thread. */
 const BATCH = 256;
-/** How often a query is sent again to a thread that was restarted. */
+/** Most attempts of one query; it is sent again when the thread had lost its index. */
 const MAX_TRIES = 5;
 
-/** Absent when the thread had lost its index, and in answers to messages that only add texts. */
+/** Answer of the thread. `matched` is absent when it had lost its index, and after messages that only add texts. */
 type Answer = { matched?: TextMatches };
 /** The part of a view that is indexed. */
 interface Listed {
@@ -107,7 +105,7 @@ export class WordIndex {
 
   /**
    * Marks the index as lost after the thread was restarted, so that everything is sent again.
-   * @param life value of `#life` when the caller sent its query
+   * @param generation value of `#generation` when the caller sent its query
    */
   #forget(life: number): void {
     if (life !== this.#life) return;
