@@ -33,7 +33,7 @@ const NOT_REPORTED: Readonly<Record<string, string>> = {
 
 const KINDS = ["direct", "ultimate"] as const;
 
-/** Parents of a company, and those that it does not report; null: the register holds no such file. */
+/** Returns the parents of a company, and those that it does not report; null when the register holds no such file. */
 function parentsOf(
   company: Company,
   made: OpenRegister["made"],
@@ -107,7 +107,7 @@ const matchesShown = (matches: readonly Match[], made: OpenRegister["made"]): Ma
     company: companyShown(match.company, made),
   }));
 
-/** What an answer says beside its matches. */
+/** Returns the members of an answer other than its matches. */
 const facts = (made: OpenRegister["made"], certainty: number, now: Date) => ({
   schema: "svc.companies.v1" as const,
   register: {
@@ -133,7 +133,7 @@ function refuseDomainAlone(
   if (domain !== undefined && !others && made.domains === 0) throw notNow("this register holds no domains");
 }
 
-/** What is wrong with matches of which none is as certain as was asked; null: nothing. */
+/** Returns why no match is as certain as was asked, in words; null if one is. */
 function uncertain(matches: readonly Match[], certainty: number): string | null {
   const best = Math.max(0, ...matches.map(({ score }) => score));
   if (best >= certainty) return null;
@@ -141,7 +141,7 @@ function uncertain(matches: readonly Match[], certainty: number): string | null 
   return `${found} the certainty of ${certainty}`;
 }
 
-/** @throws Problem nothing_relevant, which names the best score that there was */
+/** Looks up one company. @throws Problem nothing_relevant, which names the best score */
 async function lookUpOne(question: CompaniesQuestion, { register, clock }: CompaniesDeps): Promise<CompaniesAnswer> {
   const { limit = DEFAULT_MATCHES, certainty = CERTAINTY } = question;
   return register.use(async (open) => {
@@ -154,8 +154,8 @@ async function lookUpOne(question: CompaniesQuestion, { register, clock }: Compa
 }
 
 /**
- * Looks up each name, one after the other, each with its own turn at the register, so that others come between. All of them
- * have a match as certain as was asked, or nothing is charged: what is paid is the price of the names that were sent.
+ * Looks up the names one after the other. The register is released after each, so that other lookups can run in between.
+ * If a name has no match as certain as was asked, nothing is charged, since the price is that of all names that were sent.
  * @throws Problem nothing_relevant, which points at each name without a match
  */
 async function lookUpNames(
@@ -197,7 +197,7 @@ async function run(question: CompaniesQuestion, deps: CompaniesDeps): Promise<Co
   }
 }
 
-/** Each of `names` costs what one question costs. @throws Problem bad_request */
+/** Returns the number of prices that a body costs: one for each of `names`, else one. @throws Problem bad_request */
 const pricesOf = (body: unknown): number =>
   typeof body === "object" && body !== null && "names" in body
     ? (validate(CompaniesQuestion, body).names?.length ?? 1)

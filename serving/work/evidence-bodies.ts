@@ -14,15 +14,15 @@ export const KEPT_DAYS = 30;
 /** Most bytes of all bodies together: some 400 of the largest, or 80,000 web pages of 50 kB. */
 const MAX_BYTES = 4 * 2 ** 30;
 
-/** Folder in the store of the orders, a folder a day below it. */
+/** Folder in the store of the orders. It has one folder for each day. */
 const FOLDER = "seen/";
-/** sha256 of the body, in front of it in its object. */
+/** Length of the body's SHA-256, which precedes the body in its object. */
 const HASH_BYTES = 32;
 const ID = /^(\d{4})(\d\d)(\d\d)-[0-9A-HJKMNP-TV-Z]{26}$/;
 const PAGE = 1_000;
 const SWEEP_MS = 3_600_000;
 
-/** Key of a body's object, or null for what is no id of one. The id names the day, so that nothing has to be looked up. */
+/** Returns the key of a body's object; null for a text that is no id. The key follows from the id, which names the day. */
 function keyOf(id: string): string | null {
   const [, year, month, day] = ID.exec(id) ?? [];
   return year === undefined ? null : `${FOLDER}${year}-${month}-${day}/${id}`;
@@ -40,18 +40,18 @@ export interface BodiesDeps {
 
 /** A body that is kept. */
 export interface KeptBody {
-  /** Whoever knows it may read the body: 130 random bits after the day. */
+  /** The day and 130 random bits. Anybody who knows it can read the body. */
   id: string;
-  /** Day from which it may be gone, RFC 3339. */
+  /** Time from which it may be deleted, RFC 3339. */
   until: string;
 }
 
 /**
- * Bodies that POST /v1/web/evidence fetched, kept for their buyers. They are private: an id cannot be guessed and stands in no
- * log. Any number of replicas may keep and sweep at once: what is removed follows from the day in the key.
+ * Bodies that POST /v1/web/evidence fetched, kept for their buyers. They are private: an id cannot be guessed and is in no
+ * log. Any number of replicas may store and sweep at once, since the day in the key decides what is removed.
  */
 export class EvidenceBodies {
-  /** Bytes at the last pass of the sweep, and kept by this replica since. */
+  /** Bytes that the last sweep counted, and those that this replica has stored since. */
   #bytes = 0;
 
   constructor(private readonly deps: BodiesDeps) {}
@@ -82,7 +82,7 @@ export class EvidenceBodies {
   }
 
   /**
-   * A body that was kept; null when there is none, and when its days are over, whether it was swept yet or not.
+   * Returns a kept body; null when there is none, or when its days are over, even if it is not deleted yet.
    * @throws Problem unavailable when the store fails, or what it holds is damaged
    */
   async read(id: string): Promise<Buffer | null> {

@@ -16,7 +16,7 @@ export interface FetchOptions {
   pointer: string;
   /** Most redirects that are followed; default: the limit of the egress profile `evidence`. */
   hops?: number | undefined;
-  /** Whose share of fetches it uses. */
+  /** The holder whose share of fetches it uses. */
   holder?: Holder | undefined;
   /** Whether the answer has a `trace`. */
   trace?: boolean | undefined;

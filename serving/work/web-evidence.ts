@@ -39,7 +39,7 @@ async function excerptOf(
   }
 }
 
-/** What an answer shows, as the receipt says it. */
+/** Returns the members of the receipt that describe the answer. */
 function shownBy(answer: FetchedAnswer): Pick<EvidenceReceipt, "final_url" | "hops" | "status" | "headers"> {
   return {
     final_url: withoutFragment(answer.url),
@@ -50,8 +50,9 @@ function shownBy(answer: FetchedAnswer): Pick<EvidenceReceipt, "final_url" | "ho
 }
 
 /**
- * The work of POST /v1/web/evidence (docs/paid-operations.md). Any answer is evidence, also a 404. The body is durable before
- * the log names the receipt, and both are before the buyer is charged: nobody pays for a receipt that nothing will prove.
+ * The work of POST /v1/web/evidence (docs/paid-operations.md). Any answer is evidence, also a 404. First the body is stored,
+ * then the receipt's hash is appended to the log, then the buyer is charged, so that nobody pays for a receipt that cannot be
+ * proven.
  */
 export const webEvidence: Work<EvidenceRequest, EvidenceAnswer> = {
   id: "webEvidence",

@@ -30,7 +30,7 @@ const LOOKED_AT_CHARS = 200_000;
 /** Limits of what is extracted for a brief: text, and the headings that are no sentences of it. */
 export const FOR_BRIEFS: Partial<ExtractLimits> = { ...textOnly(LOOKED_AT_CHARS), headings: 1_000 };
 
-/** Headings as ranges of the text. */
+/** Converts headings to ranges of the text. */
 export const rangesOf = (headings: readonly { offset: number; text: string }[]): RankingText["headings"] =>
   headings.map(({ offset, text }) => ({ offset, length: text.length }));
 
@@ -46,7 +46,7 @@ export interface DocsCorpusOptions {
 /** Pages of the corpus that are read for one question. */
 const MAX_PAGES = 6;
 
-/** Pages that hold as many words of the question as a relevant sentence has, those with the rarest ones first. */
+/** Returns the pages that hold as many words of the question as a relevant sentence, those with the rarest words first. */
 function pagesFor(question: string, words: ReadonlyMap<string, ReadonlySet<string>>): string[] {
   const sought = soughtIn(question);
   const wanted = wantedOf(sought.length);

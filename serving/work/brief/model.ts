@@ -3,15 +3,16 @@ import type { Config } from "../../../infra/config.ts";
 import { askOperator } from "./operator-json.ts";
 import { type Draft, type Evidence, ranked, type Summariser } from "./summariser.ts";
 
-/** Longest wait for a model, ms, and its longest answer, bytes and tokens. */
+/** Longest wait for a model, ms, and its longest answer, bytes. */
 const LIMITS = { timeoutMs: 25_000, maxBytes: 256 * 1024 };
+/** Longest answer of a model, tokens. */
 const MAX_TOKENS = 4_000;
 /** Characters of the sources that a model is shown. From longer sources the sentences that rank best are shown. */
 const SHOWN_CHARS = 24_000;
-/** Claims of the ranking that are shown then. */
+/** Most claims of the ranking whose sentences are shown then. */
 const MAX_RANKED = 80;
 
-/** What the model is asked for. More than is looked at is cut off, and anything of another form is a failure. */
+/** Form of the model's answer. Items beyond the limits are cut off; an answer of another form is an error. */
 const Reply = z.object({
   claims: z
     .array(
@@ -41,7 +42,7 @@ Answer with one JSON object and nothing else:
 - "disagreements": pairs of claims, by their position from 0, that contradict each other.
 - The best claim first, at most 8. Without a sentence that answers the question: {"claims": []}.`;
 
-/** The sources as the model is shown them, within {@link SHOWN_CHARS}. */
+/** Returns the texts that the model is shown, one for each source, within {@link SHOWN_CHARS}. */
 async function shownOf(question: string, evidence: readonly Evidence[]): Promise<string[]> {
   const all = evidence.reduce((sum, { text }) => sum + text.length, 0);
   if (all <= SHOWN_CHARS) return evidence.map(({ text }) => text);
@@ -57,8 +58,8 @@ async function shownOf(question: string, evidence: readonly Evidence[]): Promise
 }
 
 /**
- * A model behind an address that speaks as OpenAI's (`POST /chat/completions`). Nothing that it answers is believed: see
- * `verified` in summariser.ts.
+ * Creates a summariser that asks a model behind an API like OpenAI's (`POST /chat/completions`). Every claim of the model is
+ * verified afterwards: see `verifyDraft` in summariser.ts.
  */
 export function modelSummariser({ url, name, headers }: NonNullable<Config["brief"]["model"]>): Summariser {
   return {
@@ -85,7 +86,7 @@ export function modelSummariser({ url, name, headers }: NonNullable<Config["brie
   };
 }
 
-/** Models put JSON into a block of code although they are told not to. */
+/** Removes a block of code around JSON, which models write although they are told not to. */
 const unfenced = (text: string): string =>
   text
     .trim()

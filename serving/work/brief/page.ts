@@ -1,11 +1,11 @@
 import type { BriefAnswer, BriefQuotation } from "../../schemas/brief.ts";
 
-/** Characters of a quotation, a claim and a title on the page; the answer has all of them. */
+/** Most characters of a quotation, a claim, a title and an address on the page; the answer has all of them. */
 const SHOWN = { quotation: 240, claim: 600, title: 120, url: 300 };
 /** Most quotations of one claim that are shown. */
 const MAX_SHOWN = 3;
 
-/** Text of a stranger as Markdown that shows it: no hidden link, picture, code, heading or element of HTML comes of it. */
+/** Escapes a stranger's text for Markdown: it becomes no hidden link, picture, code, heading or element of HTML. */
 const escaped = (text: string, most: number): string => {
   const line = text.replaceAll(/[\s\p{Cc}\p{Cf}]+/gu, " ").trim();
   const cut = [...line].length > most ? `${[...line].slice(0, most - 1).join("")}…` : line;
@@ -14,7 +14,7 @@ const escaped = (text: string, most: number): string => {
     .replaceAll(/(?<![\p{L}\p{N}])_|_(?![\p{L}\p{N}])/gu, "\\_")
     .replace(/^(?:[-+=#|]|\d+(?=[.)]))/, "\\$&");
 };
-/** An address as a link to itself; one with a character that could end the link is shown as code. */
+/** Formats an address as a link; one with a character that could end the link is shown as code. */
 const linked = (url: string): string =>
   url.length > SHOWN.url || /[\s<>`\\]/.test(url)
     ? `\`${url.slice(0, SHOWN.url).replaceAll("`", "%60")}\``

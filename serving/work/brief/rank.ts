@@ -11,7 +11,7 @@ export interface RankedSentence extends Piece {
   source: number;
 }
 
-/** Two sentences that do not go together, and what they differ in. */
+/** Two sentences that contradict each other, and what they differ in. */
 export interface Difference<Sentence> {
   about: string;
   between: readonly [Sentence, Sentence];
@@ -28,15 +28,20 @@ const K1 = 1.2;
 const B = 0.75;
 /** Weight of relevance; the rest is the penalty for similarity to selected sentences. */
 const LAMBDA = 0.7;
-/** Jaccard similarity of words from which on two sentences count as equal. */
+/** Two sentences count as equal when the Jaccard similarity of their words is at least this. */
 const SAME = 0.6;
-/** From which on they are about the same thing, figures and units aside, if they share two words at least. */
+/**
+ * Two sentences are about the same thing when the similarity of their words, without figures and units, is at least this
+ * and they share two words or more.
+ */
 const ABOUT_THE_SAME = 0.2;
-/** Factor for a sentence with a figure where the question asks for one. */
+/** Factor for the score of a sentence with a figure when the question asks for one. */
 const FIGURE_WORTH = 1.5;
-/** Most sentences to select from, most sentences of all texts, and most of one claim. */
+/** Most sentences to select from. */
 const MAX_CANDIDATES = 200;
+/** Most sentences of all texts together. */
 const MAX_SENTENCES = 40_000;
+/** Most sentences of one claim. */
 const MAX_QUOTATIONS = 4;
 const MAX_DIFFERENCES = 4;
 
@@ -62,12 +67,12 @@ function candidatesOf(texts: readonly RankingText[]): Candidate[] {
   return all;
 }
 
-/** Least share of the question's weight that a relevant sentence has: words that few sentences or none have weigh most. */
+/** Least share of the question's weight that a relevant sentence has. The rarer a word is in the texts, the more it weighs. */
 const LEAST_WEIGHT = 0.4;
 /** Returns how many of a question's words a relevant sentence has: two fifths, and at least two if there are two. */
 export const wantedOf = (words: number): number => Math.max(Math.min(2, words), Math.ceil(0.4 * words));
 
-/** How often a sentence has what a word of the question stands for. */
+/** Counts how often a sentence has a word of the question, in any of the terms that stand for it. */
 const countIn = (words: ReadonlyMap<string, number>, { terms }: Sought): number =>
   terms.reduce((sum, term) => sum + (words.get(term) ?? 0), 0);
 
@@ -130,7 +135,10 @@ const UNITS: Readonly<Record<string, string>> = Object.fromEntries(
 );
 const FIGURE = /([$€£])?\s?(\d{1,12}(?:[.,]\d{1,6})*)\s?((?:[%¢€$]|\p{L}+)?)(?:[\s-](\p{L}+))?/gu;
 
-/** Figures of a sentence by their unit, as they are written. A word may stand between figure and unit: `14 full days`. */
+/**
+ * Returns the figures of a sentence by their unit, as they are written. A word may stand between figure and unit: `14 full
+ * days`.
+ */
 function figuresOf(text: string): Map<string, Set<string>> {
   const figures = new Map<string, Set<string>>();
   for (const [, sign, number, first = "", second = ""] of text.matchAll(FIGURE)) {
@@ -145,9 +153,9 @@ function figuresOf(text: string): Map<string, Set<string>> {
   return figures;
 }
 
-/** Words of every second sentence with a figure. */
+/** Words that stand beside many figures, and so do not show what a sentence is about. */
 const OF_FIGURES = new Set("within after before until least most up first last per each every only".split(" "));
-/** Terms of a sentence without figures, units and what comes with them. */
+/** Returns the terms of a sentence without figures, units and the words beside them. */
 const subjectOf = (text: string): Words =>
   new Map(
     termsOf(text)
@@ -156,8 +164,8 @@ const subjectOf = (text: string): Words =>
   );
 
 /**
- * Returns what two sentences differ in, as words for people; null when they go together, as far as their words tell. They
- * differ when they are about the same and have other figures of one unit, or when they are nearly equal and one is negated.
+ * Returns what two sentences differ in, as words for people; null when their words show no contradiction. They differ when
+ * they are about the same and have other figures of one unit, or when they are nearly equal and one is negated.
  */
 export function differenceOf(a: string, b: string): string | null {
   const [ofA, ofB] = [subjectOf(a), subjectOf(b)];

@@ -11,7 +11,7 @@ import type { FailuresAnswer } from "../../schemas/trust.ts";
 import { type CardEntry, unpackLeaf } from "../../tables/entry.ts";
 import type { View } from "../../tables/view.ts";
 
-/** What briefs about the record are made from: the same answers that anybody gets, and leaves of the log. */
+/** The parts that briefs about the record are made from: the answers that every client gets, and leaves of the log. */
 export interface RecordParts {
   view: () => View;
   clock: Clock;
@@ -99,7 +99,7 @@ export class RecordDocuments {
 
   /**
    * Quotes a member of a document, from `after` on.
-   * @throws Error when it does not stand there, which is a fault of this code
+   * @throws Error when the document does not contain it, which is a fault of this code
    */
   quote(document: RecordDocument<unknown>, name: string, value: unknown, after = 0): BriefQuotation {
     const text = `${JSON.stringify(name)}:${JSON.stringify(value)}`;

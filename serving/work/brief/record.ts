@@ -12,24 +12,27 @@ import { matchUrl } from "../../tables/match.ts";
 import type { View } from "../../tables/view.ts";
 import { RecordDocuments, type RecordParts } from "./record-documents.ts";
 
-/** What the record says to a question; without claims nothing in it answers. */
+/** The record's answer to a question; without claims the record has no answer. */
 export type RecordAnswer = Pick<BriefAnswer, "claims" | "disagreements" | "not_found"> & {
   sources: readonly BriefSource[];
 };
 
-/** Most endpoints that one brief tells of one by one. */
+/** Most endpoints that one brief describes one by one. */
 const MAX_TOLD = 20;
+/** Most of them with one host. */
 const MAX_OF_HOST = 3;
-/** Of a search, and of endpoints that a question names. */
+/** Most results of a search. */
 const MAX_FOUND = 5;
-/** Of a set of thieves, those whose newest theft is read from the evidence. */
+/** Most endpoints that took money whose newest such call is read from the evidence. */
 const MAX_READ = 5;
+/** Most endpoints that a question names. */
 const MAX_NAMED = 3;
-/** Endpoints that are looked at between two turns of others, and those of them whose card is unpacked. */
+/** Endpoints that are examined between two yields to the event loop. */
 const LOOKED_A_TURN = 2_000;
+/** Most cards that are unpacked for one question. */
 const MAX_UNPACKED = 2_000;
 
-/** What a question asks of endpoints, by its words in English and German. The first one that it holds counts. */
+/** What a question asks about endpoints, by its words in English and German. The first entry that matches counts. */
 const ASKS = [
   [
     "thefts",
@@ -56,7 +59,7 @@ type Asked = (typeof ASKS)[number][0];
 /** Words for what the record is about. */
 const SUBJECT =
   /\b(?:sellers?|endpoints?|apis?|services?|providers?|merchants?|vendors?|tools?|listings?|capabilit\w+|market|anbieter|verkäufer|händler|dienste?|endpunkte?)\b/iu;
-/** Words that make any other subject something that is sold. */
+/** Words that show that a question without a word of {@link SUBJECT} is about something that is sold. */
 const TRADE =
   /\b(?:cheapest|fastest|buy|avoid\w*|not (?:pay|trust)|billigste\w*|günstigste\w*|kaufen|meiden|nicht (?:be)?zahlen)\b/iu;
 /** Words with which a question asks for members of a set; one without them, such as "how does a seller fail?", is about a rule. */
@@ -81,23 +84,23 @@ interface Reading {
   ruled: boolean;
 }
 
-/** The name of an endpoint in a claim. */
+/** Returns the name of an endpoint in a claim. */
 const nameOf = ({ listing: { method, url, tool } }: ListedEntry): string =>
   tool === null ? `${method} ${url}` : `${tool} at ${url}`;
 
-/** A network's name, or its id where it has none. */
+/** Returns a network's name, or its id if it has none. */
 const networkName = (id: string): string => Object.entries(NETWORK_NAMES).find(([, one]) => one === id)?.[0] ?? id;
 
 /** An address or an id of an endpoint. */
 const ADDRESS = /\bhttps?:\/\/\S|\bcap_[0-9A-HJKMNP-TV-Z]{26}\b/iu;
-/** Addresses, and names with a dot or a hyphen: no words that ask for something. */
+/** Addresses, and names with a dot or a hyphen. They are not read as words that ask for something. */
 const NAMES = /\bhttps?:\/\/\S+|[\p{L}\p{N}]+(?:[-.][\p{L}\p{N}]+)+/giu;
 
-/** A token's name in a claim: USDC, or its contract. */
+/** Returns a token's name in a claim: USDC, or its contract. */
 const assetName = (asset: string, networks: readonly string[]): string =>
   networks.some((id) => USDC[id] === asset.toLowerCase()) ? "USDC" : asset;
 
-/** Endpoints that a question names by id, by address, by host, or by the first label of a host. */
+/** Finds the endpoints that a question names by id, by address, by host, or by the first label of a host. */
 async function namedIn(view: View, question: string): Promise<ListedEntry[]> {
   const caps = new Set<string>(question.match(/\bcap_[0-9A-HJKMNP-TV-Z]{26}\b/g) ?? []);
   for (const [url] of question.matchAll(/\bhttps?:\/\/[^\s<>"'`]+[^\s<>"'`.,;:!?)]/gi)) {
@@ -145,7 +148,7 @@ async function readingOf(view: View, question: string): Promise<Reading | null> 
   return { ...reading, ruled: rule !== undefined || band !== null || counts || isTrade };
 }
 
-/** The record's answer to a question, by rules over its tables; null when the question is not about the record. */
+/** Answers a question by rules over the record's tables; null when the question is not about the record. */
 export async function askRecord(parts: RecordParts, question: string, client: string): Promise<RecordAnswer | null> {
   const view = parts.view();
   const reading = await readingOf(view, question);
@@ -163,7 +166,7 @@ export async function askRecord(parts: RecordParts, question: string, client: st
 
 type Telling = Pick<BriefAnswer, "claims" | "disagreements" | "not_found">;
 
-/** Claims about endpoints that are named: letter, price, failed calls, as asked; all of them where nothing narrower is. */
+/** Adds claims about named endpoints: letter, price or failed calls, as asked; all of them for a general question. */
 async function tellNamed(answer: Telling, documents: RecordDocuments, { asked, named }: Reading): Promise<void> {
   const wants = (one: Asked): boolean => asked === one || asked === "offers" || asked === "thefts";
   for (const entry of named) {
@@ -192,7 +195,7 @@ async function tellNamed(answer: Telling, documents: RecordDocuments, { asked, n
   }
 }
 
-/** A claim of the sentence that explains an endpoint's card, from its leaf; without a card from the check. */
+/** Adds a claim with the sentence that explains an endpoint's card, from its leaf; without a card from the check. */
 async function tellLetter(answer: Telling, documents: RecordDocuments, entry: ListedEntry, why: string): Promise<void> {
   const card = headlineOf(entry);
   const check = await documents.check(entry.cap);
@@ -217,7 +220,7 @@ async function tellLatency(answer: Telling, documents: RecordDocuments, entry: L
   });
 }
 
-/** Claims of the newest failed calls of an endpoint. @returns whether there are any */
+/** Adds claims about the newest failed calls of an endpoint. @returns whether there are any */
 async function tellFailures(
   answer: Telling,
   documents: RecordDocuments,
@@ -243,13 +246,13 @@ async function tellFailures(
 /** Most characters of a search (schemas/search.ts). */
 const MAX_Q = 200;
 
-/** Claims about what a search finds: price, network, order and words are read as by /v1/search. */
+/** Adds claims about what a search finds: price, network, order and words are read as by /v1/search. */
 async function tellFound(answer: Telling, documents: RecordDocuments, question: string): Promise<void> {
   const search = await documents.search({ q: question.slice(0, MAX_Q), limit: String(MAX_FOUND) });
   const { capabilities, read_as } = search.value;
   const lacking = new Set<string>();
   for (const one of capabilities) {
-    // What lacks more than half of the words is another thing.
+    // An endpoint that lacks more than half of the words is about something else.
     if (one.lacks.length * 2 > read_as.words.length) continue;
     for (const word of one.lacks) lacking.add(word);
     const from = search.text.indexOf(JSON.stringify(one.capability_id));
@@ -283,7 +286,7 @@ interface Members {
   says: string;
 }
 
-/** Claims about all endpoints of which something is true: how many, then each of the first {@link MAX_TOLD}. */
+/** Adds claims about a set of endpoints: their number, then each of the first {@link MAX_DESCRIBED}. */
 async function tellSet(answer: Telling, documents: RecordDocuments, reading: Reading, question: string): Promise<void> {
   const among = await topicOf(answer, documents.view, question);
   const { entries, says } = await membersOf(documents, reading, among);
@@ -317,7 +320,7 @@ async function tellSet(answer: Telling, documents: RecordDocuments, reading: Rea
   answer.claims.splice(first, 0, { text, quotations });
 }
 
-/** The newest call of an endpoint that took money and gave nothing, from the evidence. */
+/** Adds a claim about the newest call in which an endpoint took money and delivered nothing, from the evidence. */
 async function tellTheft(answer: Telling, documents: RecordDocuments, entry: ListedEntry): Promise<void> {
   const failures = await documents.failures(entry.cap);
   const call = failures?.value.failures.find(({ says }) => says.endsWith("and nothing came back."));
@@ -332,7 +335,7 @@ async function tellTheft(answer: Telling, documents: RecordDocuments, entry: Lis
   });
 }
 
-/** The first endpoints, at most {@link MAX_OF_HOST} of one host. */
+/** Returns the first endpoints, at most {@link MAX_PER_HOST} of one host and {@link MAX_DESCRIBED} in all. */
 function firstOfHosts(entries: readonly ListedEntry[]): ListedEntry[] {
   const told: ListedEntry[] = [];
   const ofHost = new Map<string, number>();
@@ -349,7 +352,10 @@ function firstOfHosts(entries: readonly ListedEntry[]): ListedEntry[] {
 
 const listedIn = (view: View): number => [...view.entries.values()].filter(isListed).length;
 
-/** Endpoints that hold the words of a question which are no question words; null: all. Words that nothing holds are told. */
+/**
+ * Returns the endpoints that hold the topic words of a question; null for all endpoints, when it has no topic words or no
+ * endpoint holds them, which is then added to the answer.
+ */
 async function topicOf(answer: Telling, view: View, question: string): Promise<ReadonlySet<string> | null> {
   const unruled = ASKS.reduce(
     (text, [, words]) => text.replaceAll(new RegExp(words.source, "giu"), " "),
@@ -408,6 +414,6 @@ async function membersOf(
   return bySet(bandIs("A", "B", "C", "D", "F"), "have a letter");
 }
 
-/** More paid calls first, then by address. */
+/** Orders endpoints by their number of paid calls, descending, then by address. */
 const byCertainty = (a: ListedEntry, b: ListedEntry): number =>
   (headlineOf(b)?.paidSamples ?? 0) - (headlineOf(a)?.paidSamples ?? 0) || (a.listing.url < b.listing.url ? -1 : 1);

@@ -21,7 +21,7 @@ const SUMMARY_MS = 30_000;
  */
 const MAX_ALL_BYTES = 12 * 1024 * 1024;
 
-/** Kinds whose text has the line ends of the document; in that of all others a line is a paragraph. */
+/** Kinds of documents whose text has wrapped lines. In texts of all other kinds each line is a paragraph. */
 const WRAPPED: ReadonlySet<string> = new Set(["pdf", "text", "image"]);
 
 /** A document that was read, or why it could not be. */
@@ -98,13 +98,13 @@ async function tryAll(urls: readonly string[], reading: Reading): Promise<Tried[
   return Promise.all(tries);
 }
 
-/** What was read for a question. */
+/** The sources that were read for a question. */
 interface Read {
   asked_of: BriefAnswer["asked_of"];
   sources: readonly Source[];
   /** Addresses that could not be read. */
   unread: readonly BriefSource[];
-  /** Whether sources that nothing is quoted of are named too. */
+  /** Whether the answer also names sources from which nothing is quoted. */
   namesAll: boolean;
 }
 
@@ -169,7 +169,7 @@ async function summaryOf(question: string, sources: readonly Source[], deps: Wor
 
 type Said = Pick<BriefAnswer, "claims" | "disagreements" | "not_found" | "not_quoted" | "summariser">;
 
-/** The answer of a brief. @throws Problem nothing_relevant without a claim */
+/** Builds the answer of a brief. @throws Problem nothing_relevant without a claim */
 function briefOf(
   question: string,
   asked_of: BriefAnswer["asked_of"],
@@ -198,7 +198,7 @@ const BY_RULES = {
   says: "Rules over the tables of the record. Every figure stands in a quotation of a leaf of the log or of an answer.",
 };
 
-/** A brief of what was read. @throws Problem nothing_relevant, unavailable */
+/** Makes a brief from the sources that were read. @throws Problem nothing_relevant, unavailable */
 async function summarised(question: string, read: Read, deps: WorkDeps, signal?: AbortSignal): Promise<BriefAnswer> {
   const { claims, differences, leftOut } = await summaryOf(question, read.sources, deps, signal);
   const cited = new Set<number>();
@@ -223,7 +223,7 @@ async function summarised(question: string, read: Read, deps: WorkDeps, signal?:
   return briefOf(question, read.asked_of, said, [...about, ...read.unread], deps);
 }
 
-/** A sentence for the words of a question that no quotation has. */
+/** Returns a sentence that names the words of a question that no quotation has; none if there are no such words. */
 function lackingIn(question: string, quoted: string): string[] {
   const held = new Set(soughtIn(quoted).flatMap(({ terms }) => terms));
   const words = soughtIn(question).filter(({ terms }) => !terms.some((term) => held.has(term)));

@@ -14,7 +14,7 @@ export interface SearchProvider {
 const MAX_FOUND = 5;
 const LIMITS = { timeoutMs: 10_000, maxBytes: 1024 * 1024 };
 
-/** The value at a JSON pointer (RFC 6901); undefined when there is none. */
+/** Returns the value at a JSON pointer (RFC 6901); undefined when there is none. */
 function at(value: unknown, pointer: string): unknown {
   const names = pointer.split("/").slice(1);
   return names.reduce((one: unknown, name) => {
@@ -23,7 +23,7 @@ function at(value: unknown, pointer: string): unknown {
   }, value);
 }
 
-/** A provider that answers a GET with JSON, such as SearXNG. */
+/** Creates a provider that asks a search engine by GET for JSON, such as SearXNG. */
 export function searchProvider({
   url,
   headers,

@@ -19,7 +19,7 @@ export interface Piece {
 const CHARS = { min: 20, max: 600 };
 
 const segmenter = new Intl.Segmenter("en", { granularity: "sentence" });
-/** Characters that are segmented at once: the time for a longer text grows faster than its length. */
+/** Most characters that are segmented at once, since the time for a text grows faster than its length. */
 const WINDOW = 16_384;
 
 /** Yields the paragraphs of a text with their offsets. */
@@ -37,7 +37,7 @@ const HEADING_LINE = /^ {0,3}#{1,6} [^\n]*(?:\n|$)/;
 const UNDERLINED = /^[^\n]*\n {0,3}(?:={3,}|-{3,}) *(?:\n|$)/;
 const FENCE = /^ {0,3}(?:```|~~~)/;
 const INDENTED = /^(?: {4}|\t)/;
-/** Length of the heading that a paragraph of Markdown begins with. */
+/** Returns the length of the heading with which a paragraph of Markdown begins; 0 without one. */
 const headOf = (paragraph: string): number =>
   (HEADING_LINE.exec(paragraph) ?? UNDERLINED.exec(paragraph))?.[0].length ?? 0;
 
@@ -55,7 +55,7 @@ function* segmentsOf({ offset, text }: Piece): Generator<Piece> {
   }
 }
 
-/** What commands and programs begin with, and what prose hardly has. */
+/** Beginnings of commands and programs. */
 const COMMAND =
   /^(?:[$#>] |curl |npm |npx |pip |git |sudo |import |export |const |let |var |def |function |return |(?:if|for|while|switch) \(|<\/?\w)/;
 const CODE_MARKS = /[{}<>=;|\\[\]_$^~]|%[0-9A-F]{2}|[\w\]]\(|::|->|\/\//g;

@@ -22,7 +22,7 @@ export interface Claim<Quotation = Quote> {
   quotations: readonly Quotation[];
 }
 
-/** What a brief says, before anything of it is believed, or after. */
+/** Claims and differences of a brief, before or after they are verified. */
 export interface Draft<Quotation = Quote> {
   /** Best first; empty when nothing answers the question. */
   claims: readonly Claim<Quotation>[];
@@ -30,8 +30,8 @@ export interface Draft<Quotation = Quote> {
 }
 
 /**
- * Writes the draft of a brief. An implementation may be a language model, since only claims that stand in the sources are
- * kept ({@link verified}).
+ * Writes the draft of a brief. An implementation may be a language model, since only claims that the sources contain are
+ * kept ({@link verifyDraft}).
  */
 export interface Summariser {
   readonly name: string;
@@ -63,11 +63,11 @@ export function verifiedQuote({ source, text, offset }: Quote, evidence: readonl
   return piece && { source, ...piece };
 }
 
-/** Words that say nothing of their own: a claim may leave them out. */
+/** Words without a meaning of their own, which a claim may leave out. */
 const FILLERS = new Set("additionally also furthermore hence however indeed moreover please therefore thus".split(" "));
 const EDGES = /^[,;:.!?"'“”‘’«»()[\]]+|[,;:.!?"'“”‘’«»()[\]]+$/g;
 
-/** The words of a sentence as they are compared: signs beside a figure are part of it, punctuation is not. */
+/** Returns the words of a sentence as they are compared: signs beside a figure are part of it, punctuation is not. */
 const comparable = (text: string): string =>
   text
     .normalize("NFC")
@@ -79,8 +79,8 @@ const comparable = (text: string): string =>
 
 /**
  * Returns the sentences of the quotation that a claim states, in the quotation's own words; null when the claim adds, omits,
- * replaces or moves a word of them. Less cannot be allowed: a sentence without its negation, condition or subject is another
- * one.
+ * replaces or moves a word of them. A looser comparison would accept a sentence without its negation, condition or subject,
+ * which states something else.
  */
 export function statedIn(claim: string, quotation: string): string | null {
   const wanted = claim.length > 2 * QUOTE_CHARS.max ? "" : comparable(claim);
@@ -95,15 +95,15 @@ export function statedIn(claim: string, quotation: string): string | null {
   return null;
 }
 
-/** What is left of a draft, and how many claims and differences were left out. */
+/** The verified part of a draft, and the number of claims and differences that were left out. */
 export interface Verified extends Draft<VerifiedQuote> {
   leftOut: number;
 }
 
 /**
- * Keeps what stands in the evidence: a claim that states sentences of one of its verbatim quotations, in the words of that
- * source, with its other quotations that say the same; and differences between two quotations in which {@link differenceOf}
- * finds one. A claim is kept once.
+ * Keeps the claims and differences that the evidence contains: a claim that states sentences of one of its verbatim
+ * quotations, in the words of that source, with its other quotations that say the same; and differences between two
+ * quotations in which {@link differenceOf} finds one. A claim is kept once.
  * @param most claims of the draft that are looked at
  */
 export function verified({ claims, differences }: Draft, evidence: readonly Evidence[], most: number): Verified {

@@ -17,14 +17,14 @@ const GERMAN_STOPWORDS = new Set(
     " ",
   ),
 );
-/** Of these, the ones that tell a German question: an English text does not have them. */
+/** Those of them that show that a question is German, since English texts do not contain them. */
 const TELLS_GERMAN = new Set(
   "das dem den der des ein eine einem einen einer für ich ist kann muss nicht oder sind und von wann warum welche welchem welchen welcher welches wer wie wieviel wird wo zum zur darf dürfen über".split(
     " ",
   ),
 );
 
-/** German words of trade, pages and this market, without their endings, with what an English page says for them. */
+/** English words for German words of trade, pages and this market, which stand here without their endings. */
 const GERMAN: Readonly<Record<string, string>> = Object.fromEntries(
   `abo subscription|abonnement subscription|adresse address|angebot offer|anbieter seller provider|anfrage request|angeben state|anspruch claim
   antwort answer response|anwalt lawyer|anzahl number|arbeit work|artikel article item|aufbewahr keep retain store|aufbewahrung retention|auftrag order
@@ -48,7 +48,7 @@ const GERMAN: Readonly<Record<string, string>> = Object.fromEntries(
     .map(([word, ...english]) => [word!, english.join(" ")]),
 );
 
-/** Spellings in which a German word and its English cousin differ. */
+/** Replacements that turn a German word into the spelling of its English cognate. */
 const COUSINS: readonly (readonly [RegExp, string])[] = [
   [/ität$/, "ity"],
   [/isch(?:e[mnrs]?)?$/, "ic"],
@@ -61,7 +61,7 @@ const COUSINS: readonly (readonly [RegExp, string])[] = [
   [/ü/g, "u"],
 ];
 const ENDINGS = ["innen", "ungen", "ern", "en", "em", "er", "es", "st", "e", "n", "s", "t"];
-/** What may join the parts of a compound. */
+/** Letters that may join the parts of a German compound. */
 const JOINTS = ["", "s", "n", "en", "es", "e"];
 const LEAST_PART = 3;
 
@@ -92,10 +92,10 @@ export interface Sought {
   terms: readonly string[];
 }
 
-/** Adjectives that ask for a figure and need not stand in its sentence. */
+/** Question phrases that ask for a figure; the sentence with the figure need not contain their adjective. */
 const ASKED_FIGURE = /\bhow (?:big|far|fast|high|large|late|long|many|much|often|old|soon)\b/giu;
 
-/** Returns what a question looks for, each once. Words of a German question bring English terms. */
+/** Returns the words that a question looks for, each once. Words of a German question also get English terms. */
 export function soughtIn(question: string): Sought[] {
   const words = wordsOf(question.replaceAll(ASKED_FIGURE, "how"));
   const isGerman = words.some((word) => TELLS_GERMAN.has(word));
@@ -108,21 +108,21 @@ export function soughtIn(question: string): Sought[] {
   return [...sought.values()];
 }
 
-/** The table's words for a German word, without an ending where that is needed; undefined when it has none. */
+/** Returns the table's English words for a German word, also without its ending; undefined when the table has none. */
 function inTable(word: string): string | undefined {
   const stems = ENDINGS.filter((ending) => word.endsWith(ending)).map((ending) => word.slice(0, -ending.length));
   const known = [word, ...stems].find((one) => one.length >= LEAST_PART && Object.hasOwn(GERMAN, one));
   return known === undefined ? undefined : GERMAN[known];
 }
 
-/** English terms for a German word: by the table, else by the table for its parts, else by spelling. */
+/** Returns English terms for a German word: by the table, else by the table for its parts, else by spelling. */
 function englishFor(word: string): string[] {
   const known = inTable(word) ?? partsOf(word);
   if (known !== undefined) return known.split(" ").map(stem);
   return [stem(COUSINS.reduce((text, [from, to]) => text.replace(from, to), word))];
 }
 
-/** The table's words for both parts of a compound, such as `Rückgabefrist`; undefined when it knows no such parts. */
+/** Returns the table's words for both parts of a compound, such as `Rückgabefrist`; undefined if it has no such parts. */
 function partsOf(word: string): string | undefined {
   for (let at = word.length - LEAST_PART; at >= LEAST_PART; at--) {
     const last = inTable(word.slice(at));

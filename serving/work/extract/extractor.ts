@@ -26,7 +26,7 @@ export interface ExtractionRequest<Kind extends DocumentKind = DocumentKind> {
   kinds: readonly Kind[];
   /** Overrides of the limits. */
   most?: Partial<ExtractLimits>;
-  /** Whose share of extractions it uses; default: our own. */
+  /** The holder whose share of extractions it uses; default: this service. */
   holder?: Holder;
   signal?: AbortSignal;
 }
@@ -107,7 +107,7 @@ export const childFlags = (heapMib: number): string[] => [
   `--import=${CLOSED}`,
 ];
 
-/** Seconds that the kernel's limit exceeds ours. The kernel's limit still applies when this process has died. */
+/** Seconds by which the kernel's limit exceeds ours. The kernel's limit still applies when this process has died. */
 const KERNEL_SLACK_S = 2;
 /**
  * A shell script that sets limits of the kernel and executes the child: no core file, no written files, and a number of
