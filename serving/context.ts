@@ -91,7 +91,10 @@ export interface ServingDeps {
   agent?: string | null;
   limits?: Partial<ServingLimits>;
   cache?: CacheBounds;
-  /** The queue of asks, folded from the log. Without it a replica knows only the asks that it appended itself. */
+  /**
+   * The queue of asks (urls that wait for a free probe), folded from the log. Without it a replica knows only the asks
+   * that it appended itself.
+   */
   askLine?: AskQueue;
   /** Counts which endpoints clients check; absent: nothing is counted. */
   demand?: Demand;

@@ -10,7 +10,7 @@ const HEADERS = { "cache-control": "no-store", "x-content-type-options": "nosnif
 const respondText = (status: number, says: string): Response =>
   new FastResponse(`${says}\n`, { status, headers: { "content-type": "text/plain; charset=utf-8", ...HEADERS } });
 
-/** Number after which a page begins; null: the newest; undefined: not a number. */
+/** Returns the number after which the page begins; null for the newest page; undefined when `after` is not a number. */
 function afterOf(url: URL): number | null | undefined {
   const text = url.searchParams.get("after");
   if (text === null) return null;
@@ -18,8 +18,8 @@ function afterOf(url: URL): number | null | undefined {
 }
 
 /**
- * Creates the app over which other monitors read what this one saw (docs/monitor.md): `GET /checkpoints`, the same at
- * `/<sha256 of the origin>/checkpoints`, and what it follows at `/`.
+ * Creates the app over which other monitors read the checkpoints that this monitor saw (docs/monitor.md), at
+ * `/checkpoints` and at `/<sha256 of the origin>/checkpoints`. `/` names the log that it follows.
  * @param originOf origin of the log; null before the first checkpoint
  */
 export function createMonitorApp(state: MonitorState, originOf: () => string | null, logger: Logger): H3 {
