@@ -46,7 +46,7 @@ export const FailedCall = z.strictObject({
   at: z.string(),
   paid_by: z.enum(["us", "a_buyer"]),
   says: z.string().describe("What happened to the money and the answer, in words."),
-  failed: z.array(z.string()).describe("UrlIndex of the checks that failed."),
+  failed: z.array(z.string()).describe("Names of the checks that failed."),
   expected: z.string(),
   came: z.string().describe("What came instead. Text of a seller in it is shortened."),
   status: z.int().nullable(),
