@@ -6,14 +6,16 @@ import type { View } from "../tables/view.ts";
 
 /** Figures about the service that need a pass over the whole market. */
 export interface Figures {
-  listed: number;
-  lettered: number;
-  /** Endpoints that were ever probed, those probed within a day, and the time of the newest free handshake, unix ms. */
-  probed: number;
-  probedToday: number;
-  newestProbe: number | null;
+  listedCount: number;
+  letteredCount: number;
+  /** Number of endpoints that were ever probed. */
+  probedCount: number;
+  /** Number of endpoints that were probed within a day. */
+  probedTodayCount: number;
+  /** Time of the newest free handshake, unix ms. */
+  newestProbeMs: number | null;
   /** Time of the newest card, unix ms. */
-  newestCard: number | null;
+  newestCardMs: number | null;
   /**
    * By class: the number of calls that were withdrawn recently because our own check was wrong, and the first time (RFC
    * 3339).
@@ -47,13 +49,13 @@ function figuresOf(view: View, now: number): Figures {
   const withdrawn = new Map<string, { calls: number; since: string }>();
   const figures: Figures = {
     withdrawn,
-    ...{ listed: 0, lettered: 0, probed: 0, probedToday: 0 },
-    ...{ newestProbe: null, newestCard: null },
+    ...{ listedCount: 0, letteredCount: 0, probedCount: 0, probedTodayCount: 0 },
+    ...{ newestProbeMs: null, newestCardMs: null },
   };
   const since = new Date(now - WITHDRAWN_DAYS * DAY_MS).toISOString();
   for (const entry of view.entries.values()) {
     const card = headlineOf(entry);
-    if (card) figures.newestCard = Math.max(figures.newestCard ?? 0, Date.parse(entry.computedAt));
+    if (card) figures.newestCardMs = Math.max(figures.newestCardMs ?? 0, Date.parse(entry.computedAt));
     const kind = entry.listing?.class ?? "any";
     const { corrections, takenBack } = readCorrections(entry.corrections);
     for (const { id, fault, issuedAt } of corrections) {
@@ -64,14 +66,14 @@ function figuresOf(view: View, now: number): Figures {
       withdrawn.set(kind, known);
     }
     if (!isListed(entry)) continue;
-    figures.listed++;
-    if (card && card.band !== "UNRATED") figures.lettered++;
+    figures.listedCount++;
+    if (card && card.band !== "UNRATED") figures.letteredCount++;
   }
   for (const { last_seen } of view.volatile.rows.values()) {
     if (last_seen === null) continue;
-    figures.probed++;
-    if (last_seen > now - DAY_MS) figures.probedToday++;
-    figures.newestProbe = Math.max(figures.newestProbe ?? 0, last_seen);
+    figures.probedCount++;
+    if (last_seen > now - DAY_MS) figures.probedTodayCount++;
+    figures.newestProbeMs = Math.max(figures.newestProbeMs ?? 0, last_seen);
   }
   return figures;
 }

@@ -62,7 +62,7 @@ function partsOf({ now, staleMs, cosignedAt, view, figures }: Status): ServicePa
     {
       name: "Probes",
       says: "newest handshake with any endpoint",
-      ...since(figures.newestProbe),
+      ...since(figures.newestProbeMs),
       withinMs: 6 * HOUR_MS,
     },
     {
@@ -71,7 +71,7 @@ function partsOf({ now, staleMs, cosignedAt, view, figures }: Status): ServicePa
       ...since(view.volatile.madeAt),
       withinMs: 5 * MINUTE_MS,
     },
-    { name: "Grades", says: "newest card", ...since(figures.newestCard), withinMs: 36 * HOUR_MS },
+    { name: "Grades", says: "newest card", ...since(figures.newestCardMs), withinMs: 36 * HOUR_MS },
     {
       name: "Checkpoint",
       says: "newest signature of the witness",
@@ -179,8 +179,8 @@ export function statusPage(status: Status): string {
 <tbody>${parts.map(row)}</tbody></table></div></section>
 <section aria-labelledby="holds" class="rule"><h2 id="holds">What it holds</h2><dl>
 <dt>Leaves of the log</dt><dd>${view.size}${late > 0 ? `, ${late} of them newer than the live figures` : ""}</dd>
-<dt>Endpoints listed</dt><dd>${figures.listed}, ${figures.lettered} of them with a letter</dd>
-<dt>Endpoints probed</dt><dd>${figures.probed}, ${figures.probedToday} of them within a day</dd>
+<dt>Endpoints listed</dt><dd>${figures.listedCount}, ${figures.letteredCount} of them with a letter</dd>
+<dt>Endpoints probed</dt><dd>${figures.probedCount}, ${figures.probedTodayCount} of them within a day</dd>
 <dt>Urls in line</dt><dd>${inLine === null ? "not known to this server" : `${inLine} that somebody asked about`}</dd>
 <dt>Orders</dt><dd>${ordersWords(status.orders)}</dd>
 <dt><a href="/docs/witness">Witnesses</a></dt><dd>${witnessWords(status)}</dd>

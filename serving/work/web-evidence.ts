@@ -27,7 +27,7 @@ async function excerptOf(
     type: answer.headers["content-type"],
     url: answer.url,
     kinds: ["pdf", "html", "text"] as const,
-    most: textOnly(EXCERPT_CHARS),
+    limits: textOnly(EXCERPT_CHARS),
     ...(holder ? { holder } : {}),
     ...(signal ? { signal } : {}),
   };

@@ -78,7 +78,7 @@ export function docsCorpus({ docs, baseUrl, extractor, clock }: DocsCorpusOption
     const url = `${baseUrl.replace(/\/$/, "")}/docs/${name}`;
     const [sha256, { text, kind, part, cut, headings }] = await Promise.all([
       sha256hexAsync(bytes),
-      extractor.read({ bytes, url, part: "main", kinds: ["html"], most: FOR_BRIEFS }),
+      extractor.read({ bytes, url, part: "main", kinds: ["html"], limits: FOR_BRIEFS }),
     ]);
     const isRead = { read: true as const, url, final_url: url, fetched_at: rfc3339(clock.now()) };
     return {

@@ -49,7 +49,7 @@ async function readAt(url: string, i: number, reading: Reading): Promise<Source>
     url: answer.url,
     part: "main" as const,
     kinds: Extracted.shape.kind.options,
-    most: FOR_BRIEFS,
+    limits: FOR_BRIEFS,
     ...(deps.holder ? { holder: deps.holder } : {}),
     ...(signal ? { signal } : {}),
   };

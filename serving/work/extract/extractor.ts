@@ -25,7 +25,7 @@ export interface ExtractionRequest<Kind extends DocumentKind = DocumentKind> {
   /** Accepted formats; others are refused. */
   kinds: readonly Kind[];
   /** Overrides of the limits. */
-  most?: Partial<ExtractLimits>;
+  limits?: Partial<ExtractLimits>;
   /** The holder whose share of extractions it uses; default: this service. */
   holder?: Holder;
   signal?: AbortSignal;
@@ -293,11 +293,11 @@ class ChildExtractor implements Extractor {
   }
 
   async read<Kind extends DocumentKind>(asked: ExtractionRequest<Kind>): Promise<Extracted & { kind: Kind }> {
-    const limits = { ...EXTRACT_LIMITS, ...this.options.limits, ...asked.most };
+    const limits = { ...EXTRACT_LIMITS, ...this.options.limits, ...asked.limits };
     const off = asked.signal ? [asked.signal, this.#closing.signal] : [this.#closing.signal];
-    const { kinds, type, part, most } = asked;
+    const { kinds, type, part, limits: overrides } = asked;
     const name = extname(asked.url ?? "").slice(0, 12);
-    const document = JSON.stringify([await sha256hexAsync(asked.bytes), kinds, type, name, part, most]);
+    const document = JSON.stringify([await sha256hexAsync(asked.bytes), kinds, type, name, part, overrides]);
     this.#refuseKnown(document, limits);
     const patience = AbortSignal.timeout(this.options.waitMs ?? DEFAULTS.waitMs);
     const place = await this.#places.take(asked.holder ?? {}, AbortSignal.any([...off, patience]));
