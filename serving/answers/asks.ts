@@ -12,7 +12,7 @@ import { ReadOnlyReplica } from "../replica/background-log.ts";
 import { AskQueue, type ExpectedWait, MAX_WAIT_HOURS, type WaitReason } from "../tables/ask-queue.ts";
 
 /** Real ms after which the queue is searched again for urls that were probed meanwhile. */
-const DROP_MS = 60_000;
+const DROP_INTERVAL_MS = 60_000;
 
 /** Creates the queue of asks (urls that clients asked about and that wait for a free probe), with these limits. */
 export const createAskQueue = (limits: Partial<Limits> = {}): AskQueue => {
@@ -67,15 +67,19 @@ export interface AskDeps {
 export class Asks {
   readonly #clients: Limiter;
   readonly #total: Limiter;
-  readonly #line: AskQueue;
+  readonly #queue: AskQueue;
   #droppedAt = Number.NEGATIVE_INFINITY;
 
   constructor(private readonly deps: AskDeps) {
     const limits = { ...LIMITS, ...deps.limits };
-    this.#line = deps.line ?? createAskQueue(limits);
-    const steady = () => deps.clock.monotonic();
-    this.#clients = new Limiter({ name: "asks", quota: limits.asks_per_hour, windowS: 3600 }, steady);
-    this.#total = new Limiter({ name: "asks-total", quota: limits.asks_per_hour_total, windowS: 3600 }, steady, 1);
+    this.#queue = deps.line ?? createAskQueue(limits);
+    const monotonicNow = () => deps.clock.monotonic();
+    this.#clients = new Limiter({ name: "asks", quota: limits.asks_per_hour, windowS: 3600 }, monotonicNow);
+    this.#total = new Limiter(
+      { name: "asks-total", quota: limits.asks_per_hour_total, windowS: 3600 },
+      monotonicNow,
+      1,
+    );
   }
 
   /**
@@ -86,13 +90,13 @@ export class Asks {
     const now = this.deps.clock.now();
     const t = now.getTime();
     this.#dropProbed();
-    const line = this.#line;
+    const queue = this.#queue;
     const cap = ask.known?.cap ?? capId(ask.method ?? "GET", ask.normalised);
-    if (line.isFresh(cap, t)) return { queued: true, next: JUST_PROBED };
-    const from = Math.max(line.earliest(cap, t), t + this.#held(client));
-    const stands = line.earliestProbe(cap);
-    if (stands !== null && stands <= from) return queuedReply(line.wait(cap, t));
-    return this.#append(ask, cap, { now, from, client });
+    if (queue.isFresh(cap, t)) return { queued: true, next: JUST_PROBED };
+    const notBeforeMs = Math.max(queue.earliest(cap, t), t + this.#delayFor(client));
+    const queuedProbeAt = queue.earliestProbe(cap);
+    if (queuedProbeAt !== null && queuedProbeAt <= notBeforeMs) return queuedReply(queue.wait(cap, t));
+    return this.#append(ask, cap, { now, from: notBeforeMs, client });
   }
   /**
    * Appends a re-test for a seller that proved to be the payee: its endpoint is probed again even if it was probed
@@ -107,60 +111,60 @@ export class Asks {
     const now = this.deps.clock.now();
     this.#dropProbed();
     const { cap } = ask.known;
-    const last = this.#line.retested(cap);
+    const last = this.#queue.retested(cap);
     if (last !== null && dayOf(new Date(last)) === dayOf(now)) {
-      return this.#line.earliestProbe(cap) === null ? null : queuedReply(this.#line.wait(cap, now.getTime()));
+      return this.#queue.earliestProbe(cap) === null ? null : queuedReply(this.#queue.wait(cap, now.getTime()));
     }
-    return this.#append(ask, cap, { now, from: now.getTime() + this.#heldBack(client), client, proof });
+    return this.#append(ask, cap, { now, from: now.getTime() + this.#clientDelayFor(client), client, proof });
   }
 
   /** Delay of an ask because its client asked often, real ms. */
-  #heldBack = (client: string): number => Math.round(this.#clients.msUntil(client, 1));
+  #clientDelayFor = (client: string): number => Math.round(this.#clients.msUntil(client, 1));
 
   /** Delay of an ask because its client, or all clients together, asked often; real ms. */
-  #held = (client: string): number => this.#heldBack(client) || Math.round(this.#total.msUntil("all", 1));
+  #delayFor = (client: string): number => this.#clientDelayFor(client) || Math.round(this.#total.msUntil("all", 1));
 
   async #append(ask: Ask, cap: string, turn: AskTime): Promise<AskReply> {
-    const { now, from, client, proof } = turn;
+    const { now, from: notBeforeMs, client, proof } = turn;
     const t = now.getTime();
-    const line = this.#line;
-    const wait = line.waitFor(ask.normalised, from, t);
+    const queue = this.#queue;
+    const wait = queue.waitFor(ask.normalised, notBeforeMs, t);
     const retest = proof !== undefined;
-    if ((line.earliestProbe(cap) === null || retest) && !line.hasRoom(client, retest))
+    if ((queue.earliestProbe(cap) === null || retest) && !queue.hasRoom(client, retest))
       return { queued: false, next: QUEUE_FULL };
     if (wait.hours > MAX_WAIT_HOURS) return { queued: false, next: TOO_LONG[wait.by ?? "line"] };
-    const held = this.#heldBack(client) > 0;
+    const isDelayed = this.#clientDelayFor(client) > 0;
     const charge = (cost: 1 | -1): void => {
       this.#clients.charge(client, cost);
-      if (!held && !retest) this.#total.charge("all", cost);
+      if (!isDelayed && !retest) this.#total.charge("all", cost);
     };
     charge(1);
     try {
       await this.deps.log.append([this.#record(ask, cap, turn)]);
     } catch (error) {
       charge(-1);
-      return { queued: false, next: this.#replyNotTaken(ask, error) };
+      return { queued: false, next: this.#whyNotQueued(ask, error) };
     }
     // The record is folded at once, without waiting until the log returns it; folding it a second time changes nothing.
-    if (retest) line.retest(cap, ask.normalised, t, from, client);
-    else line.ask(cap, ask.normalised, t, from, client);
-    return queuedReply(line.wait(cap, t));
+    if (retest) queue.retest(cap, ask.normalised, t, notBeforeMs, client);
+    else queue.ask(cap, ask.normalised, t, notBeforeMs, client);
+    return queuedReply(queue.wait(cap, t));
   }
 
-  #replyNotTaken({ url }: Ask, error: unknown): string {
+  #whyNotQueued({ url }: Ask, error: unknown): string {
     if (!(error instanceof ReadOnlyReplica)) {
       this.deps.logger.error({ err: error }, "an ask could not be appended");
       return "The log of this service takes nothing right now, so it is not in line. Ask again in a minute.";
     }
-    const where = `${this.deps.baseUrl}/v1/check?url=${encodeURIComponent(url)}`;
-    return `This replica only answers and puts nothing in line. Ask the service itself: ${where}`;
+    const checkUrl = `${this.deps.baseUrl}/v1/check?url=${encodeURIComponent(url)}`;
+    return `This replica only answers and puts nothing in line. Ask the service itself: ${checkUrl}`;
   }
 
   #dropProbed(): void {
     const { seen, clock } = this.deps;
-    if (!seen || clock.monotonic() < this.#droppedAt + DROP_MS) return;
+    if (!seen || clock.monotonic() < this.#droppedAt + DROP_INTERVAL_MS) return;
     this.#droppedAt = clock.monotonic();
-    this.#line.dropProbed(seen);
+    this.#queue.dropProbed(seen);
   }
 
   /**
@@ -170,14 +174,14 @@ export class Asks {
    * forward is not dropped as a copy of the earlier one. The slot of a re-test is its UTC day, so two replicas that are
    * asked at once make one record.
    */
-  #record({ url, normalised, method, known }: Ask, cap: string, { now, from, proof }: AskTime) {
+  #record({ url, normalised, method, known }: Ask, cap: string, { now, from: notBeforeMs, proof }: AskTime) {
     const { host } = new URL(normalised);
     const slot = proof ? `${dayOf(now)}/retest` : rfc3339(now).slice(0, 13);
-    const later = from > now.getTime() ? { not_before: rfc3339(new Date(from)) } : {};
+    const notBeforeField = notBeforeMs > now.getTime() ? { not_before: rfc3339(new Date(notBeforeMs)) } : {};
     const tool = known?.tool ?? null;
-    const turn = proof ? [] : Object.values(later);
-    const said = [method ?? "", normalised, ...(tool === null ? [] : [tool]), ...turn].join(" ");
-    const attempt = sha256(said).readUInt32BE(0) >>> 1;
+    const turnWords = proof ? [] : Object.values(notBeforeField);
+    const hashedText = [method ?? "", normalised, ...(tool === null ? [] : [tool]), ...turnWords].join(" ");
+    const attempt = sha256(hashedText).readUInt32BE(0) >>> 1;
     return sealEnvelope(
       envelopeOf({
         ...{ type: "ask", key: host, slot: `${host}/${slot}`, attempt, at: now, producer: this.deps.producer },
@@ -188,7 +192,7 @@ export class Asks {
           host,
           cap,
           ...(tool === null ? {} : { tool }),
-          ...later,
+          ...notBeforeField,
           ...(proof ? { retest: proof } : {}),
         },
       }),
