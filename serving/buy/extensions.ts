@@ -12,16 +12,16 @@ export interface Described {
   output: Json | null;
 }
 
-const DRAFT = "https://json-schema.org/draft/2020-12/schema";
+const SCHEMA_DIALECT = "https://json-schema.org/draft/2020-12/schema";
 /**
  * Limits of a schema in a 402: number of levels, and length. It is sent in a header, and the client sends it back in
  * one.
  */
-const LEVELS = 3;
-const MAX_OUTLINE = 1_500;
+const MAX_LEVELS = 3;
+const MAX_OUTLINE_LENGTH = 1_500;
 /** Largest number of members of a level, and of values in a list. */
-const MOST = 24;
-const KEPT = [
+const MAX_MEMBERS = 24;
+const KEPT_KEYWORDS = [
   "type",
   "const",
   "format",
@@ -38,29 +38,31 @@ const KEPT = [
  * Without the rest, such as patterns, the result accepts more values, never fewer.
  */
 export function outlined(schema: unknown): Json {
-  for (let levels = LEVELS; levels > 0; levels--) {
+  for (let levels = MAX_LEVELS; levels > 0; levels--) {
     const outline = upperLevels(schema, levels);
-    if (JSON.stringify(outline).length <= MAX_OUTLINE) return outline;
+    if (JSON.stringify(outline).length <= MAX_OUTLINE_LENGTH) return outline;
   }
   return {};
 }
 
 function upperLevels(schema: unknown, levels: number): Json {
   if (typeof schema !== "object" || schema === null || levels === 0) return {};
-  const from = schema as Json;
-  const kept = Object.fromEntries(KEPT.flatMap((name) => (isSmall(from[name]) ? [[name, from[name]]] : [])));
-  const { properties, required, items } = from;
-  const values = Array.isArray(from.enum) && from.enum.length <= MOST && from.enum.every(isSmall);
+  const source = schema as Json;
+  const keptKeywords = Object.fromEntries(
+    KEPT_KEYWORDS.flatMap((name) => (isSmall(source[name]) ? [[name, source[name]]] : [])),
+  );
+  const { properties, required, items } = source;
+  const hasSmallEnum = Array.isArray(source.enum) && source.enum.length <= MAX_MEMBERS && source.enum.every(isSmall);
   const members = typeof properties === "object" && properties !== null ? Object.entries(properties) : [];
-  const named = members.slice(0, MOST);
-  const isNamed = (name: unknown): boolean => named.some(([one]) => one === name);
+  const keptMembers = members.slice(0, MAX_MEMBERS);
+  const isKept = (name: unknown): boolean => keptMembers.some(([one]) => one === name);
   return {
-    ...kept,
-    ...(values ? { enum: from.enum } : {}),
-    ...(named.length > 0
-      ? { properties: Object.fromEntries(named.map(([name, member]) => [name, upperLevels(member, levels - 1)])) }
+    ...keptKeywords,
+    ...(hasSmallEnum ? { enum: source.enum } : {}),
+    ...(keptMembers.length > 0
+      ? { properties: Object.fromEntries(keptMembers.map(([name, member]) => [name, upperLevels(member, levels - 1)])) }
       : {}),
-    ...(Array.isArray(required) && required.some(isNamed) ? { required: required.filter(isNamed) } : {}),
+    ...(Array.isArray(required) && required.some(isKept) ? { required: required.filter(isKept) } : {}),
     ...(typeof items === "object" && items !== null && levels > 1 ? { items: upperLevels(items, levels - 1) } : {}),
   };
 }
@@ -89,14 +91,15 @@ const typesOf = (sent: Json): Record<string, Json> =>
 export async function inputShown(
   sent: Json,
   declared: unknown,
-  fits: (schema: Json, value: Json) => Promise<boolean>,
+  isValid: (schema: Json, value: Json) => Promise<boolean>,
 ): Promise<Described["input"]> {
   const outline = outlined(declared);
-  const own = typeof outline.properties === "object" ? (outline.properties as Json) : {};
-  if (Object.keys(own).length > 0 && (outline.type ?? "object") === "object") {
-    const schema = { ...outline, properties: { ...typesOf(sent), ...own } };
+  const declaredMembers = typeof outline.properties === "object" ? (outline.properties as Json) : {};
+  if (Object.keys(declaredMembers).length > 0 && (outline.type ?? "object") === "object") {
+    const schema = { ...outline, properties: { ...typesOf(sent), ...declaredMembers } };
     for (const example of [sent, { ...(sampleValue(outline) as Json), ...sent }]) {
-      if (JSON.stringify(example).length <= MAX_OUTLINE && (await fits(schema, example))) return { example, schema };
+      if (JSON.stringify(example).length <= MAX_OUTLINE_LENGTH && (await isValid(schema, example)))
+        return { example, schema };
     }
   }
   return { example: sent, schema: { properties: typesOf(sent) } };
@@ -106,15 +109,15 @@ export async function inputShown(
 function bazaar({ method, input, output }: Described): { info: Json; schema: Json } {
   const isPost = method === "POST";
   const name = isPost ? "body" : "queryParams";
-  const asBody = isPost ? { bodyType: "json" } : {};
-  const fields = ["type", "method", ...(isPost ? ["bodyType", "body"] : [])];
+  const bodyTypeField = isPost ? { bodyType: "json" } : {};
+  const requiredFields = ["type", "method", ...(isPost ? ["bodyType", "body"] : [])];
   return {
     info: {
-      input: { type: "http", method, ...asBody, [name]: input.example },
+      input: { type: "http", method, ...bodyTypeField, [name]: input.example },
       output: { type: "json" },
     },
     schema: {
-      $schema: DRAFT,
+      $schema: SCHEMA_DIALECT,
       type: "object",
       properties: {
         input: {
@@ -125,7 +128,7 @@ function bazaar({ method, input, output }: Described): { info: Json; schema: Jso
             ...(isPost ? { bodyType: { type: "string", enum: ["json"] } } : {}),
             [name]: { type: "object", ...input.schema },
           },
-          required: fields,
+          required: requiredFields,
           additionalProperties: false,
         },
         output: {
@@ -146,7 +149,7 @@ export const IDENTIFIER = { min: 16, max: 128, pattern: "^[a-zA-Z0-9_-]+$" } as 
 const paymentIdentifier = {
   info: { required: false },
   schema: {
-    $schema: DRAFT,
+    $schema: SCHEMA_DIALECT,
     type: "object",
     properties: {
       required: { type: "boolean" },
