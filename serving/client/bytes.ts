@@ -2,7 +2,7 @@
 
 export const bytesOf = (text: string): Uint8Array => new TextEncoder().encode(text);
 
-function joined(...parts: (Uint8Array | readonly number[])[]): Uint8Array<ArrayBuffer> {
+function concat(...parts: (Uint8Array | readonly number[])[]): Uint8Array<ArrayBuffer> {
   const all = new Uint8Array(parts.reduce((sum, { length }) => sum + length, 0));
   let at = 0;
   for (const part of parts) {
@@ -14,7 +14,7 @@ function joined(...parts: (Uint8Array | readonly number[])[]): Uint8Array<ArrayB
 
 /** Returns the 32 bytes of the SHA-256 over these parts, one after the other. */
 export const sha256 = async (...parts: (Uint8Array | readonly number[])[]): Promise<Uint8Array> =>
-  new Uint8Array(await crypto.subtle.digest("SHA-256", joined(...parts)));
+  new Uint8Array(await crypto.subtle.digest("SHA-256", concat(...parts)));
 
 export const hex = (bytes: Uint8Array): string =>
   Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("");
