@@ -152,15 +152,15 @@ const isPlainGet = ({ id, method, path, query, bearer }: Operation, { clientFile
  */
 export function llmsText(operations: readonly Operation[], service: Service): string {
   const { baseUrl, docs } = service;
-  const described = operations.filter(isDescribed);
-  const row = (operation: Operation): string => {
+  const describedOperations = operations.filter(isDescribed);
+  const formatRow = (operation: Operation): string => {
     const path = templateOf(operation);
     const name = `${methodOf(operation)} ${path}`;
     return `- ${isPlainGet(operation, service) ? `[${name}](${baseUrl}${path})` : `\`${name}\``}: ${operation.summary}`;
   };
-  const section = ([tag, about]: [string, string]): string[] => {
-    const rows = described.filter((operation) => tagOf(operation) === (tag as Tag)).map(row);
-    return rows.length > 0 ? [`## ${about}`, "", ...rows, ""] : [];
+  const formatSection = ([tag, sectionTitle]: [string, string]): string[] => {
+    const rows = describedOperations.filter((operation) => tagOf(operation) === (tag as Tag)).map(formatRow);
+    return rows.length > 0 ? [`## ${sectionTitle}`, "", ...rows, ""] : [];
   };
   const pages = [...docs].flatMap(([name, { title }]) => (title ? [`- [${title}](${baseUrl}/docs/${name})`] : []));
   return [
@@ -170,7 +170,7 @@ export function llmsText(operations: readonly Operation[], service: Service): st
     "",
     ABOUT.description,
     "",
-    ...Object.entries(TAGS).flatMap(section),
+    ...Object.entries(TAGS).flatMap(formatSection),
     `## Tools of the MCP server at ${baseUrl}/mcp`,
     "",
     ...toolsOf(operations).map(({ name, description }) => `- \`${name}\`: ${description}`),
