@@ -4,12 +4,12 @@ import { badField, Problem } from "./problem.ts";
 /** Reads a request's body of at most `maxBytes`. @throws Problem too_large, bad_request */
 export async function bodyBytes(body: ReadableStream<Uint8Array> | null, maxBytes: number): Promise<Buffer> {
   const chunks: Uint8Array[] = [];
-  let bytes = 0;
+  let byteCount = 0;
   try {
     // Bytes are counted as they arrive: Content-Length may be absent or wrong.
     for await (const chunk of body ?? []) {
-      bytes += chunk.byteLength;
-      if (bytes > maxBytes) throw new Problem("too_large", `at most ${maxBytes} bytes`);
+      byteCount += chunk.byteLength;
+      if (byteCount > maxBytes) throw new Problem("too_large", `at most ${maxBytes} bytes`);
       chunks.push(chunk);
     }
   } catch (error) {
