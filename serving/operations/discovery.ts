@@ -9,44 +9,49 @@ import { AgentCard, AgentRegistration, McpServerFile, OpenApiDocument, X402Manif
 import type { Operation } from "./operation.ts";
 
 const NOT_BUILT = "it was not built: the service was started from its sources (npm run build)";
-const FIVE_MINUTES = "public, max-age=300";
+const CACHE_FIVE_MINUTES = "public, max-age=300";
 
 /**
  * Creates the operation of a document about the service. The document is made from the operations that the service offers
  * at the first request, and made again when the service offers others. An operation that would answer 503 until something
  * is imported is not offered.
  */
-function description(
+function documentOperation(
   row: Pick<Operation, "id" | "path" | "summary" | "answer"> & { type?: string },
   make: (operations: readonly Operation[], service: Service) => string,
 ): Operation {
-  const made = new WeakMap<Service, { of: string; text: string; etag: string }>();
+  const cache = new WeakMap<Service, { of: string; text: string; etag: string }>();
   return {
     type: JSON_TYPE,
     ...row,
     tag: "service",
-    cache: FIVE_MINUTES,
+    cache: CACHE_FIVE_MINUTES,
     limiter: (service) => service.readLimiter,
     run({ service, operations, request, limitHeaders }) {
       const offered = operations.filter((one) => one.offered?.(service) ?? true);
-      const of = offered.map(({ id }) => id).join();
-      let kept = made.get(service);
-      if (kept?.of !== of) {
+      const offeredIds = offered.map(({ id }) => id).join();
+      let cached = cache.get(service);
+      if (cached?.of !== offeredIds) {
         const text = make(offered, service);
-        kept = { of, text, etag: etagOfText(text) };
-        made.set(service, kept);
+        cached = { of: offeredIds, text, etag: etagOfText(text) };
+        cache.set(service, cached);
       }
-      const { text, etag } = kept;
-      return reply(request, text, { type: row.type ?? JSON_TYPE, cache: FIVE_MINUTES, etag, headers: limitHeaders });
+      const { text, etag } = cached;
+      return reply(request, text, {
+        type: row.type ?? JSON_TYPE,
+        cache: CACHE_FIVE_MINUTES,
+        etag,
+        headers: limitHeaders,
+      });
     },
   };
 }
 
 /** Creates the operation of a document about the service in JSON. */
-const json = (
+const jsonDocumentOperation = (
   row: Pick<Operation, "id" | "path" | "summary" | "answer">,
   make: (operations: readonly Operation[], service: Service) => object,
-): Operation => description(row, (operations, service) => JSON.stringify(make(operations, service)));
+): Operation => documentOperation(row, (operations, service) => JSON.stringify(make(operations, service)));
 
 /** A stone with the streak of gold that was rubbed on it. */
 const ICON =
@@ -54,7 +59,7 @@ const ICON =
 
 /** Descriptions of the service for programs. */
 export const DISCOVERY: readonly Operation[] = [
-  json(
+  jsonDocumentOperation(
     {
       id: "agentCard",
       path: "/.well-known/agent-card.json",
@@ -63,7 +68,7 @@ export const DISCOVERY: readonly Operation[] = [
     },
     agentCard,
   ),
-  json(
+  jsonDocumentOperation(
     {
       id: "agentRegistration",
       path: "/.well-known/agent-registration.json",
@@ -72,7 +77,7 @@ export const DISCOVERY: readonly Operation[] = [
     },
     agentRegistration,
   ),
-  json(
+  jsonDocumentOperation(
     {
       id: "x402Manifest",
       path: "/.well-known/x402",
@@ -81,7 +86,7 @@ export const DISCOVERY: readonly Operation[] = [
     },
     x402Manifest,
   ),
-  json(
+  jsonDocumentOperation(
     {
       id: "mcpServerFile",
       path: "/.well-known/mcp/server.json",
@@ -90,11 +95,11 @@ export const DISCOVERY: readonly Operation[] = [
     },
     mcpServerFile,
   ),
-  json(
+  jsonDocumentOperation(
     { id: "openapi", path: "/openapi.json", summary: "This description: OpenAPI 3.1", answer: OpenApiDocument },
     openapiOf,
   ),
-  description(
+  documentOperation(
     {
       id: "llms",
       path: "/llms.txt",
@@ -104,11 +109,11 @@ export const DISCOVERY: readonly Operation[] = [
     },
     llmsText,
   ),
-  description(
+  documentOperation(
     { id: "icon", path: "/icon.svg", summary: "The icon", answer: z.string(), type: "image/svg+xml" },
     () => ICON,
   ),
-  description(
+  documentOperation(
     {
       id: "clientLibrary",
       path: "/client.mjs",
@@ -121,7 +126,7 @@ export const DISCOVERY: readonly Operation[] = [
       throw new Problem("not_found", NOT_BUILT);
     },
   ),
-  description(
+  documentOperation(
     {
       id: "proveModule",
       path: PROVE_MODULE,

@@ -7,7 +7,7 @@ import { ListingAnswer, ListingQuestion, RetestAnswer, RetestRequest } from "../
 import type { Call, Operation } from "./operation.ts";
 
 /** Longest body, bytes: a url of the largest length, each character escaped, and the other members. */
-const MAX_BODY = 8_192;
+const MAX_BODY_BYTES = 8_192;
 
 /**
  * POST /v1/listings/validate: probes an endpoint once, now, and answers with its defects and what to change. It gives no
@@ -26,7 +26,7 @@ export const validateListing: Operation = {
   errors: ["unavailable"],
   limiter: (service) => service.lookLimiter,
   async run({ service, request, client, limitHeaders }) {
-    const question = validate(ListingQuestion, await jsonBody(request.body, MAX_BODY));
+    const question = validate(ListingQuestion, await jsonBody(request.body, MAX_BODY_BYTES));
     const answer = await service.looks.answer(question, client);
     return uncachedJson(answer, 200, limitHeaders);
   },
@@ -47,7 +47,7 @@ export const retestListing: Operation = {
   errors: ["unknown_capability", "not_the_payee", "unavailable"],
   limiter: (service) => service.lookLimiter,
   async run({ service, request, client, limitHeaders }) {
-    const retest = validate(RetestRequest, await jsonBody(request.body, MAX_BODY));
+    const retest = validate(RetestRequest, await jsonBody(request.body, MAX_BODY_BYTES));
     return uncachedJson(await service.retests.put(retest, client), 202, limitHeaders);
   },
 };
@@ -67,8 +67,8 @@ const form: Operation = {
 };
 
 /** Reads the fields of the form. A browser sends the empty ones too. */
-async function asked(request: Call["request"]): Promise<CheckListingPage> {
-  const fields = queryOf(await formBody(request.body, MAX_BODY));
+async function readFields(request: Call["request"]): Promise<CheckListingPage> {
+  const fields = queryOf(await formBody(request.body, MAX_BODY_BYTES));
   const first = (value: string | string[] | undefined): string => (Array.isArray(value) ? value[0]! : (value ?? ""));
   return { url: first(fields.url), method: first(fields.method) };
 }
@@ -84,11 +84,11 @@ const answerPage: Operation = {
   limiter: (service) => service.lookLimiter,
   async run({ service, request, client, limitHeaders }) {
     refuseOtherSites(request);
-    const shown = await asked(request);
+    const fields = await readFields(request);
     const page = (more: Partial<CheckListingPage>, status: number, headers: Record<string, string> = {}) =>
-      formAnswer(checkListingPage({ ...shown, ...more }), status, { ...limitHeaders, ...headers });
+      formAnswer(checkListingPage({ ...fields, ...more }), status, { ...limitHeaders, ...headers });
     try {
-      const { url, method } = shown;
+      const { url, method } = fields;
       const question = validate(ListingQuestion, { url, ...(method === "" ? {} : { method }) });
       return page({ answer: await service.looks.answer(question, client) }, 200);
     } catch (error) {

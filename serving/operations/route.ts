@@ -10,11 +10,11 @@ import { ExecuteRequest, PlanAnswer, PlanQuery } from "../schemas/route.ts";
 import type { Operation } from "./operation.ts";
 import { PURCHASE, sellingOf, wantsPublish } from "./via.ts";
 
-const MAX_PLAN_BODY = 16_384;
+const MAX_PLAN_BODY_BYTES = 16_384;
 /** Longest body: one for the seller, as long as via accepts, and the members around it. */
-const MAX_EXECUTE_BODY = 131_072;
+const MAX_EXECUTE_BODY_BYTES = 131_072;
 
-async function planned(service: Service, input: unknown): Promise<PlanAnswer> {
+async function planRoute(service: Service, input: unknown): Promise<PlanAnswer> {
   const { sales } = sellingOf(service);
   const query = validate(PlanQuery, input);
   const { baseUrl, clock, follower } = service;
@@ -37,15 +37,15 @@ const plan: Operation = {
     title: "Whom to call for a need",
     description:
       "Ranked candidates for a need in words (optionally a class, a price cap, the least letter, a latency, a method) whose calls can be bought here with payment on delivery: price, fee, total, where to buy, defects, whether a retry is safe, and why each stands where it stands. Made of the record alone; nobody is asked and nothing is bought.",
-    run: planned,
+    run: planRoute,
   },
   limiter: (service) => service.checkLimiter,
   async run({ service, request, limitHeaders }) {
-    return uncachedJson(await planned(service, await jsonBody(request.body, MAX_PLAN_BODY)), 200, limitHeaders);
+    return uncachedJson(await planRoute(service, await jsonBody(request.body, MAX_PLAN_BODY_BYTES)), 200, limitHeaders);
   },
 };
 
-const executes: Operation = {
+const executeOperation: Operation = {
   ...PURCHASE,
   id: "routeExecute",
   method: "POST",
@@ -60,16 +60,16 @@ const executes: Operation = {
     const payment = paymentOf(headers);
     if (!payment) shed();
     const publish = wantsPublish(headers);
-    const bytes = await bodyBytes(request.body, MAX_EXECUTE_BODY);
-    const asked = validate(ExecuteRequest, jsonOf(bytes));
-    return execute(selling, { asked, bytes, payment, publish, client });
+    const bytes = await bodyBytes(request.body, MAX_EXECUTE_BODY_BYTES);
+    const executeRequest = validate(ExecuteRequest, jsonOf(bytes));
+    return execute(selling, { asked: executeRequest, bytes, payment, publish, client });
   },
 };
 
-export const ROUTE: readonly Operation[] = [plan, executes];
+export const ROUTE: readonly Operation[] = [plan, executeOperation];
 
 /** Longest body: an answer of 256 KiB as text in which every fourth character is escaped, or as base64, a schema and an input. */
-const MAX_BODY = 1024 * 1024;
+const MAX_EVALUATE_BODY_BYTES = 1024 * 1024;
 
 /** POST /v1/evaluate (docs/route.md). */
 export const evaluate: Operation = {
@@ -92,7 +92,7 @@ export const evaluate: Operation = {
   },
   limiter: (service) => service.evaluateLimiter,
   async run({ service, request, limitHeaders }) {
-    const asked = validate(EvaluateRequest, await jsonBody(request.body, MAX_BODY));
-    return uncachedJson(await service.evaluations.evaluate(asked), 200, limitHeaders);
+    const evaluateRequest = validate(EvaluateRequest, await jsonBody(request.body, MAX_EVALUATE_BODY_BYTES));
+    return uncachedJson(await service.evaluations.evaluate(evaluateRequest), 200, limitHeaders);
   },
 };

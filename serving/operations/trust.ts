@@ -68,8 +68,8 @@ export const check: Operation = {
   run(call) {
     const query = validate(CheckQuery, queryOf(call.query));
     const { checks } = call.service;
-    const kept = checks.kept(query, call.client);
-    if (kept) return respond(call, kept);
+    const cached = checks.kept(query, call.client);
+    if (cached) return respond(call, cached);
     call.shed();
     const answer = checks.answer(query, call.client);
     return answer instanceof Promise ? answer.then((made) => respond(call, made)) : respond(call, answer);
@@ -156,7 +156,7 @@ function snapshotOf({ service }: Call): Snapshot {
 }
 
 /** Returns a stream of lines in the content coding that the client prefers. */
-function ndjson(
+function replyLines(
   { service, request, client, limitHeaders }: Call,
   lines: AsyncIterable<string> | Iterable<string>,
   { cache, tag, headers }: { cache: string; tag: string; headers?: Record<string, string> },
@@ -164,8 +164,8 @@ function ndjson(
   const coding = negotiate(request.headers.get("accept-encoding"));
   const etag = `"${tag}-${coding}"`;
   // Nothing is read for an answer without a body.
-  const empty = request.method === "HEAD" || matchesEtag(request, etag);
-  const body = empty ? null : service.streams.stream(client, compressChunks(linesToChunks(lines), coding));
+  const hasNoBody = request.method === "HEAD" || matchesEtag(request, etag);
+  const body = hasNoBody ? null : service.streams.stream(client, compressChunks(linesToChunks(lines), coding));
   return reply(request, body, {
     type: NDJSON_TYPE,
     cache,
@@ -219,7 +219,7 @@ const market: Operation = {
   run(call) {
     const { view } = call.service.follower;
     snapshotOf(call);
-    return ndjson(call, indexLines(view), { cache: MINUTE, tag: `${logId(view.origin)}-${view.size}` });
+    return replyLines(call, indexLines(view), { cache: MINUTE, tag: `${logId(view.origin)}-${view.size}` });
   },
 };
 
@@ -240,7 +240,7 @@ const feed: Operation = {
     const { cursor } = validate(FeedQuery, queryOf(call.query));
     const snapshot = snapshotOf(call);
     const span = spanOf(cursor, snapshot.head);
-    return ndjson(call, gradeLines(snapshot, span), {
+    return replyLines(call, gradeLines(snapshot, span), {
       cache: feed.cache!,
       tag: feedTag(snapshot.head.origin, span),
       headers: { link: nextLink(call.service.baseUrl, snapshot.head.origin, span) },
@@ -248,7 +248,7 @@ const feed: Operation = {
   },
 };
 
-const byId: Operation = {
+const trustById: Operation = {
   id: "trust",
   ofRecord: true,
   path: "/v1/trust/:id",
@@ -267,7 +267,7 @@ const byId: Operation = {
 };
 
 /** Limits of what one answer may read if it is not cached: two months of a small market. */
-const READ = { maxFiles: 64, maxBytes: 64 * 1024 * 1024 };
+const FAILURES_READ_LIMITS = { maxFiles: 64, maxBytes: 64 * 1024 * 1024 };
 
 /** GET /v1/trust/{id}/failures (docs/evidence.md). */
 const failures: Operation = {
@@ -289,7 +289,12 @@ const failures: Operation = {
     const { follower, paidRows, baseUrl, logger } = call.service;
     if (!follower.view.has(id)) throw new Problem("unknown_capability", `${id} is not in the record`);
     try {
-      const page = await failuresOf(follower.view, id, paidRows, { cursor, limit, base: baseUrl, ...READ });
+      const page = await failuresOf(follower.view, id, paidRows, {
+        cursor,
+        limit,
+        base: baseUrl,
+        ...FAILURES_READ_LIMITS,
+      });
       const answer: FailuresAnswer = { schema: "svc.trust.failures.v1", capability_id: id, ...page };
       return replyJson(call, JSON.stringify(answer), MINUTE);
     } catch (error) {
@@ -328,10 +333,10 @@ const bundle: Operation = {
     const { follower, jwks } = call.service;
     const { headline } = headlineIn(follower.view, id);
     // The view may be older than the snapshot, never newer: its leaves are in both.
-    const at = { index: headline.leaf, leaf: unpackLeaf(headline.packed), capability_id: id };
-    const made = await makeCardBundle(snapshotOf(call), at, jwks());
-    return reply(call.request, JSON.stringify(made), {
-      ...{ type: JSON_TYPE, cache: MINUTE, etag: etagOfText(`${made.checkpoint}${made.leaf}`) },
+    const leafOfCard = { index: headline.leaf, leaf: unpackLeaf(headline.packed), capability_id: id };
+    const cardBundle = await makeCardBundle(snapshotOf(call), leafOfCard, jwks());
+    return reply(call.request, JSON.stringify(cardBundle), {
+      ...{ type: JSON_TYPE, cache: MINUTE, etag: etagOfText(`${cardBundle.checkpoint}${cardBundle.leaf}`) },
       headers: { "content-disposition": `attachment; filename="${id}.touchstone"`, ...call.limitHeaders },
     });
   },
@@ -356,28 +361,28 @@ const proof: Operation = {
     const { entry, headline } = headlineIn(follower.view, id);
     const { evidence } = follower.view;
     const snapshot = snapshotOf(call);
-    const closed = evidence.newestDay ?? "";
-    const graded = entry.letters.findLast(({ at }) => dayOf(new Date(at)) <= closed)?.leaf;
+    const newestClosedDay = evidence.newestDay ?? "";
+    const gradedLeaf = entry.letters.findLast(({ at }) => dayOf(new Date(at)) <= newestClosedDay)?.leaf;
     const bundleAt = async (index: number, leaf?: string) =>
       makeCardBundle(
         snapshot,
         { index, leaf: leaf ?? (await readLeafText(snapshot, index)), capability_id: id },
         jwks(),
       );
-    const made: CardProof = {
+    const cardProof: CardProof = {
       ...{ schema: "svc.card.proof.v1", capability_id: id },
       bundle: await bundleAt(headline.leaf, unpackLeaf(headline.packed)),
-      graded: graded === undefined ? null : await bundleAt(graded),
+      graded: gradedLeaf === undefined ? null : await bundleAt(gradedLeaf),
       evidence: evidence.of(bucketOf(id)).map(({ day, key, bytes, rows }) => ({ day, key, bytes, rows })),
     };
-    return replyJson(call, JSON.stringify(made), MINUTE);
+    return replyJson(call, JSON.stringify(cardProof), MINUTE);
   },
 };
 
-export const TRUST: readonly Operation[] = [byId, failures, bundle, proof, market, feed];
+export const TRUST: readonly Operation[] = [trustById, failures, bundle, proof, market, feed];
 
 /** Longest body: 2,000 characters of text, each escaped, and the other members of a dispute. */
-const MAX_DISPUTE = 32_768;
+const MAX_DISPUTE_BYTES = 32_768;
 
 /** POST /v1/trust/{id}/disputes: a seller's dispute, signed by its payTo (docs/corrections.md). */
 export const disputes: Operation = {
@@ -396,7 +401,7 @@ export const disputes: Operation = {
   limiter: (service) => service.disputeLimiter,
   async run({ service, request, params, limitHeaders }) {
     const { id } = validate(TrustParams, params);
-    const receipt = await service.disputes.put(id, await jsonBody(request.body, MAX_DISPUTE));
+    const receipt = await service.disputes.put(id, await jsonBody(request.body, MAX_DISPUTE_BYTES));
     return uncachedJson(receipt, 201, { location: `/v1/trust/${id}`, ...limitHeaders });
   },
 };
