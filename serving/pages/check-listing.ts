@@ -79,7 +79,7 @@ const stockPart = ({ stock_client: { client, says } }: ListingAnswer): unknown =
 <p>${says}</p><p class="soft small">Tried: ${client}, with a key that holds nothing. The signature was thrown away; nothing was paid.</p></section>`;
 
 function listingPart({ listing, capability_id: cap }: ListingAnswer): unknown {
-  const own = listing
+  const ownDocument = listing
     ? html`<p>Your own document <code>${listing.document}</code> names this url. ${
         listing.differs.length === 0
           ? "The 402 says nothing that contradicts it."
@@ -90,16 +90,16 @@ origin names this url, so there was nothing to compare the 402 with. <a href="/d
   const record = cap
     ? html`<p>The record has this endpoint: <a href="/endpoint/${cap}">its page</a>.</p>`
     : html`<p>The record does not have this endpoint yet. A <a href="/docs/check-before-you-pay">check</a> of its url puts it in line for a handshake.</p>`;
-  return html`<section aria-labelledby="listing" class="rule"><h2 id="listing">Your listing and the record</h2>${own}${record}</section>`;
+  return html`<section aria-labelledby="listing" class="rule"><h2 id="listing">Your listing and the record</h2>${ownDocument}${record}</section>`;
 }
 
 /** Renders the page with the form, and with the result of a probe if there is one. */
-export function checkListingPage(shown: CheckListingPage): string {
-  const { answer } = shown;
+export function checkListingPage(content: CheckListingPage): string {
+  const { answer } = content;
   const body = html`<h1>Check my listing</h1>
 <p class="lead">We call your endpoint once, without paying, as we call those in the record, and say what to change so that buyers can
 pay it. It gives you no letter, and nothing of it is kept in the record.</p>
-${form(shown)}
+${form(content)}
 ${answer ? html`${answerPart(answer)}${defectsPart(answer)}${offersPart(answer)}${stockPart(answer)}${listingPart(answer)}` : ""}
 <p class="soft small">The same for programs: <code>POST /v1/listings/validate</code> with <code>{"url": "https://..", "method": "GET"}</code>
 (<a href="/docs/listings">how</a>). You get a few looks an hour, and a few a minute at one domain; the same question within a minute gets the same answer.</p>

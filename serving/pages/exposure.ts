@@ -42,7 +42,7 @@ export interface ReadLines {
  * looked up.
  */
 export function readLines(text: string): ReadLines {
-  const read: ReadLines = { dependencies: [], lines: [], wrong: [] };
+  const parsed: ReadLines = { dependencies: [], lines: [], wrong: [] };
   for (const [i, line] of text.split(/\r\n|\r|\n/).entries()) {
     const [url, ...rest] = line.trim().split(/\s+/);
     if (!url || url.startsWith("#")) continue;
@@ -50,7 +50,7 @@ export function readLines(text: string): ReadLines {
     const prices = rest.filter((one) => one.startsWith("$"));
     const payees = rest.filter((one) => !/^(?:\d+(?:\.\d+)?$|\$)/.test(one));
     if (calls.length > 1 || prices.length > 1 || payees.length > 1) {
-      read.wrong.push(`Line ${i + 1}: a url, calls a month, a price and one address, and nothing else`);
+      parsed.wrong.push(`Line ${i + 1}: a url, calls a month, a price and one address, and nothing else`);
       continue;
     }
     const more = {
@@ -58,10 +58,10 @@ export function readLines(text: string): ReadLines {
       ...(prices[0] === undefined ? {} : { price: moneyOf(prices[0].slice(1)) }),
       ...(payees[0] === undefined ? {} : { pay_to: payees[0] }),
     };
-    read.dependencies.push({ url, ...more });
-    read.lines.push(i + 1);
+    parsed.dependencies.push({ url, ...more });
+    parsed.lines.push(i + 1);
   }
-  return read;
+  return parsed;
 }
 
 /** Completes a whole number, which people write as money: `1` becomes `1.0`. */
@@ -103,13 +103,13 @@ const payeeRow = (
 function lineRow(line: ExposureLine): unknown {
   const { capabilityId: cap, asked } = line;
   const name = shorten(asked, 100);
-  const stranger = line.pay_to_seen_before === false ? html`<br><strong>address never seen there</strong>` : "";
-  const took = line.flags
+  const unseenNote = line.pay_to_seen_before === false ? html`<br><strong>address never seen there</strong>` : "";
+  const relatedNotes = line.flags
     .filter((flag) => Object.hasOwn(RELATED_WORDS, flag))
     .map((flag) => html`<br><strong>${RELATED_WORDS[flag]}</strong>`);
   return html`<tr><th scope="row">${cap ? html`<a href="/endpoint/${cap}">${name}</a>` : name}</th><td>${grade(line.band)}</td>
-<td>${STANDING_WORDS[line.standing]}${stranger}${took}</td><td class="n">${line.price === null && line.price_given !== undefined ? `${dollars(line.price_given)} (yours)` : dollars(line.price)}${line.price !== null && line.unit === null ? " (another asset)" : ""}</td>
-<td class="n">${line.calls_per_month ?? NONE}</td><td class="n">${dollars(line.monthly_spend)}</td><td>${took.length === 0 && line.next !== undefined ? line.next : line.why}</td></tr>`;
+<td>${STANDING_WORDS[line.standing]}${unseenNote}${relatedNotes}</td><td class="n">${line.price === null && line.price_given !== undefined ? `${dollars(line.price_given)} (yours)` : dollars(line.price)}${line.price !== null && line.unit === null ? " (another asset)" : ""}</td>
+<td class="n">${line.calls_per_month ?? NONE}</td><td class="n">${dollars(line.monthly_spend)}</td><td>${relatedNotes.length === 0 && line.next !== undefined ? line.next : line.why}</td></tr>`;
 }
 
 const tablesPart = ({
@@ -123,12 +123,12 @@ const tablesPart = ({
 <th scope="col">Standing</th><th scope="col" class="n">Price</th><th scope="col" class="n">Calls</th><th scope="col" class="n">Spend</th><th scope="col">Why</th></tr></thead><tbody>${lines.map(lineRow)}</tbody></table></div></section>`;
 
 /** Renders the page with the form, and with the report if there is one. */
-export function exposurePage(shown: ExposurePage): string {
-  const { report, simulated } = shown;
+export function exposurePage(content: ExposurePage): string {
+  const { report, simulated } = content;
   const body = html`<h1>Exposure</h1>
 <p class="lead">What the record holds about everything you pay, added up by the address that each one pays: one address can stand behind
 many sellers. At most ${MAX_DEPENDENCIES} at once; free, and without a key.</p>${simulatedNote(simulated)}
-${form(shown)}${report ? html`${sumsPart(report)}${tablesPart(report)}` : ""}
+${form(content)}${report ? html`${sumsPart(report)}${tablesPart(report)}` : ""}
 <p class="soft small">The same for programs, signed: <code>POST /v1/exposure</code> (<a href="/docs/exposure">how, and what each word means</a>). Urls that
 nobody knows are put in line for a free handshake.</p>`;
   return page({ title: report ? "Exposure: whom you pay" : "Exposure", body });

@@ -31,16 +31,16 @@ const MIN_INTERVAL_MS = 15_000;
 
 /** Figures of the newest view, some seconds old at most: a pass over a million endpoints takes a tenth of a second. */
 export class StatusFigures {
-  #made: { figures: Figures; at: number; size: number } | null = null;
+  #cached: { figures: Figures; at: number; size: number } | null = null;
 
   constructor(private readonly clock: Pick<Clock, "now" | "monotonic">) {}
 
   of(view: View): Figures {
     const at = this.clock.monotonic();
     // Figures of an empty view are not cached, since the record was not read yet.
-    if (this.#made && this.#made.size > 0 && at - this.#made.at < MIN_INTERVAL_MS) return this.#made.figures;
+    if (this.#cached && this.#cached.size > 0 && at - this.#cached.at < MIN_INTERVAL_MS) return this.#cached.figures;
     const figures = figuresOf(view, this.clock.now().getTime());
-    this.#made = { figures, at, size: view.size };
+    this.#cached = { figures, at, size: view.size };
     return figures;
   }
 }
@@ -60,10 +60,10 @@ function figuresOf(view: View, now: number): Figures {
     const { corrections, takenBack } = readCorrections(entry.corrections);
     for (const { id, fault, issuedAt } of corrections) {
       if (fault !== "wrong_checker" || issuedAt < since || takenBack.includes(id)) continue;
-      const known = withdrawn.get(kind) ?? { calls: 0, since: issuedAt };
-      known.calls++;
-      if (issuedAt < known.since) known.since = issuedAt;
-      withdrawn.set(kind, known);
+      const ofClass = withdrawn.get(kind) ?? { calls: 0, since: issuedAt };
+      ofClass.calls++;
+      if (issuedAt < ofClass.since) ofClass.since = issuedAt;
+      withdrawn.set(kind, ofClass);
     }
     if (!isListed(entry)) continue;
     figures.listedCount++;

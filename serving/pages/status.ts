@@ -94,7 +94,7 @@ const isBehind = ({ ageMs, withinMs }: ServicePart): boolean => ageMs === null |
 const stateWords = (part: ServicePart): string =>
   part.ageMs === null ? "none yet" : isBehind(part) ? "behind" : "in time";
 
-const row = (
+const partRow = (
   part: ServicePart,
 ): unknown => html`<tr><th scope="row">${part.name}</th><td>${part.says}</td><td>${formatTime(part.at)}</td>
 <td class="n">${part.ageMs === null ? NONE : ageWords(part.ageMs)}</td><td class="n">${ageWords(part.withinMs)}</td><td><strong>${stateWords(part)}</strong></td></tr>`;
@@ -125,15 +125,15 @@ function blindWords({ gauges, now }: Status): string {
 }
 
 /** A witness is late when its last cosignature is older than this, ms. A new checkpoint follows within ten minutes. */
-const WITNESS_MS = 15 * MINUTE_MS;
+const MAX_COSIGNATURE_AGE_MS = 15 * MINUTE_MS;
 
 /** Names the independent witnesses that are late. */
 function witnessWords({ gauges, now }: Status): string {
   const { witnesses } = gauges;
   if (witnesses.length === 0) return "none is asked by this server";
-  const late = witnesses.filter(({ value }) => now.getTime() - value * 1000 > WITNESS_MS);
-  if (late.length === 0) return `${count(witnesses.length, "witness", "witnesses")}, all in time`;
-  return late
+  const lateWitnesses = witnesses.filter(({ value }) => now.getTime() - value * 1000 > MAX_COSIGNATURE_AGE_MS);
+  if (lateWitnesses.length === 0) return `${count(witnesses.length, "witness", "witnesses")}, all in time`;
+  return lateWitnesses
     .map(({ labels, value }) => {
       const since = value === 0 ? "since this server started" : `for ${ageWords(now.getTime() - value * 1000)}`;
       return `${labels.witness} has cosigned nothing ${since}`;
@@ -144,7 +144,7 @@ function witnessWords({ gauges, now }: Status): string {
 /** Names the classes whose questions were withdrawn as wrong, so that their calls do not count against any seller. */
 function classWords({ figures: { withdrawn }, gauges }: Status): unknown {
   const failing = gauges.failing.filter(({ value }) => value > 0);
-  const said = [
+  const lines = [
     ...[...withdrawn].map(
       ([name, { calls, since }]) =>
         html`${name}: ${count(calls, "call")} withdrawn since ${formatTime(Date.parse(since))}`,
@@ -153,8 +153,8 @@ function classWords({ figures: { withdrawn }, gauges }: Status): unknown {
       ({ labels, value }) => html`${labels.class}: nobody of ${count(value, "payee")} passed so far today`,
     ),
   ];
-  if (said.length === 0) return `none in ${WITHDRAWN_DAYS} days`;
-  return html`<ul class="says">${said.map((one) => html`<li>${one}</li>`)}</ul>`;
+  if (lines.length === 0) return `none in ${WITHDRAWN_DAYS} days`;
+  return html`<ul class="says">${lines.map((one) => html`<li>${one}</li>`)}</ul>`;
 }
 
 /**
@@ -164,21 +164,21 @@ function classWords({ figures: { withdrawn }, gauges }: Status): unknown {
 export function statusPage(status: Status): string {
   const { view, figures, staleMs, inLine, simulated } = status;
   const parts = partsOf(status);
-  const behind = parts.filter(isBehind);
-  const late = view.size - view.volatile.treeSize;
+  const partsBehind = parts.filter(isBehind);
+  const leavesAfterFigures = view.size - view.volatile.treeSize;
   const verdict =
     staleMs === null
       ? "The record has not been read yet: nothing is answered until it is."
-      : behind.length === 0
+      : partsBehind.length === 0
         ? "Everything that this server can see is up to date."
-        : `${count(behind.length, "part")} ${behind.length === 1 ? "is" : "are"} behind, or ${behind.length === 1 ? "has" : "have"} done nothing yet: ${behind.map(({ name }) => name.toLowerCase()).join(", ")}.`;
+        : `${count(partsBehind.length, "part")} ${partsBehind.length === 1 ? "is" : "are"} behind, or ${partsBehind.length === 1 ? "has" : "have"} done nothing yet: ${partsBehind.map(({ name }) => name.toLowerCase()).join(", ")}.`;
   const body = html`<h1>Status of the service</h1><p class="lead" role="status">${verdict}</p>${simulatedNote(simulated)}
 <section aria-labelledby="parts" class="rule"><h2 id="parts">How fresh each part is</h2>
 <div class="scroll" tabindex="0" role="region" aria-label="Parts of the service"><table class="leaders"><caption>In the order in which an observation passes them, as of ${formatTime(status.now.getTime())}.</caption>
 <thead><tr><th scope="col">Part</th><th scope="col">Newest</th><th scope="col">When</th><th scope="col" class="n">Age</th><th scope="col" class="n">In time up to</th><th scope="col">State</th></tr></thead>
-<tbody>${parts.map(row)}</tbody></table></div></section>
+<tbody>${parts.map(partRow)}</tbody></table></div></section>
 <section aria-labelledby="holds" class="rule"><h2 id="holds">What it holds</h2><dl>
-<dt>Leaves of the log</dt><dd>${view.size}${late > 0 ? `, ${late} of them newer than the live figures` : ""}</dd>
+<dt>Leaves of the log</dt><dd>${view.size}${leavesAfterFigures > 0 ? `, ${leavesAfterFigures} of them newer than the live figures` : ""}</dd>
 <dt>Endpoints listed</dt><dd>${figures.listedCount}, ${figures.letteredCount} of them with a letter</dd>
 <dt>Endpoints probed</dt><dd>${figures.probedCount}, ${figures.probedTodayCount} of them within a day</dd>
 <dt>Urls in line</dt><dd>${inLine === null ? "not known to this server" : `${inLine} that somebody asked about`}</dd>
@@ -190,5 +190,5 @@ export function statusPage(status: Status): string {
 <dt>Log</dt><dd><code>${view.origin}</code></dd></dl></section>
 <p class="soft small">A probe that fails is a fact about an endpoint, and is on its page. Whether the log kept its promises is not for us to
 say: <a href="/docs/audit">audit it</a>. For machines: <code>/readyz</code> is 200 while the record is followed.</p>`;
-  return page({ title: behind.length === 0 ? "Status: in time" : "Status: something is behind", body });
+  return page({ title: partsBehind.length === 0 ? "Status: in time" : "Status: something is behind", body });
 }

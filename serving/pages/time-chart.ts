@@ -21,8 +21,8 @@ export function timeScale(from: number, to: number) {
 export type TimeScale = ReturnType<typeof timeScale>;
 
 /** Scale from a value (from 0 on) to y; it ends on a round figure. */
-export const valueScale = (most: number) =>
-  scaleLinear([0, most > 0 ? most : 1], [FLOOR, TOP])
+export const valueScale = (largest: number) =>
+  scaleLinear([0, largest > 0 ? largest : 1], [FLOOR, TOP])
     .nice(4)
     .clamp(true);
 
@@ -32,7 +32,7 @@ export const rungScale = (names: readonly string[]) => {
   return (name: string): number => Math.round((TOP + 5 + names.indexOf(name) * step) * 10) / 10;
 };
 
-const tenth = (value: number): number => Math.round(value * 10) / 10;
+const roundToTenth = (value: number): number => Math.round(value * 10) / 10;
 
 const MONTHS = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
 const dayWords = (at: Date): string => `${at.getUTCDate()} ${MONTHS[at.getUTCMonth()]}`;
@@ -45,7 +45,7 @@ export function timeAxis(x: TimeScale): string {
   let last = Number.NEGATIVE_INFINITY;
   const marks: string[] = [];
   for (const at of x.ticks(5)) {
-    const px = tenth(x(at));
+    const px = roundToTenth(x(at));
     if (at.getTime() % DAY_MS !== 0 || px - last < DAY_TEXT_WIDTH) continue;
     last = px;
     const anchor = px > WIDTH - 24 ? "end" : "middle";
@@ -58,7 +58,7 @@ export function timeAxis(x: TimeScale): string {
 
 /** A horizontal line with its text on the left. `words` must be our own text, since they are not escaped. */
 export const horizontalLine = (y: number, words: string): string =>
-  `<path class="grid" d="M${LEFT} ${tenth(y)}H${WIDTH - RIGHT}"/><text class="axis" x="${LEFT - 6}" y="${tenth(y) + 4}" text-anchor="end">${words}</text>`;
+  `<path class="grid" d="M${LEFT} ${roundToTenth(y)}H${WIDTH - RIGHT}"/><text class="axis" x="${LEFT - 6}" y="${roundToTenth(y) + 4}" text-anchor="end">${words}</text>`;
 
 export interface Chart {
   id: string;
