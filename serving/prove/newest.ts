@@ -44,22 +44,22 @@ function leftSiblings({ index, size, proof }: Place): Uint8Array[] {
  * before them. It is the proven root only if these are all the leaves behind the card.
  */
 async function rootOf({ index, size }: Place, left: Uint8Array[], hashes: readonly Uint8Array[]): Promise<Uint8Array> {
-  const over = async (start: number, end: number): Promise<Uint8Array> => {
+  const hashRange = async (start: number, end: number): Promise<Uint8Array> => {
     if (end <= index) return left.pop()!;
     if (end - start === 1) return hashes[start - index]!;
     let width = 1;
     while (width * 2 < end - start) width *= 2;
-    const before = await over(start, start + width);
-    return nodeHash(before, await over(start + width, end));
+    const leftHash = await hashRange(start, start + width);
+    return nodeHash(leftHash, await hashRange(start + width, end));
   };
-  return over(0, size);
+  return hashRange(0, size);
 }
 
 /**
  * Reads the leaves of entry bundle `n`; null when it was not given. If the partial bundle is gone, reads the full bundle
  * that may have replaced it.
  */
-async function leavesAt(get: Get, n: number, size: number): Promise<Uint8Array[] | null> {
+async function readLeaves(get: Get, n: number, size: number): Promise<Uint8Array[] | null> {
   const width = Math.min(TILE_WIDTH, size - n * TILE_WIDTH);
   const leaves = await bundleLeaves(get, entriesPath(n, width));
   if (leaves) return leaves.slice(0, width);
@@ -73,7 +73,7 @@ interface LeafFacts {
   card?: { capability_id?: unknown; computed_at?: unknown };
 }
 
-const CORRECTIONS: readonly unknown[] = ["correction", "dispute", "reinstated"];
+const CORRECTION_KINDS: readonly unknown[] = ["correction", "dispute", "reinstated"];
 
 /**
  * Reads every leaf from the card's to the end of the tree and proves that these are all: with the inclusion proof of the
@@ -88,15 +88,15 @@ export async function readBehind(
   progress: Progress,
 ): Promise<Behind | string> {
   const { index, size } = place;
-  const first = Math.floor(index / TILE_WIDTH);
-  const bundles = Math.floor((size - 1) / TILE_WIDTH) - first + 1;
+  const firstBundle = Math.floor(index / TILE_WIDTH);
+  const bundles = Math.floor((size - 1) / TILE_WIDTH) - firstBundle + 1;
   if (bundles > MAX_BUNDLES) return `${size - index - 1} leaves follow it, more than a page reads; a mirror reads them`;
   const hashes: Uint8Array[] = [];
   let newer: number | null = null;
   let corrections = 0;
-  for (let n = first; n < first + bundles; n++) {
-    progress(n - first, bundles, "entry bundles");
-    const leaves = await leavesAt(get, n, size);
+  for (let n = firstBundle; n < firstBundle + bundles; n++) {
+    progress(n - firstBundle, bundles, "entry bundles");
+    const leaves = await readLeaves(get, n, size);
     if (!leaves) return `the leaves behind it (${entriesPath(n)} and on) were not given`;
     for (const [i, leaf] of leaves.entries()) {
       const at = n * TILE_WIDTH + i;
@@ -107,7 +107,7 @@ export async function readBehind(
       if (kind === "grade" && headline === true && card?.capability_id === cap && card.computed_at !== computedAt) {
         newer = at;
       }
-      if (CORRECTIONS.includes(kind) && capability_id === cap) corrections++;
+      if (CORRECTION_KINDS.includes(kind) && capability_id === cap) corrections++;
     }
   }
   if (hashes.length !== size - index)
