@@ -5,7 +5,7 @@ import { Extracted, FetchedUrl } from "./extract.ts";
 const QUESTION_LENGTH = { min: 3, max: 500 } as const;
 const MAX_URLS = 8;
 
-const LENGTH = `must be ${QUESTION_LENGTH.min} to ${QUESTION_LENGTH.max} characters long`;
+const LENGTH_MESSAGE = `must be ${QUESTION_LENGTH.min} to ${QUESTION_LENGTH.max} characters long`;
 
 /** Body of POST /v1/research/brief. */
 export const BriefRequest = z
@@ -13,8 +13,8 @@ export const BriefRequest = z
     question: z
       .string({ error: "must be given" })
       .trim()
-      .min(QUESTION_LENGTH.min, LENGTH)
-      .max(QUESTION_LENGTH.max, LENGTH),
+      .min(QUESTION_LENGTH.min, LENGTH_MESSAGE)
+      .max(QUESTION_LENGTH.max, LENGTH_MESSAGE),
     /** Addresses to read; without any, the question is asked of this service's record, of a search or of its pages. */
     urls: z
       .array(FetchedUrl, { error: "must be a list of urls" })

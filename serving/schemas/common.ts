@@ -38,11 +38,12 @@ export const noneOf = (...names: string[]) => ({
 });
 
 /** Creates the schema of a whole number in a query, in digits, given once. @param defaultValue value when it is absent */
-export const wholeNumber = (least: number, most: number, unless: number) => {
-  const error = `must be a whole number from ${least} to ${most}, given once`;
-  const read = (text: unknown) => (typeof text === "string" && /^\d{1,9}$/.test(text) ? Number(text) : Number.NaN);
-  const number = z.preprocess(read, z.int({ error }).min(least, error).max(most, error));
-  return number.default(unless).meta({ default: unless });
+export const wholeNumber = (min: number, max: number, defaultValue: number) => {
+  const error = `must be a whole number from ${min} to ${max}, given once`;
+  const parseDigits = (text: unknown) =>
+    typeof text === "string" && /^\d{1,9}$/.test(text) ? Number(text) : Number.NaN;
+  const number = z.preprocess(parseDigits, z.int({ error }).min(min, error).max(max, error));
+  return number.default(defaultValue).meta({ default: defaultValue });
 };
 
 /** Vocabularies and small shapes of the interface, shared by the answers. */

@@ -7,7 +7,7 @@ import { CallInput } from "./route.ts";
 /** Longest answer that is evaluated, bytes. */
 export const MAX_ANSWER_BYTES = 262_144;
 /** Longest schema, characters of its JSON text; longer ones are not tried on the answers of orders either. */
-const MAX_SCHEMA = 100_000;
+const MAX_SCHEMA_LENGTH = 100_000;
 
 /** Body of POST /v1/evaluate: an answer, and what it is compared with. */
 export const EvaluateRequest = z
@@ -16,7 +16,10 @@ export const EvaluateRequest = z
     class: z.string().max(60).optional().describe("Class whose check is applied, such as arithmetic."),
     schema: z
       .union([z.record(z.string(), z.unknown()), z.boolean()], "must be a JSON Schema: an object, or true or false")
-      .refine((schema) => JSON.stringify(schema).length <= MAX_SCHEMA, `must be at most ${MAX_SCHEMA} characters long`)
+      .refine(
+        (schema) => JSON.stringify(schema).length <= MAX_SCHEMA_LENGTH,
+        `must be at most ${MAX_SCHEMA_LENGTH} characters long`,
+      )
       .optional()
       .describe("JSON Schema that the seller advertises in its 402."),
     mime: z.string().max(200).optional().describe("Media type that the seller declares in its 402."),

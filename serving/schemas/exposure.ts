@@ -31,18 +31,18 @@ const Url = CheckQuery.shape.url.superRefine((url, context) => {
   if (says !== null) context.addIssue({ code: "custom", message: says });
 });
 
-const PRICE = "must be money such as 0.05";
-const CALLS = `must be a number from 0 to ${MAX_CALLS}`;
+const PRICE_MESSAGE = "must be money such as 0.05";
+const CALLS_MESSAGE = `must be a number from 0 to ${MAX_CALLS}`;
 
 const Dependency = z.strictObject(
   {
     /** As in a check: an http(s) url, or a capability id. */
     url: Url,
-    calls_per_month: z.number({ error: CALLS }).min(0, CALLS).max(MAX_CALLS, CALLS).optional(),
+    calls_per_month: z.number({ error: CALLS_MESSAGE }).min(0, CALLS_MESSAGE).max(MAX_CALLS, CALLS_MESSAGE).optional(),
     /** What the client pays for a call, in dollars; counts where the record knows no price. */
     price: z
-      .string({ error: PRICE })
-      .regex(/^\d{1,12}\.\d{1,6}$/, PRICE)
+      .string({ error: PRICE_MESSAGE })
+      .regex(/^\d{1,12}\.\d{1,6}$/, PRICE_MESSAGE)
       .optional(),
     /** The payTo of the 402 that the client is about to pay. */
     pay_to: CheckQuery.shape.pay_to,
@@ -63,9 +63,9 @@ export const ReadExposure: z.ZodType<ExposureRequest> = z.strictObject(
     dependencies: z
       .array(
         z.unknown().transform((item, context): ExposureRequest["dependencies"][number] => {
-          const read = (typeof item === "string" ? Url : Dependency).safeParse(item);
-          if (read.success) return read.data;
-          for (const { path, detail } of faultsOf(read.error)) {
+          const parsed = (typeof item === "string" ? Url : Dependency).safeParse(item);
+          if (parsed.success) return parsed.data;
+          for (const { path, detail } of faultsOf(parsed.error)) {
             context.addIssue({ code: "custom", path, message: detail });
           }
           return z.NEVER;

@@ -8,13 +8,13 @@ export const MAX_SENT_BYTES = 8 * 1024 * 1024;
 /** The length of such a document in base64 (RFC 4648 section 4). */
 export const MAX_SENT_CHARS = Math.ceil(MAX_SENT_BYTES / 3) * 4;
 
-const LENGTH = `must be ${URL_LENGTH.min} to ${URL_LENGTH.max} characters long`;
+const LENGTH_MESSAGE = `must be ${URL_LENGTH.min} to ${URL_LENGTH.max} characters long`;
 
 /** An address that the client wants fetched. Egress decides whether it may be. */
 export const FetchedUrl = z
   .string({ error: "must be a url" })
-  .min(URL_LENGTH.min, LENGTH)
-  .max(URL_LENGTH.max, LENGTH)
+  .min(URL_LENGTH.min, LENGTH_MESSAGE)
+  .max(URL_LENGTH.max, LENGTH_MESSAGE)
   .regex(HTTP_URL, "must be an http or https url")
   // The address is part of the signed answer, and a lone surrogate has no canonical bytes (RFC 8785 section 3.2.2.2).
   .refine((text) => !/\p{Surrogate}/u.test(text), "must be well-formed Unicode");
