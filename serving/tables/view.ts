@@ -103,20 +103,20 @@ export class View {
   }
 
   static empty(origin: string): View {
-    const nothing = {
+    const emptyParts = {
       size: 0,
       entries: LayeredMap.empty<Entry>(),
       volatile: NO_VOLATILE_ROWS,
       related: NO_RELATED_PARTIES,
     };
-    const growing = {
+    const sharedParts = {
       names: new UrlIndex(),
       words: new WordIndex(),
       evidence: new EvidenceFiles(),
       archive: new ArchiveFold(),
       receipts: new ReceiptLeaves(),
     };
-    return new View({ origin, ...nothing, ...growing });
+    return new View({ origin, ...emptyParts, ...sharedParts });
   }
 
   entry(cap: string): Entry | undefined {
@@ -150,8 +150,8 @@ export class View {
   }
 
   /** Builds the table of payees, yielding to the event loop, if the previous view used it, so that no request waits for it. */
-  async prepareLike({ hasPayeeTable: isAskedOfPayees }: View): Promise<void> {
-    if (isAskedOfPayees) this.#payees ??= await PayeeTable.ofYielding(this);
+  async prepareLike({ hasPayeeTable: hadPayeeTable }: View): Promise<void> {
+    if (hadPayeeTable) this.#payees ??= await PayeeTable.ofYielding(this);
   }
 
   /** Whether the table of payees was built. */
@@ -164,7 +164,7 @@ export class View {
  * Number of evidence files of a bucket that are remembered: more days than the grading window has. The log names all
  * files.
  */
-const FILES_KEPT = 200;
+const MAX_FILES_PER_BUCKET = 200;
 
 /** An evidence file as its leaf names it, packed and unpacked. */
 export type EvidenceFile = NamedFile & { day: string };
@@ -178,10 +178,10 @@ class EvidenceFiles {
 
   add({ bucket, key, day, rows, holds, sha256, bytes, unpacked_sha256, unpacked_bytes }: EvidenceLeaf): void {
     if (holds !== "rows" || bucket === null || key === null || sha256 === null || unpacked_sha256 === null) return;
-    const known = this.#newest.get(bucket) ?? [];
-    if (known.some((file) => file.key === key)) return;
+    const files = this.#newest.get(bucket) ?? [];
+    if (files.some((file) => file.key === key)) return;
     const file = { day, key, rows, sha256, bytes, unpacked_sha256, unpacked_bytes };
-    this.#newest.set(bucket, [file, ...known].slice(0, FILES_KEPT));
+    this.#newest.set(bucket, [file, ...files].slice(0, MAX_FILES_PER_BUCKET));
   }
 
   /** The newest day with a file in any bucket, or null. */
