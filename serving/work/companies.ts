@@ -12,13 +12,13 @@ export interface CompaniesDeps {
 }
 
 /** Longest body, bytes: room for names of 300 characters, each escaped, and the other fields. */
-const MAX_BODY = MAX_NAMES * 2_000 + 8_192;
+const MAX_BODY_BYTES = MAX_NAMES * 2_000 + 8_192;
 const DEFAULT_MATCHES = 10;
 
 const orNull = (text: string | null): string | null => (text === null || text === "" ? null : text);
 
 /** GLEIF's reasons for a parent that is not reported (Reporting Exceptions 2.1 and 1.1), in words. */
-const NOT_REPORTED: Readonly<Record<string, string>> = {
+const NOT_REPORTED_TEXTS: Readonly<Record<string, string>> = {
   NATURAL_PERSONS: "natural persons hold it, and no company that could consolidate it",
   NO_KNOWN_PERSON: "no person is known to control it, as where shares are widely held",
   NON_CONSOLIDATING: "its parent does not consolidate it under the accounting rules that apply",
@@ -31,30 +31,30 @@ const NOT_REPORTED: Readonly<Record<string, string>> = {
   DETRIMENT_NOT_EXCLUDED: "it cannot be excluded that to name its parent would harm",
 };
 
-const KINDS = ["direct", "ultimate"] as const;
+const PARENT_KINDS = ["direct", "ultimate"] as const;
 
 /** Returns the parents of a company, and those that it does not report; null when the register holds no such file. */
 function parentsOf(
   company: Company,
-  made: OpenRegister["made"],
+  registerInfo: OpenRegister["made"],
 ): Pick<MatchFound["company"], "parents" | "parents_not_reported"> {
-  const parents = KINDS.flatMap((kind) => {
+  const parents = PARENT_KINDS.flatMap((kind) => {
     const lei = company[`${kind}_lei`];
     return lei === null ? [] : [{ kind, lei, name: company[`${kind}_name`], since: company[`${kind}_since`] }];
   });
-  const missing = KINDS.flatMap((kind) => {
+  const notReported = PARENT_KINDS.flatMap((kind) => {
     const reasons = company[`${kind}_reasons`];
     if (reasons === null) return [];
-    return [{ kind, reasons, says: reasons.map((reason) => NOT_REPORTED[reason] ?? reason).join("; ") }];
+    return [{ kind, reasons, says: reasons.map((reason) => NOT_REPORTED_TEXTS[reason] ?? reason).join("; ") }];
   });
   return {
-    parents: made.relations === null ? null : parents,
-    parents_not_reported: made.exceptions === null ? null : missing,
+    parents: registerInfo.relations === null ? null : parents,
+    parents_not_reported: registerInfo.exceptions === null ? null : notReported,
   };
 }
 
 /** Converts a company of the register to its form in an answer. */
-const companyShown = (company: Company, made: OpenRegister["made"]): MatchFound["company"] => ({
+const toCompanyFound = (company: Company, registerInfo: OpenRegister["made"]): MatchFound["company"] => ({
   lei: company.lei,
   name: company.name,
   other_names: company.names,
@@ -79,7 +79,7 @@ const companyShown = (company: Company, made: OpenRegister["made"]): MatchFound[
       ? null
       : { at: orNull(company.expired), reason: orNull(company.expired_why) },
   successors: { leis: company.successors, names: company.successor_names },
-  ...parentsOf(company, made),
+  ...parentsOf(company, registerInfo),
   registration_status: orNull(company.registration),
   last_update: company.updated,
   domains: company.domains,
@@ -100,41 +100,42 @@ function describeReason(reason: Reason, { company, score }: Match): string {
   return words[reason];
 }
 
-const matchesShown = (matches: readonly Match[], made: OpenRegister["made"]): MatchFound[] =>
+const toMatchesFound = (matches: readonly Match[], registerInfo: OpenRegister["made"]): MatchFound[] =>
   matches.map((match) => ({
     reasons: match.reasons.map((reason) => ({ reason, says: describeReason(reason, match) })),
     score: Math.round(match.score * 10_000) / 10_000,
-    company: companyShown(match.company, made),
+    company: toCompanyFound(match.company, registerInfo),
   }));
 
 /** Returns the members of an answer other than its matches. */
-const facts = (made: OpenRegister["made"], certainty: number, now: Date) => ({
+const answerFields = (registerInfo: OpenRegister["made"], certainty: number, now: Date) => ({
   schema: "svc.companies.v1" as const,
   register: {
     source: "GLEIF golden copy (LEI-CDF; of level 2 what is counted here), CC0",
-    imported_at: made.imported_at,
-    newest_update: made.newest_update,
-    ...{ companies: made.companies, domains: made.domains },
-    ...{ relationships: made.relations, exceptions: made.exceptions },
+    imported_at: registerInfo.imported_at,
+    newest_update: registerInfo.newest_update,
+    ...{ companies: registerInfo.companies, domains: registerInfo.domains },
+    ...{ relationships: registerInfo.relations, exceptions: registerInfo.exceptions },
   },
   certainty,
   answered_at: rfc3339(now),
 });
 
 /** Returns the problem of a lookup that cannot be done now, for which nothing is charged. */
-const notNow = (detail: string): Problem => new Problem("unavailable", `${detail}; nothing is charged`);
+const unavailableProblem = (detail: string): Problem => new Problem("unavailable", `${detail}; nothing is charged`);
 
 /** Refuses a question that names only a domain when the register holds no domains. @throws Problem unavailable */
 function refuseDomainAlone(
   { domain, lei, register_number: number, name }: CompaniesQuestion,
   made: OpenRegister["made"],
 ) {
-  const others = [lei, number, name].some((given) => given !== undefined);
-  if (domain !== undefined && !others && made.domains === 0) throw notNow("this register holds no domains");
+  const hasOther = [lei, number, name].some((given) => given !== undefined);
+  if (domain !== undefined && !hasOther && made.domains === 0)
+    throw unavailableProblem("this register holds no domains");
 }
 
 /** Returns why no match is as certain as was asked, in words; null if one is. */
-function uncertain(matches: readonly Match[], certainty: number): string | null {
+function whyUncertain(matches: readonly Match[], certainty: number): string | null {
   const best = Math.max(0, ...matches.map(({ score }) => score));
   if (best >= certainty) return null;
   const found = best > 0 ? `the best match has a score of ${best.toFixed(4)}, below` : "no company matches at";
@@ -147,9 +148,9 @@ async function lookUpOne(question: CompaniesQuestion, { register, clock }: Compa
   return register.use(async (open) => {
     refuseDomainAlone(question, open.made);
     const { matches, more } = await search(open, question, limit);
-    const wrong = uncertain(matches, certainty);
-    if (wrong) throw new Problem("nothing_relevant", `${wrong}; nothing is charged`);
-    return { ...facts(open.made, certainty, clock.now()), matches: matchesShown(matches, open.made), more };
+    const reason = whyUncertain(matches, certainty);
+    if (reason) throw new Problem("nothing_relevant", `${reason}; nothing is charged`);
+    return { ...answerFields(open.made, certainty, clock.now()), matches: toMatchesFound(matches, open.made), more };
   });
 }
 
@@ -164,23 +165,23 @@ async function lookUpNames(
   { register, clock }: CompaniesDeps,
 ): Promise<CompaniesAnswer> {
   const results: NonNullable<CompaniesAnswer["results"]> = [];
-  const missing: { pointer: string; detail: string }[] = [];
-  let made: OpenRegister["made"] | null = null;
+  const unmatched: { pointer: string; detail: string }[] = [];
+  let firstInfo: OpenRegister["made"] | null = null;
   for (const [i, name] of names.entries()) {
     await register.use(async (open) => {
-      made ??= open.made;
-      if (open.made.imported_at !== made.imported_at)
-        throw notNow("the register was replaced meanwhile: send it again");
+      firstInfo ??= open.made;
+      if (open.made.imported_at !== firstInfo.imported_at)
+        throw unavailableProblem("the register was replaced meanwhile: send it again");
       const { matches, more } = await search(open, { name, country }, limit);
-      const wrong = uncertain(matches, certainty);
-      if (wrong) missing.push({ pointer: `/names/${i}`, detail: wrong });
-      else results.push({ name, matches: matchesShown(matches, made), more });
+      const reason = whyUncertain(matches, certainty);
+      if (reason) unmatched.push({ pointer: `/names/${i}`, detail: reason });
+      else results.push({ name, matches: toMatchesFound(matches, firstInfo), more });
     });
   }
-  if (missing.length === 0) return { ...facts(made!, certainty, clock.now()), results };
-  const places = missing.map(({ pointer }) => pointer).join(", ");
-  const without = `${missing.length} of ${names.length} names have no match at the certainty of ${certainty}: ${places}`;
-  throw new Problem("nothing_relevant", `${without}; nothing is charged, send the others`, { errors: missing });
+  if (unmatched.length === 0) return { ...answerFields(firstInfo!, certainty, clock.now()), results };
+  const places = unmatched.map(({ pointer }) => pointer).join(", ");
+  const without = `${unmatched.length} of ${names.length} names have no match at the certainty of ${certainty}: ${places}`;
+  throw new Problem("nothing_relevant", `${without}; nothing is charged, send the others`, { errors: unmatched });
 }
 
 /**
@@ -188,17 +189,17 @@ async function lookUpNames(
  * that is as certain as was asked there is no answer, so nothing is charged.
  * @throws Problem nothing_relevant; unavailable when there is no register, or the question names only a domain and the register holds none
  */
-async function run(question: CompaniesQuestion, deps: CompaniesDeps): Promise<CompaniesAnswer> {
+async function lookUp(question: CompaniesQuestion, deps: CompaniesDeps): Promise<CompaniesAnswer> {
   try {
     return await (question.names ? lookUpNames(question.names, question, deps) : lookUpOne(question, deps));
   } catch (error) {
-    if (error instanceof NoRegister) throw notNow(error.message);
+    if (error instanceof NoRegister) throw unavailableProblem(error.message);
     throw error;
   }
 }
 
 /** Returns the number of prices that a body costs: one for each of `names`, else one. @throws Problem bad_request */
-const pricesOf = (body: unknown): number =>
+const countPrices = (body: unknown): number =>
   typeof body === "object" && body !== null && "names" in body
     ? (validate(CompaniesQuestion, body).names?.length ?? 1)
     : 1;
@@ -214,10 +215,10 @@ export const companiesLookup = {
   example: { name: "Deutsche Bank", limit: 3 },
   answer: CompaniesAnswer,
   /** Longest body, bytes. */
-  maxBodyBytes: MAX_BODY,
-  pricesOf,
+  maxBodyBytes: MAX_BODY_BYTES,
+  pricesOf: countPrices,
   /** Problems in addition to bad_request and too_large. */
   errors: ["nothing_relevant", "unavailable"] as readonly ProblemCode[],
   offered: ({ register }: { register: Pick<Register, "isThere"> }): boolean => register.isThere,
-  run,
+  run: lookUp,
 } as const;

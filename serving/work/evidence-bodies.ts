@@ -18,13 +18,13 @@ const MAX_BYTES = 4 * 2 ** 30;
 const FOLDER = "seen/";
 /** Length of the body's SHA-256, which precedes the body in its object. */
 const HASH_BYTES = 32;
-const ID = /^(\d{4})(\d\d)(\d\d)-[0-9A-HJKMNP-TV-Z]{26}$/;
-const PAGE = 1_000;
-const SWEEP_MS = 3_600_000;
+const ID_PATTERN = /^(\d{4})(\d\d)(\d\d)-[0-9A-HJKMNP-TV-Z]{26}$/;
+const PAGE_SIZE = 1_000;
+const SWEEP_INTERVAL_MS = 3_600_000;
 
 /** Returns the key of a body's object; null for a text that is no id. The key follows from the id, which names the day. */
 function keyOf(id: string): string | null {
-  const [, year, month, day] = ID.exec(id) ?? [];
+  const [, year, month, day] = ID_PATTERN.exec(id) ?? [];
   return year === undefined ? null : `${FOLDER}${year}-${month}-${day}/${id}`;
 }
 
@@ -52,13 +52,13 @@ export interface KeptBody {
  */
 export class EvidenceBodies {
   /** Bytes that the last sweep counted, and those that this replica has stored since. */
-  #bytes = 0;
+  #storedBytes = 0;
 
   constructor(private readonly deps: BodiesDeps) {}
 
   /** @throws Problem unavailable when there is no room */
   refuseWhenFull(): void {
-    if (this.#bytes < (this.deps.maxBytes ?? MAX_BYTES)) return;
+    if (this.#storedBytes < (this.deps.maxBytes ?? MAX_BYTES)) return;
     throw new Problem("unavailable", "too many bodies of others are kept at the moment; nothing is charged", {
       headers: { "retry-after": "3600" },
     });
@@ -76,7 +76,7 @@ export class EvidenceBodies {
       });
     });
     if (result !== "created") throw new Error("an id of 130 random bits was drawn twice");
-    this.#bytes += object.length;
+    this.#storedBytes += object.length;
     this.deps.metrics.count("touchstone_evidence_bodies_written_bytes_total", {}, object.length);
     return { id, until: `${addDays(day, KEPT_DAYS + 1)}T00:00:00.000Z` };
   }
@@ -103,11 +103,11 @@ export class EvidenceBodies {
   /** Removes bodies whose days are over, and counts the rest. @returns objects removed @throws what the store throws */
   async sweep(): Promise<number> {
     const { store, metrics } = this.deps;
-    let [removed, bytes, after] = [0, 0, ""];
+    let [removed, bytes, lastKey] = [0, 0, ""];
     for (;;) {
-      const found = await store.list(FOLDER, { startAfter: after, limit: PAGE });
-      for (const { key, size } of found) {
-        after = key;
+      const objects = await store.list(FOLDER, { startAfter: lastKey, limit: PAGE_SIZE });
+      for (const { key, size } of objects) {
+        lastKey = key;
         if (!this.#isOver(key)) {
           bytes += size;
           continue;
@@ -115,9 +115,9 @@ export class EvidenceBodies {
         await store.delete(key);
         removed++;
       }
-      if (found.length < PAGE) break;
+      if (objects.length < PAGE_SIZE) break;
     }
-    this.#bytes = bytes;
+    this.#storedBytes = bytes;
     metrics.gauge("touchstone_evidence_bodies_bytes", bytes);
     metrics.count("touchstone_evidence_bodies_removed_total", {}, removed);
     return removed;
@@ -125,12 +125,12 @@ export class EvidenceBodies {
 
   /** Sweeps now and every hour of real time, until stopped. A pass that fails is made again. */
   startSweep(): { stop(): Promise<void> } {
-    const pass = async (): Promise<void> => {
+    const sweepOnce = async (): Promise<void> => {
       await this.sweep().catch((error: unknown) => {
         this.deps.logger.warn({ err: error }, "kept bodies could not be swept; it is tried again");
       });
     };
-    return repeatWork(pass, SWEEP_MS, systemClock);
+    return repeatWork(sweepOnce, SWEEP_INTERVAL_MS, systemClock);
   }
 
   #isOver(key: string): boolean {

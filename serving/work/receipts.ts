@@ -60,8 +60,8 @@ export class Receipts {
         headers: { "retry-after": "5" },
       });
     });
-    const by = rfc3339(new Date(now.getTime() + PROVEN_WITHIN_MS));
-    return { href: `${baseUrl}/v1/web/evidence/receipts/${sha256}`, by };
+    const provenBy = rfc3339(new Date(now.getTime() + PROVEN_WITHIN_MS));
+    return { href: `${baseUrl}/v1/web/evidence/receipts/${sha256}`, by: provenBy };
   }
 
   /** Returns a kept body; null when there is none, or none any more. @throws Problem unavailable */

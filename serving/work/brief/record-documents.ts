@@ -30,14 +30,14 @@ interface RecordDocument<Value> {
 }
 
 /** Failed calls that are read of one endpoint. */
-const FAILURES = 5;
+const MAX_FAILURES = 5;
 
 /**
  * Reads documents of the record for one brief, each once, and quotes them. Quotations are members as they stand in the
  * document's JSON text.
  */
 export class RecordDocuments {
-  readonly #read = new Map<string, Promise<RecordDocument<unknown>>>();
+  readonly #documents = new Map<string, Promise<RecordDocument<unknown>>>();
   readonly #cited = new Map<string, Extract<BriefSource, { read: true }>>();
 
   constructor(
@@ -73,8 +73,8 @@ export class RecordDocuments {
   search(query: Record<string, string>): Promise<RecordDocument<SearchAnswer>> {
     const path = `/v1/search?${new URLSearchParams(query)}`;
     return this.#document(path, "search of the record", "answer", async () => {
-      const { limit = "10", ...asked } = query;
-      const value = await this.parts.search(this.view, SearchQuery.parse({ ...asked, limit: Number(limit) }));
+      const { limit = "10", ...otherParameters } = query;
+      const value = await this.parts.search(this.view, SearchQuery.parse({ ...otherParameters, limit: Number(limit) }));
       return { value, text: JSON.stringify(value) };
     });
   }
@@ -83,11 +83,11 @@ export class RecordDocuments {
   async failures(cap: string): Promise<RecordDocument<FailuresAnswer> | null> {
     try {
       return await this.#document(
-        `/v1/trust/${cap}/failures?limit=${FAILURES}`,
+        `/v1/trust/${cap}/failures?limit=${MAX_FAILURES}`,
         `failed calls of ${cap}`,
         "answer",
         async () => {
-          const value = await this.parts.failures(this.view, cap, FAILURES);
+          const value = await this.parts.failures(this.view, cap, MAX_FAILURES);
           return { value, text: JSON.stringify(value) };
         },
       );
@@ -116,9 +116,9 @@ export class RecordDocuments {
     kind: "leaf" | "answer",
     read: () => Promise<{ value: Value; text: string }>,
   ): Promise<RecordDocument<Value>> {
-    const known = this.#read.get(path) as Promise<RecordDocument<Value>> | undefined;
-    if (known) return known;
-    const made = read().then(async ({ value, text }): Promise<RecordDocument<Value>> => {
+    const cached = this.#documents.get(path) as Promise<RecordDocument<Value>> | undefined;
+    if (cached) return cached;
+    const pending = read().then(async ({ value, text }): Promise<RecordDocument<Value>> => {
       const url = `${this.parts.baseUrl}${path}`;
       const bytes = Buffer.from(text);
       const fetched_at = rfc3339(this.parts.clock.now());
@@ -126,7 +126,7 @@ export class RecordDocuments {
       const shape = { read: true as const, url, final_url: url, fetched_at, title, kind, part: "whole" as const };
       return { value, text, about: { ...shape, sha256, bytes: bytes.length, cut: false } };
     });
-    this.#read.set(path, made);
-    return made;
+    this.#documents.set(path, pending);
+    return pending;
   }
 }

@@ -55,25 +55,25 @@ const MAX_DIFFERENCES = 4;
 
 /** Returns a quotation widened to whole sentences, if it occurs verbatim in the text that it names; null otherwise. */
 export function verifiedQuote({ source, text, offset }: Quote, evidence: readonly Evidence[]): VerifiedQuote | null {
-  const whole = evidence[source];
-  if (whole === undefined || text.length < QUOTE_CHARS.min || text.length > QUOTE_CHARS.max) return null;
-  const at = offset !== undefined && whole.text.startsWith(text, offset) ? offset : whole.text.indexOf(text);
+  const sourceText = evidence[source];
+  if (sourceText === undefined || text.length < QUOTE_CHARS.min || text.length > QUOTE_CHARS.max) return null;
+  const at = offset !== undefined && sourceText.text.startsWith(text, offset) ? offset : sourceText.text.indexOf(text);
   if (at === -1) return null;
-  const piece = wholeSentences(whole, at, text.length);
+  const piece = wholeSentences(sourceText, at, text.length);
   return piece && { source, ...piece };
 }
 
 /** Words without a meaning of their own, which a claim may leave out. */
 const FILLERS = new Set("additionally also furthermore hence however indeed moreover please therefore thus".split(" "));
-const EDGES = /^[,;:.!?"'“”‘’«»()[\]]+|[,;:.!?"'“”‘’«»()[\]]+$/g;
+const EDGE_PUNCTUATION = /^[,;:.!?"'“”‘’«»()[\]]+|[,;:.!?"'“”‘’«»()[\]]+$/g;
 
 /** Returns the words of a sentence as they are compared: signs beside a figure are part of it, punctuation is not. */
-const comparable = (text: string): string =>
+const comparableWords = (text: string): string =>
   text
     .normalize("NFC")
     .toLowerCase()
     .split(/\s+/)
-    .map((word) => word.replace(EDGES, ""))
+    .map((word) => word.replace(EDGE_PUNCTUATION, ""))
     .filter((word) => word !== "" && !FILLERS.has(word))
     .join(" ");
 
@@ -83,13 +83,13 @@ const comparable = (text: string): string =>
  * which states something else.
  */
 export function statedIn(claim: string, quotation: string): string | null {
-  const wanted = claim.length > 2 * QUOTE_CHARS.max ? "" : comparable(claim);
-  if (wanted === "") return null;
+  const comparedClaim = claim.length > 2 * QUOTE_CHARS.max ? "" : comparableWords(claim);
+  if (comparedClaim === "") return null;
   const sentences = sentencesIn(quotation);
   for (let first = 0; first < sentences.length; first++) {
     for (let last = first + 1; last <= sentences.length; last++) {
       const run = sentences.slice(first, last).join(" ");
-      if (comparable(run) === wanted) return run.replaceAll(/\s+/g, " ");
+      if (comparableWords(run) === comparedClaim) return run.replaceAll(/\s+/g, " ");
     }
   }
   return null;
@@ -107,10 +107,10 @@ export interface Verified extends Draft<VerifiedQuote> {
  * @param most claims of the draft that are looked at
  */
 export function verified({ claims, differences }: Draft, evidence: readonly Evidence[], most: number): Verified {
-  const kept = new Map<string, Claim<VerifiedQuote>>();
-  const asked = claims.slice(0, most);
+  const claimByText = new Map<string, Claim<VerifiedQuote>>();
+  const draftClaims = claims.slice(0, most);
   let leftOut = 0;
-  for (const { text, quotations } of asked) {
+  for (const { text, quotations } of draftClaims) {
     const quotes = quotations
       .slice(0, MAX_QUOTATIONS)
       .map((quote) => verifiedQuote(quote, evidence))
@@ -122,24 +122,25 @@ export function verified({ claims, differences }: Draft, evidence: readonly Evid
     }
     const stated = statedIn(text, first.text)!;
     const others = quotes.filter((quote) => quote !== first && isSameStatement(quote.text, first.text));
-    if (!kept.has(stated)) kept.set(stated, { text: stated, quotations: distinct([first, ...others]) });
+    if (!claimByText.has(stated))
+      claimByText.set(stated, { text: stated, quotations: withoutDuplicates([first, ...others]) });
   }
-  const found: Difference<VerifiedQuote>[] = [];
+  const keptDifferences: Difference<VerifiedQuote>[] = [];
   for (const { between } of differences.slice(0, MAX_DIFFERENCES)) {
     const [a, b] = between.map((quote) => verifiedQuote(quote, evidence));
     const about = a && b && a.source !== b.source ? differenceOf(a.text, b.text) : null;
     if (about === null) leftOut++;
-    else found.push({ about, between: [a!, b!] });
+    else keptDifferences.push({ about, between: [a!, b!] });
   }
-  return { claims: [...kept.values()], differences: found, leftOut };
+  return { claims: [...claimByText.values()], differences: keptDifferences, leftOut };
 }
 
-const distinct = (quotes: readonly VerifiedQuote[]): VerifiedQuote[] => [
+const withoutDuplicates = (quotes: readonly VerifiedQuote[]): VerifiedQuote[] => [
   ...new Map(quotes.map((quote) => [`${quote.source} ${quote.offset}`, quote])).values(),
 ];
 
 /** Ranking two megabytes of text takes a second; the limit is for texts that are made to take longer. */
-const LIMITS = { cpuMs: 5_000, urgent: false };
+const RANK_LIMITS = { cpuMs: 5_000, urgent: false };
 /** Heap of the thread. */
 const MEMORY = { maxOldGenerationSizeMb: 384 };
 const MAX_WAITING = 50;
@@ -152,7 +153,7 @@ const thread = new BoundedThread(new URL("./rank-worker.mjs", import.meta.url), 
 
 /** Ranks the sentences of the evidence in a thread of its own. @throws Error when it takes too long or too many wait */
 export const ranked = (question: string, evidence: readonly Evidence[], most: number): Promise<Ranked> =>
-  thread.ask<Ranked>({ question, texts: evidence.map(({ url: _, ...text }) => text), most }, LIMITS);
+  thread.ask<Ranked>({ question, texts: evidence.map(({ url: _, ...text }) => text), most }, RANK_LIMITS);
 
 /** Selects sentences of the evidence by BM25. */
 export const extractive: Summariser = {
