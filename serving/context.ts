@@ -165,12 +165,12 @@ export function createService(deps: ServingDeps): Service {
   const limits = { ...SERVING_LIMITS, ...deps.limits };
   const { follower, log, store, validateUrl, clock, logger, metrics, demand, sales, answers: signer } = deps;
   const view = () => follower.view;
-  const steady = () => clock.monotonic();
-  const limiter = (name: string, quota: number, windowS = 60) => new Limiter({ name, quota, windowS }, steady);
+  const monotonicNow = () => clock.monotonic();
+  const limiter = (name: string, quota: number, windowS = 60) => new Limiter({ name, quota, windowS }, monotonicNow);
   const proxies = parseProxies(limits.trusted_proxies);
-  const streams = new Streams(limits, steady, metrics);
+  const streams = new Streams(limits, monotonicNow, metrics);
   const baseUrl = deps.baseUrl.replace(/\/+$/, "");
-  const service = new URL(deps.baseUrl).origin;
+  const serviceOrigin = new URL(deps.baseUrl).origin;
   const clientFile = deps.clientFile === undefined ? readClientFile() : deps.clientFile;
   const proveFile = deps.proveFile === undefined ? readProveFile() : deps.proveFile;
   const docs = readDocs(deps.docsDir ?? PROJECT_DOCS, (markdown) => withHashes(markdown, clientFile, proveFile));
@@ -185,16 +185,16 @@ export function createService(deps: ServingDeps): Service {
     termsOf: terms,
     ...(deps.cache ? { bounds: deps.cache } : {}),
   });
-  const dependencies = limiter("dependencies", limits.dependencies_per_minute);
+  const dependencyLimiter = limiter("dependencies", limits.dependencies_per_minute);
   const paidRows = new PaidRows(store);
-  const search = (of: View, query: SearchQuery): Promise<SearchAnswer> =>
-    searchIn(of, query, { now: clock.now(), termsOf: terms });
+  const search = (searchedView: View, query: SearchQuery): Promise<SearchAnswer> =>
+    searchIn(searchedView, query, { now: clock.now(), termsOf: terms });
   return {
     ...deps,
     baseUrl,
     termsOf: terms,
     checks,
-    exposures: new Exposures({ view, checks, demand, limiter: dependencies, signer, clock }),
+    exposures: new Exposures({ view, checks, demand, limiter: dependencyLimiter, signer, clock }),
     evaluations: new Evaluations({ view, reader: createReader(), truths: () => deps.sales?.seller.truths }),
     evaluateLimiter: limiter("evaluations", limits.evaluations_per_minute),
     objects: new PublicObjects(store, streams),
@@ -208,9 +208,9 @@ export function createService(deps: ServingDeps): Service {
     checkLimiter: limiter("check", limits.checks_per_minute),
     exposureLimiter: limiter("exposure", limits.exposures_per_minute),
     readLimiter: limiter("read", limits.reads_per_minute),
-    disputes: new Disputes({ log, view, clock, logger, service }),
+    disputes: new Disputes({ log, view, clock, logger, service: serviceOrigin }),
     disputeLimiter: limiter("disputes", limits.disputes_per_hour, 3600),
-    retests: new Retests({ view, asks, validateUrl, clock, service }),
+    retests: new Retests({ view, asks, validateUrl, clock, service: serviceOrigin }),
     statusFigures: new StatusFigures(clock),
     looks: new ListingChecks({
       ...{ view, validateUrl, clock, metrics, limits, tools: deps.looks ?? null },
@@ -227,8 +227,8 @@ export function createService(deps: ServingDeps): Service {
       : null,
     work: createWork(deps, docs, {
       ...{ baseUrl, checks, search },
-      failures: async (of, cap, limit) => {
-        const page = await failuresOf(of, cap, paidRows, { limit, base: baseUrl, ...BRIEF_READS });
+      failures: async (searchedView, cap, limit) => {
+        const page = await failuresOf(searchedView, cap, paidRows, { limit, base: baseUrl, ...BRIEF_READS });
         return { schema: "svc.trust.failures.v1", capability_id: cap, ...page };
       },
     }),

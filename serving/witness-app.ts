@@ -6,7 +6,7 @@ import type { Witness, WitnessAnswer } from "../pipelines/witness/witness.ts";
 import { Problem } from "./http/problem.ts";
 import { bodyBytes } from "./http/request.ts";
 
-const TEXT = "text/plain; charset=utf-8";
+const TEXT_TYPE = "text/plain; charset=utf-8";
 
 const respond = ({ status, body, type }: WitnessAnswer): Response =>
   new FastResponse(typeof body === "string" ? body : new Uint8Array(body), {
@@ -14,7 +14,7 @@ const respond = ({ status, body, type }: WitnessAnswer): Response =>
     headers: { "content-type": type, "cache-control": "no-store", "x-content-type-options": "nosniff" },
   });
 
-const respondText = (status: number, says: string): Response => respond({ status, body: `${says}\n`, type: TEXT });
+const respondText = (status: number, text: string): Response => respond({ status, body: `${text}\n`, type: TEXT_TYPE });
 
 /**
  * Creates the app of a witness over HTTP (c2sp.org/tlog-witness): `POST /add-checkpoint`, `GET /<sha256 of the
