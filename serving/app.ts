@@ -4,7 +4,7 @@ import { systemClock } from "../infra/clock.ts";
 import { createService, type Service, type ServingDeps } from "./context.ts";
 import { PROBLEMS, Problem, type ProblemCode, problemResponse } from "./http/problem.ts";
 import { HTML_TYPE } from "./http/reply.ts";
-import { type Call, isShed, type Operation } from "./operations/operation.ts";
+import { type Call, isRefusedWhenOverloaded, type Operation } from "./operations/operation.ts";
 import { OPERATIONS } from "./operations.ts";
 import { errorPage, PAGE_HEADERS } from "./pages/layout.ts";
 
@@ -56,7 +56,7 @@ function toCall(service: Service, operation: Operation, event: H3Event): Call {
     throw new Problem("method_not_allowed", `${method.slice(0, 20)} is not one of ${allow}`, { headers: { allow } });
   }
   const peer = peerOf(event);
-  if (isShed(operation)) refuseWhenOverloaded(service, operation, peer);
+  if (isRefusedWhenOverloaded(operation)) refuseWhenOverloaded(service, operation, peer);
   const client = service.client(peer, headers.get("x-forwarded-for"));
   const limiter = operation.limiter(service);
   const decision = limiter?.take(client);

@@ -4,7 +4,7 @@ import type { Logger } from "../infra/telemetry.ts";
 import { MAX_REQUEST_BYTES } from "../infra/tree/add-checkpoint.ts";
 import type { Witness, WitnessAnswer } from "../pipelines/witness/witness.ts";
 import { Problem } from "./http/problem.ts";
-import { bodyBytes } from "./http/request.ts";
+import { readBody } from "./http/request.ts";
 
 const TEXT_TYPE = "text/plain; charset=utf-8";
 
@@ -24,7 +24,7 @@ export function createWitnessApp(witness: Witness, logger: Logger): H3 {
   const app = new H3({ silent: true, onError: () => respondText(400, "the request cannot be read") });
   app.post("/add-checkpoint", async ({ req }) => {
     try {
-      return respond(witness.add(await bodyBytes(req.body, MAX_REQUEST_BYTES)));
+      return respond(witness.add(await readBody(req.body, MAX_REQUEST_BYTES)));
     } catch (error) {
       if (error instanceof Problem) return respondText(error.code === "too_large" ? 413 : 400, error.message);
       logger.error({ err: error }, "a checkpoint could not be cosigned");

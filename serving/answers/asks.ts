@@ -30,7 +30,7 @@ export interface Ask {
 }
 
 /** A seller's signed request to probe its endpoint again (a re-test), and the wallet that signed it. */
-export type Proof = NonNullable<BodyOf<"ask">["retest"]>;
+export type SignedRetest = NonNullable<BodyOf<"ask">["retest"]>;
 
 /** Whether an ask was queued, and what the client should do next. */
 export interface AskReply {
@@ -43,7 +43,7 @@ interface AskTime {
   now: Date;
   from: number;
   client: string;
-  proof?: Proof;
+  proof?: SignedRetest;
 }
 
 export interface AskDeps {
@@ -105,7 +105,7 @@ export class Asks {
    */
   async retest(
     ask: Ask & { known: NonNullable<Ask["known"]> },
-    proof: Proof,
+    proof: SignedRetest,
     client: string,
   ): Promise<AskReply | null> {
     const now = this.deps.clock.now();

@@ -11,7 +11,7 @@ import type { Match, ToolChoice } from "../tables/match.ts";
 import { MAX_ORIGINS } from "../tables/payees.ts";
 import type { View } from "../tables/view.ts";
 import { correctionsOf, type EndpointCorrections } from "./corrections.ts";
-import { aboutWords, nearWords, whyNow } from "./hints.ts";
+import { describeNearby, explainMatch, withNewestProbe } from "./hints.ts";
 import { payToVerdict } from "./pay-to.ts";
 import { ownFlags, type RelatedVerdict, relatedVerdict } from "./related.ts";
 import { reproduceOf } from "./reproduce.ts";
@@ -164,7 +164,7 @@ export function knownFacts(view: View, query: CheckQuery, { cap, matched, tools 
   const correctionCount = endpointCorrections.corrections.length;
   const next = [
     ...(tools && url !== null ? [toolHint(url, tools)] : []),
-    ...(url !== null && method !== null ? aboutWords(view, query.url, { cap, matched }, { cap, url, method }) : []),
+    ...(url !== null && method !== null ? explainMatch(view, query.url, { cap, matched }, { cap, url, method }) : []),
     ...(correctionCount > MAX_CORRECTIONS ? [moreCorrectionsHint(cap, correctionCount)] : []),
     moreOriginsHint(view, query),
   ].filter((says) => says !== null);
@@ -173,7 +173,7 @@ export function knownFacts(view: View, query: CheckQuery, { cap, matched, tools 
     tier,
     composite,
     // The warning about the payee comes first, since the letter tells nothing about another payee.
-    why: withWarnings(payToResult?.says ?? null, related, whyNow(why, row, grade.computedAt !== null)),
+    why: withWarnings(payToResult?.says ?? null, related, withNewestProbe(why, row, grade.computedAt !== null)),
     asked: query.url,
     matched,
     defects: defectsOf(row, entry),
@@ -218,7 +218,7 @@ export function unknownFacts(view: View, query: CheckQuery, { url, queued, next 
     defects: [],
     ...(flags.length > 0 ? { flags: orderFlags(flags) } : {}),
     ...(queued === undefined ? {} : { queued }),
-    next: [url === null ? null : nearWords(view, url), next, moreOriginsHint(view, query)]
+    next: [url === null ? null : describeNearby(view, url), next, moreOriginsHint(view, query)]
       .filter((says) => says !== null)
       .join(" "),
     payee: payeeOf(view, query),

@@ -3,12 +3,12 @@ import { dayStart } from "../../pipelines/record/time.ts";
 import { Problem } from "../http/problem.ts";
 import type { FailedCall, FailuresAnswer } from "../schemas/trust.ts";
 import {
+  applyFacts,
   hasNotFailed,
   type PaidFact,
   type PaidPart,
   type PaidRow,
   type PaidRows,
-  rowWith,
 } from "../tables/paid-rows.ts";
 import type { EvidenceFile, View } from "../tables/view.ts";
 import { correctionsOf, isWithdrawn } from "./corrections.ts";
@@ -124,7 +124,7 @@ export async function failuresOf(view: View, cap: string, paid: PaidRows, reques
     lastReadDay = day;
     const calls = read
       .flatMap(({ part, key }) => part.rows.map((row) => ({ row, key, facts: laterFacts.get(row.obs_id) ?? [] })))
-      .map(({ row, key, facts }) => ({ row: rowWith(row, facts), files: [key, ...facts.map(({ file }) => file)] }))
+      .map(({ row, key, facts }) => ({ row: applyFacts(row, facts), files: [key, ...facts.map(({ file }) => file)] }))
       .filter(({ row }) => row.fault === null && !hasNotFailed(row) && isBehind(positionOf(row), start))
       .filter(({ row }) => !isWithdrawn(corrections, row.obs_id, row.t))
       .sort((a, b) => (isBehind(positionOf(a.row), positionOf(b.row)) ? 1 : -1));

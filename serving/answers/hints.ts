@@ -28,7 +28,7 @@ function describeNewestProbe({ last_state: state, last_status: status }: Volatil
  * card's own sentence knows neither.
  * @param isCardSentence whether `why` is a card's sentence
  */
-export function whyNow(why: string, row: VolatileRow | undefined, isCardSentence: boolean): string {
+export function withNewestProbe(why: string, row: VolatileRow | undefined, isCardSentence: boolean): string {
   const words = row ? describeNewestProbe(row) : null;
   // The card tells better how long an endpoint has been silent.
   if (!row || words === null || (isCardSentence && row.last_state === "silent")) return why;
@@ -53,7 +53,7 @@ function describeTemplateCalls(view: View, cap: string, url: string): string | n
 }
 
 /** Explains which endpoint an answer is about when its url differs from the requested url. */
-export function aboutWords(view: View, asked: string, { cap, matched }: Match, recorded: NamedEndpoint): string[] {
+export function explainMatch(view: View, asked: string, { cap, matched }: Match, recorded: NamedEndpoint): string[] {
   const called = describeTemplateCalls(view, cap, recorded.url);
   const templateHint = called === null ? [] : [called];
   if (matched === "exact") return templateHint;
@@ -71,7 +71,7 @@ const MAX_COMPARED = 200;
 const MAX_NAMED = 5;
 
 /** Describes what the record holds near an unknown url: other methods of the url, its path, other paths of its host. */
-export function nearWords(view: View, normalised: string): string | null {
+export function describeNearby(view: View, normalised: string): string | null {
   const keepRecorded = (names: readonly NamedEndpoint[]) =>
     names.slice(0, MAX_COMPARED).filter(({ cap }) => view.has(cap));
   const sameUrl = keepRecorded(view.names.withUrl(normalised));

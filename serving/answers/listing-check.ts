@@ -14,7 +14,7 @@ import { matchUrl } from "../tables/match.ts";
 import type { View } from "../tables/view.ts";
 import { listingAnswer } from "./listing-look.ts";
 
-export interface LookDeps {
+export interface ListingCheckDeps {
   /** The parts needed to probe a listing; null: this process probes nothing. */
   tools: ProbeDeps | null;
   /** Our own addresses, which nobody can make us probe. */
@@ -46,7 +46,7 @@ export class ListingChecks {
   readonly #perPlatform: Limiter;
   readonly #ownDomains: ReadonlySet<string>;
 
-  constructor(private readonly deps: LookDeps) {
+  constructor(private readonly deps: ListingCheckDeps) {
     this.#limits = { ...LIMITS, ...deps.limits };
     const { clock, own } = deps;
     const quota = this.#limits.looks_per_domain_minute;

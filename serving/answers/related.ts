@@ -5,7 +5,7 @@ import type { TheftSummary } from "../tables/thefts.ts";
 import type { View } from "../tables/view.ts";
 
 /** The endpoint and addresses whose relations an answer reports. */
-export interface Related {
+export interface RelatedSubject {
   /** null for a url that is not in the record. */
   cap: string | null;
   /** Null when the url is unknown, as for an id that is not in the record. */
@@ -41,7 +41,7 @@ const whereOf = ({ caps, last }: TheftSummary): string => `at ${joinSome(caps)};
  * Returns the verdict of a replica without live tables, from the table of related parties in the leaves. That table has
  * no days, and holds only the address that each endpoint named last. The card tells what the endpoint itself did.
  */
-function publishedVerdict({ related }: View, { cap, url, payTos }: Related): RelatedVerdict {
+function publishedVerdict({ related }: View, { cap, url, payTos }: RelatedSubject): RelatedVerdict {
   const verdict: RelatedVerdict = { flags: [], says: [] };
   for (const address of payTos) {
     const caps = related.nonDeliveringCaps({ cap, pay_to: address, domain: null });
@@ -79,7 +79,7 @@ export function ownFlags(view: View, cap: string, flags: readonly string[], leaf
  * and that the chain shows as settled. Payee and domain count endpoints other than this one, as in grading
  * (verification-method.md section 7).
  */
-export function relatedVerdict(view: View, subject: Related, now: Date): RelatedVerdict {
+export function relatedVerdict(view: View, subject: RelatedSubject, now: Date): RelatedVerdict {
   const { thefts, madeAt } = view.volatile;
   if (madeAt === null) return publishedVerdict(view, subject);
   const { cap, url, payTos, card } = subject;

@@ -32,10 +32,10 @@ import {
   exactOffer,
   paymentRequired,
   paymentResponseHeader,
-  refusedFor,
+  refusalFields,
   type Sale,
 } from "./terms.ts";
-import { refusedBy, settleFailure, type Wrong, wrongTime } from "./wrong.ts";
+import { faultFromReason, type PaymentFault, settleFailure, validityFault } from "./wrong.ts";
 
 /** The parts that a sale needs: buying from sellers, charging buyers, and the rules for what is sold. */
 export interface Sales {
@@ -105,7 +105,7 @@ const isOurFault = (code: string): boolean => !isProblemCode(code) || PROBLEMS[c
  * Reports whether the work of this order may be done again for its payment: if it failed without a fault of the buyer's
  * request.
  */
-export const isTriedAgain = (order: Order): boolean =>
+export const mayRetryWork = (order: Order): boolean =>
   mayReopen(order) && (order.problem === null || isOurFault(order.problem.code));
 
 /**
@@ -200,7 +200,7 @@ export class Checkout {
    * @param holdsS seconds from now for which the payment must stay valid
    * @throws Problem unavailable when the payment cannot be verified now
    */
-  async paymentFault(payment: Payment, sale: Sale, holdsS: number): Promise<Wrong | null> {
+  async paymentFault(payment: Payment, sale: Sale, holdsS: number): Promise<PaymentFault | null> {
     const { cashier, till } = this.sales;
     const now = chainNow();
     const { scheme, network } = payment;
@@ -218,12 +218,12 @@ export class Checkout {
       const says = "the payment is for another address than the terms named";
       return { code: "invalid_exact_evm_payload_recipient_mismatch", says };
     }
-    const timeFault = wrongTime(payment, now, holdsS);
+    const timeFault = validityFault(payment, now, holdsS);
     if (timeFault) return timeFault;
     const requirements = exactOffer(cashier, sale.totalMicro);
     const verdict = await till.verify(paymentEnvelope(payment, requirements), requirements).catch(() => null);
     if (!verdict) throw new Problem("unavailable", "payments cannot be verified now; nothing was charged", RETRY_LATER);
-    if (!verdict.valid) return refusedBy(verdict.reason);
+    if (!verdict.valid) return faultFromReason(verdict.reason);
     if (verdict.payer === payment.from) return null;
     return { code: "invalid_exact_evm_payload_signature", says: "the payment is another wallet's" };
   }
@@ -232,7 +232,7 @@ export class Checkout {
    * Checks a payment into escrow for {@link paymentFault}. The payment must be valid until the hold is placed; the
    * escrow contract checks the deadlines of the hold.
    */
-  async #escrowFault(payment: Payment, offer: PaymentRequirements, now: number): Promise<Wrong | null> {
+  async #escrowFault(payment: Payment, offer: PaymentRequirements, now: number): Promise<PaymentFault | null> {
     const { buying, cashier } = this.sales;
     const { escrow } = cashier;
     if (buying.hasWastedTooMuch({ payer: payment.from, client: null })) {
@@ -243,7 +243,7 @@ export class Checkout {
       .check(paymentEnvelope(payment, offerAnsweredBy(payment, offer)), offer, now)
       .catch(() => null);
     if (!verdict) throw new Problem("unavailable", "payments cannot be verified now; nothing was charged", RETRY_LATER);
-    return verdict.valid ? null : refusedBy(verdict.reason);
+    return verdict.valid ? null : faultFromReason(verdict.reason);
   }
 
   /** Builds the claim of a verified payment. */
@@ -340,7 +340,7 @@ export class Checkout {
     const { id, network, payer } = order;
     const failure = { code: settleFailure(order), says: orderText(order) };
     const headers = { "touchstone-order": id, ...paymentResponseHeader(version, { network, payer, tx: "" }, failure) };
-    return paymentRequired(this.sales.cashier, sale, { ...refusedFor(failure), sold: false, headers });
+    return paymentRequired(this.sales.cashier, sale, { ...refusalFields(failure), sold: false, headers });
   }
 
   async #deliveredResponse(order: Order, { version }: Payment): Promise<Response> {

@@ -10,12 +10,12 @@ import { Problem } from "../http/problem.ts";
 import { requireUsable } from "../http/usable.ts";
 import { ExecuteRequest, MAX_CANDIDATES } from "../schemas/route.ts";
 import { saleRefusal, sellableOf } from "./eligible.ts";
-import { type Described, outlinesOf } from "./extensions.ts";
+import { type CallDescription, outlinesOf } from "./extensions.ts";
 import { holderOf, type PayOnDelivery, requiredValidityS, weakerThanPromised } from "./pay-on-delivery.ts";
 import type { Payment } from "./payments.ts";
-import { routePlan } from "./plan.ts";
+import { rankEndpointsFor } from "./plan.ts";
 import { sellerRequest } from "./seller-request.ts";
-import { buyerTotal, paymentRequired, refusedFor, type Sale } from "./terms.ts";
+import { buyerTotal, paymentRequired, refusalFields, type Sale } from "./terms.ts";
 
 export const EXECUTE_PATH = "/v1/route/execute";
 
@@ -150,7 +150,7 @@ async function capsOf(selling: PayOnDelivery, { asked }: Execution): Promise<rea
   // Default method: POST with a body, GET without one.
   const method = asked.method ?? (input?.body === undefined ? "GET" : "POST");
   const query = { need: need!, class: kind, max_price, min_band, max_latency_ms, method, limit: MAX_CANDIDATES };
-  const { candidates } = await routePlan(view(), query, {
+  const { candidates } = await rankEndpointsFor(view(), query, {
     baseUrl,
     seller: selling.sales,
     now: clock.now(),
@@ -201,9 +201,9 @@ async function executeNew(selling: PayOnDelivery, execution: Execution, requestS
   const error = `Payment required: ${quote.cap} is asked first, and you are charged this if an answer passes.`;
   if (!payment) return paymentRequired(sales.cashier, sale, { error });
   const fault = await checkout.paymentFault(payment, sale, requiredValidityS(quote));
-  if (fault) return paymentRequired(sales.cashier, sale, refusedFor(fault));
+  if (fault) return paymentRequired(sales.cashier, sale, refusalFields(fault));
   const guaranteeFault = weakerThanPromised(payment, quote);
-  if (guaranteeFault) return paymentRequired(sales.cashier, sale, refusedFor(guaranteeFault));
+  if (guaranteeFault) return paymentRequired(sales.cashier, sale, refusalFields(guaranteeFault));
   const purchaseRequest = { operation: "execute" as const, requestSha256, priceMicro, publish, client, expect };
   const claimedPurchase = checkout.claimOf(payment, sale, purchaseRequest);
   const place = await selling.places.forCall(holderOf(client, payment, quote.request.url), candidates.leftMs);
@@ -214,7 +214,7 @@ async function executeNew(selling: PayOnDelivery, execution: Execution, requestS
   }
 }
 
-const CALL_DESCRIPTION: Described = {
+const CALL_DESCRIPTION: CallDescription = {
   method: "POST",
   input: {
     example: { need: "sum of two numbers", input: { query: { a: "20", b: "22" } }, max_total: "0.05" },

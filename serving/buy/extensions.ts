@@ -4,7 +4,7 @@ import { sampleValue } from "../../pipelines/1-observe/probe/synthetic.ts";
 type Json = Record<string, unknown>;
 
 /** Method, input and output of something that is sold. Catalogues read them from its 402. */
-export interface Described {
+export interface CallDescription {
   method: "GET" | "POST";
   /** Query, or JSON body of a POST: a schema, and an example that is valid against it. */
   input: { example: Json; schema: Json };
@@ -37,7 +37,7 @@ const KEPT_KEYWORDS = [
  * Returns the upper levels of a JSON Schema: types, members, required members, bounds and short lists of values.
  * Without the rest, such as patterns, the result accepts more values, never fewer.
  */
-export function outlined(schema: unknown): Json {
+export function outlineOf(schema: unknown): Json {
   for (let levels = MAX_LEVELS; levels > 0; levels--) {
     const outline = upperLevels(schema, levels);
     if (JSON.stringify(outline).length <= MAX_OUTLINE_LENGTH) return outline;
@@ -72,8 +72,8 @@ const isSmall = (value: unknown): boolean =>
 
 /** Returns outlines of the request and the answer of one of our operations. */
 export const outlinesOf = (body: z.ZodType, answer: z.ZodType): { input: Json; output: Json } => ({
-  input: outlined(z.toJSONSchema(body, { io: "input", unrepresentable: "any" })),
-  output: outlined(z.toJSONSchema(answer, { unrepresentable: "any" })),
+  input: outlineOf(z.toJSONSchema(body, { io: "input", unrepresentable: "any" })),
+  output: outlineOf(z.toJSONSchema(answer, { unrepresentable: "any" })),
 });
 
 /** Returns a JSON Schema made from an input: its members, with a type for texts only. */
@@ -88,12 +88,12 @@ const typesOf = (sent: Json): Record<string, Json> =>
  * @param sent members of this request @param declared JSON Schema that the seller declares; undefined: none
  * @param isValid reports whether a value is valid against a schema
  */
-export async function inputShown(
+export async function describeInput(
   sent: Json,
   declared: unknown,
   isValid: (schema: Json, value: Json) => Promise<boolean>,
-): Promise<Described["input"]> {
-  const outline = outlined(declared);
+): Promise<CallDescription["input"]> {
+  const outline = outlineOf(declared);
   const declaredMembers = typeof outline.properties === "object" ? (outline.properties as Json) : {};
   if (Object.keys(declaredMembers).length > 0 && (outline.type ?? "object") === "object") {
     const schema = { ...outline, properties: { ...typesOf(sent), ...declaredMembers } };
@@ -106,7 +106,7 @@ export async function inputShown(
 }
 
 /** Returns x402's extension `bazaar`: `info` is an example, `schema` its JSON Schema. */
-function bazaar({ method, input, output }: Described): { info: Json; schema: Json } {
+function bazaar({ method, input, output }: CallDescription): { info: Json; schema: Json } {
   const isPost = method === "POST";
   const name = isPost ? "body" : "queryParams";
   const bodyTypeField = isPost ? { bodyType: "json" } : {};
@@ -160,13 +160,13 @@ const paymentIdentifier = {
 };
 
 /** Returns the extensions of our 402. */
-export const extensionsOf = (described: Described | undefined): Record<string, { info: Json; schema: Json }> => ({
+export const extensionsOf = (described: CallDescription | undefined): Record<string, { info: Json; schema: Json }> => ({
   ...(described ? { bazaar: bazaar(described) } : {}),
   "payment-identifier": paymentIdentifier,
 });
 
 /** Returns `outputSchema`, in which x402 version 1 describes input and output. */
-export const outputSchemaOf = ({ method, input, output }: Described): Json => ({
+export const outputSchemaOf = ({ method, input, output }: CallDescription): Json => ({
   input: {
     ...{ type: "http", method, discoverable: true },
     ...(method === "POST" ? { bodyType: "json", bodyFields: input.schema } : { queryParams: input.schema }),

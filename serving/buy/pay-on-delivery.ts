@@ -18,12 +18,12 @@ import { headlineOf } from "../tables/entry.ts";
 import type { View } from "../tables/view.ts";
 import { Checkout, refusalOffer, type Sales } from "./checkout.ts";
 import { type SellableEndpoint, saleRefusal, sellableOf } from "./eligible.ts";
-import { type Described, inputShown, outlined } from "./extensions.ts";
+import { type CallDescription, describeInput, outlineOf } from "./extensions.ts";
 import type { Payment } from "./payments.ts";
 import { SalePlaces } from "./places.ts";
 import { sellerRequest } from "./seller-request.ts";
-import { buyerTotal, paymentRequired, refusedFor, resourceUrl, type Sale } from "./terms.ts";
-import type { Wrong } from "./wrong.ts";
+import { buyerTotal, paymentRequired, refusalFields, resourceUrl, type Sale } from "./terms.ts";
+import type { PaymentFault } from "./wrong.ts";
 
 export interface PayOnDeliveryDeps {
   view: () => View;
@@ -71,7 +71,7 @@ export const EXPECT_HEADER = "Touchstone-Expect";
 
 const RETRY_LATER = { headers: { "retry-after": "5" } };
 /** Fault: the seller's newest 402 allows only a weaker check than the buyer was promised. */
-const WEAKER_CHECK_FAULT: Wrong = {
+const WEAKER_CHECK_FAULT: PaymentFault = {
   code: "guarantee_changed",
   says: "the seller changed what it says of its answers, so less of them can be checked than you were promised: nothing was paid; pay again if these terms suit you",
 };
@@ -80,7 +80,10 @@ const WEAKER_CHECK_FAULT: Wrong = {
  * Returns why a payment is refused if its buyer was promised a stronger check than is possible now; null if it was not.
  * Clients of version 2 send back the description of the terms that they saw.
  */
-export function weakerThanPromised({ described }: Pick<Payment, "described">, { want }: SellerQuote): Wrong | null {
+export function weakerThanPromised(
+  { described }: Pick<Payment, "described">,
+  { want }: SellerQuote,
+): PaymentFault | null {
   const promised = parsePromisedCheck(described ?? "");
   return promised === null || isAtLeastAsStrong(strongestCheckOf(want), promised) ? null : WEAKER_CHECK_FAULT;
 }
@@ -168,9 +171,9 @@ export class PayOnDelivery {
     if (capRefusal) return refuse(refusalOffer(capRefusal.says, capRefusal));
     if (!payment) return refuse({ error: "Payment required: you are charged if it passes." });
     const fault = await this.checkout.paymentFault(payment, sale, requiredValidityS(quote));
-    if (fault) return refuse(refusedFor(fault));
+    if (fault) return refuse(refusalFields(fault));
     const guaranteeFault = weakerThanPromised(payment, quote);
-    if (guaranteeFault) return refuse(refusedFor(guaranteeFault));
+    if (guaranteeFault) return refuse(refusalFields(guaranteeFault));
     return this.#buy(viaCall, payment, sale, quote);
   }
 
@@ -229,7 +232,11 @@ export class PayOnDelivery {
   }
 
   /** Returns the description of call and answer, from the seller's 402 and this request. */
-  async #describeCall({ method }: SellableEndpoint, { query, body }: ViaCall, quote: SellerQuote): Promise<Described> {
+  async #describeCall(
+    { method }: SellableEndpoint,
+    { query, body }: ViaCall,
+    quote: SellerQuote,
+  ): Promise<CallDescription> {
     const sentMembers =
       method === "POST"
         ? smallJsonObject(body)
@@ -242,8 +249,8 @@ export class PayOnDelivery {
       return reply.ok && reply.value.every(({ ok }) => ok);
     };
     const { schema } = quote.want;
-    const output = schema === undefined ? null : outlined(schema);
-    return { method, input: await inputShown(sentMembers, quote.inputSchema, isValid), output };
+    const output = schema === undefined ? null : outlineOf(schema);
+    return { method, input: await describeInput(sentMembers, quote.inputSchema, isValid), output };
   }
 
   async #buy(viaCall: ViaCall, payment: Payment, sale: Sale, quote: SellerQuote): Promise<Response> {

@@ -97,7 +97,7 @@ export interface PlanContext {
  * Finds and ranks endpoints for a need by {@link RULE}, from the view only, without a call to a seller.
  * @returns candidates with their reasons, and the number of skipped endpoints by reason
  */
-export async function routePlan(view: View, query: PlanQuery, context: PlanContext): Promise<PlanAnswer> {
+export async function rankEndpointsFor(view: View, query: PlanQuery, context: PlanContext): Promise<PlanAnswer> {
   const question = readQuestion(query.need);
   const effectiveQuery = { ...query, max_price: query.max_price ?? question.maxPrice ?? undefined };
   // A need that consists only of stop words is searched for literally; it must not match every endpoint.

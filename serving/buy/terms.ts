@@ -7,9 +7,9 @@ import type { Escrow } from "../../infra/rails/escrow.ts";
 import { asVersion1 } from "../../infra/rails/till.ts";
 import { feeOf } from "../../pipelines/record/money.ts";
 import { OPEN_HEADERS } from "../http/open.ts";
-import { type Described, extensionsOf, outputSchemaOf } from "./extensions.ts";
+import { type CallDescription, extensionsOf, outputSchemaOf } from "./extensions.ts";
 import type { Payment } from "./payments.ts";
-import { VALID_S, type Wrong } from "./wrong.ts";
+import { type PaymentFault, REQUIRED_VALIDITY_S } from "./wrong.ts";
 
 /** The account that receives buyers' payments: token, address, and the escrow if there is one. */
 export interface Cashier {
@@ -34,7 +34,7 @@ export interface Sale {
   /** What the buyer pays, micro-units. */
   totalMicro: bigint;
   /** Method, input and output for the extensions of the 402; absent: none are sent. */
-  described?: Described;
+  described?: CallDescription;
   /** When the buyer is charged, in one sentence; absent: as in the operation's documentation. */
   guarantee?: string;
   /** Whether payment into escrow is offered. Such an order waits for the hold before a seller is paid. */
@@ -68,7 +68,7 @@ export const exactOffer = (
   amount: totalMicro.toString(),
   asset,
   payTo,
-  maxTimeoutSeconds: VALID_S,
+  maxTimeoutSeconds: REQUIRED_VALIDITY_S,
   extra: { name: domain.name, version: domain.version },
 });
 
@@ -104,7 +104,7 @@ interface RefusalFields {
 }
 
 /** Returns the error and the detail of a 402 for a refused payment. */
-export const refusedFor = ({ code, says }: Wrong): RefusalFields => ({ error: code, detail: says });
+export const refusalFields = ({ code, says }: PaymentFault): RefusalFields => ({ error: code, detail: says });
 
 /**
  * Returns a 402 with our terms for both versions of x402: version 2 in the header `PAYMENT-REQUIRED`, version 1 in the body.
@@ -154,7 +154,7 @@ export function paymentRequired(
 export function paymentResponseHeader(
   version: Payment["version"],
   { network, payer, tx }: { network: string; payer: string; tx: string },
-  failure?: Wrong,
+  failure?: PaymentFault,
 ): Record<string, string> {
   const networkName = version === 2 ? network : (v1NamesOf(network)[0] ?? network);
   const failureFields = failure ? { errorReason: failure.code, errorMessage: failure.says } : {};

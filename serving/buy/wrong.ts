@@ -6,10 +6,10 @@ import type { Payment } from "./payments.ts";
  * Seconds for which a buyer's authorization must be valid: longer than our call of the seller and the settlement after
  * it (payments.md).
  */
-export const VALID_S = 240;
+export const REQUIRED_VALIDITY_S = 240;
 
 /** A fault of a payment: an error code of x402's specification (section 9), and its description. */
-export interface Wrong {
+export interface PaymentFault {
   code: string;
   says: string;
 }
@@ -34,7 +34,7 @@ const toSpecifiedCode = (reason: string): string =>
   SPECIFIED_CODES[reason] ?? (/^[a-z0-9_]{1,100}$/.test(reason) ? reason : "unexpected_verify_error");
 
 /** Converts the reason of a facilitator or of the escrow to a fault. */
-export const refusedBy = (reason: string): Wrong => ({
+export const faultFromReason = (reason: string): PaymentFault => ({
   code: toSpecifiedCode(reason),
   says: `the payment is not valid: ${reason}`,
 });
@@ -51,22 +51,22 @@ const utc = (seconds: number): string => new Date(seconds * 1000).toISOString();
  * the payment was signed just now for the validity that the terms require.
  * @param now unix seconds @param holdsS seconds from now in which it must still be valid
  */
-export function wrongTime(
+export function validityFault(
   payment: Pick<Payment, "validAfter" | "validBefore">,
   now: number,
   holdsS: number,
-): Wrong | null {
+): PaymentFault | null {
   const { validAfter, validBefore } = payment;
   const isNotYetValid = validAfter > now;
   const expiresTooSoon = validBefore < now + holdsS;
   const isValidTooLong = validBefore > now + MAX_VALIDITY_S;
   if (!isNotYetValid && !expiresTooSoon && !isValidTooLong) return null;
   const clockErrorS = expiresTooSoon
-    ? validBefore - VALID_S - now
-    : Math.max(validBefore - VALID_S, validAfter + SIGNED_BEFORE_S) - now;
+    ? validBefore - REQUIRED_VALIDITY_S - now
+    : Math.max(validBefore - REQUIRED_VALIDITY_S, validAfter + SIGNED_BEFORE_S) - now;
   const maxSafe = BigInt(Number.MAX_SAFE_INTEGER);
   const shownErrorS = BigInt(Math.abs(clockErrorS)) < maxSafe && clockErrorS !== 0 ? clockErrorS : 0;
-  const clock = `Our clock says ${utc(now)}. If you signed it just now for ${VALID_S} s, your clock is ${Math.abs(shownErrorS)} s ${shownErrorS < 0 ? "behind" : "ahead"}.`;
+  const clock = `Our clock says ${utc(now)}. If you signed it just now for ${REQUIRED_VALIDITY_S} s, your clock is ${Math.abs(shownErrorS)} s ${shownErrorS < 0 ? "behind" : "ahead"}.`;
   if (isNotYetValid)
     return { code: VALID_AFTER, says: `the payment does not hold yet, but in ${validAfter - now} s. ${clock}` };
   const requirement = expiresTooSoon

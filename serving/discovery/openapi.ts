@@ -5,7 +5,7 @@ import type { Service } from "../context.ts";
 import { PROBLEMS, type ProblemCode } from "../http/problem.ts";
 import { NDJSON_TYPE } from "../http/reply.ts";
 import {
-  type Described,
+  type DescribedOperation,
   errorsOf,
   isDescribed,
   maxAgeOf,
@@ -160,7 +160,7 @@ const RECEIPT_HEADERS = [
 ] as const;
 
 function responseHeadersOf(
-  { type, status, price, gives = [], ...row }: Described,
+  { type, status, price, gives = [], ...row }: DescribedOperation,
   isLimited: boolean,
 ): ResponseHeader[] {
   return [
@@ -177,7 +177,7 @@ function responseHeadersOf(
  * Returns the content of an operation's 200. A stream of lines is described as text; the schema of one line is listed
  * beside it. A call that was bought has the media type that the seller sent.
  */
-function contentOf({ id, answer, type, price }: Described, components: Components): Json {
+function contentOf({ id, answer, type, price }: DescribedOperation, components: Components): Json {
   const schema = components.ref(answer, `${capitalize(id)}Answer`);
   const mediaType = type.split(";", 1)[0]!;
   if (mediaType === NDJSON_TYPE)
@@ -185,7 +185,7 @@ function contentOf({ id, answer, type, price }: Described, components: Component
   return { [mediaType]: { schema }, ...(price?.mode === "dynamic" ? { "*/*": { schema: {} } } : {}) };
 }
 
-function successResponses(operation: Described, components: Components, isLimited: boolean): Json {
+function successResponses(operation: DescribedOperation, components: Components, isLimited: boolean): Json {
   const { summary, cache = "no-store", status = 200, price } = operation;
   const headerNames = responseHeadersOf(operation, isLimited);
   const cacheHeader = { "Cache-Control": { schema: { type: "string", const: cache } } };
@@ -257,7 +257,7 @@ function problemResponses(codes: readonly ProblemCode[]): Json {
 }
 
 /** Returns the request headers that an operation reads. */
-function requestHeadersOf({ type, price, takes = [], ...row }: Described): Json[] {
+function requestHeadersOf({ type, price, takes = [], ...row }: DescribedOperation): Json[] {
   const names: RequestHeader[] = [
     ...(hasEtag(row as Operation) ? (["If-None-Match"] as const) : []),
     ...(type === NDJSON_TYPE ? (["Accept-Encoding"] as const) : []),
@@ -273,7 +273,7 @@ const paymentInfo = ({ mode, amount }: Price): Json => ({
   protocols: [{ x402: {} }],
 });
 
-function operationOf(operation: Described, components: Components, service: Service): Json {
+function operationOf(operation: DescribedOperation, components: Components, service: Service): Json {
   const { id, summary, query, params, body, price } = operation;
   const isLimited = operation.limiter(service) !== null;
   const parameters = [...parametersOf(params, "path"), ...parametersOf(query, "query"), ...requestHeadersOf(operation)];

@@ -14,7 +14,7 @@ import { ABOUT } from "../discovery/about.ts";
 import type { Limiter } from "../http/limits.ts";
 import { Problem, problemOf } from "../http/problem.ts";
 import { JSON_TYPE } from "../http/reply.ts";
-import { jsonBody } from "../http/request.ts";
+import { readJson } from "../http/request.ts";
 import type { Operation } from "../operations/operation.ts";
 
 /** One tool of the MCP server. */
@@ -203,7 +203,7 @@ export const MCP: Operation = {
   limiter: (service) => service.checkLimiter,
   async run({ service, request, client, limitHeaders, operations }) {
     refuseForeign(request.headers, service.baseUrl);
-    const message = await jsonBody(request.body, MAX_MESSAGE_BYTES);
+    const message = await readJson(request.body, MAX_MESSAGE_BYTES);
     if (Array.isArray(message)) {
       if (message.length > MAX_BATCH_MESSAGES)
         throw new Problem("bad_request", `at most ${MAX_BATCH_MESSAGES} messages in one batch`);

@@ -1,6 +1,12 @@
 import { z } from "zod";
 import type { Service } from "../context.ts";
-import { agentCard, agentRegistration, llmsText, mcpServerFile, x402Manifest } from "../discovery/cards.ts";
+import {
+  makeAgentCard,
+  makeAgentRegistration,
+  makeLlmsText,
+  makeMcpServerFile,
+  makeX402Manifest,
+} from "../discovery/cards.ts";
 import { openapiOf } from "../discovery/openapi.ts";
 import { Problem } from "../http/problem.ts";
 import { etagOfText, JSON_TYPE, reply, TEXT_TYPE } from "../http/reply.ts";
@@ -66,7 +72,7 @@ export const DISCOVERY: readonly Operation[] = [
       summary: "A2A agent card, signed by the answers key",
       answer: AgentCard,
     },
-    agentCard,
+    makeAgentCard,
   ),
   jsonDocumentOperation(
     {
@@ -75,7 +81,7 @@ export const DISCOVERY: readonly Operation[] = [
       summary: "ERC-8004 registration file",
       answer: AgentRegistration,
     },
-    agentRegistration,
+    makeAgentRegistration,
   ),
   jsonDocumentOperation(
     {
@@ -84,7 +90,7 @@ export const DISCOVERY: readonly Operation[] = [
       summary: "Operations that cost something, with their payment terms",
       answer: X402Manifest,
     },
-    x402Manifest,
+    makeX402Manifest,
   ),
   jsonDocumentOperation(
     {
@@ -93,7 +99,7 @@ export const DISCOVERY: readonly Operation[] = [
       summary: "Where the MCP server is: a server.json of the MCP registry",
       answer: McpServerFile,
     },
-    mcpServerFile,
+    makeMcpServerFile,
   ),
   jsonDocumentOperation(
     { id: "openapi", path: "/openapi.json", summary: "This description: OpenAPI 3.1", answer: OpenApiDocument },
@@ -107,7 +113,7 @@ export const DISCOVERY: readonly Operation[] = [
       answer: z.string(),
       type: TEXT_TYPE,
     },
-    llmsText,
+    makeLlmsText,
   ),
   documentOperation(
     { id: "icon", path: "/icon.svg", summary: "The icon", answer: z.string(), type: "image/svg+xml" },

@@ -2,7 +2,7 @@ import { sha256 } from "../../infra/canonical.ts";
 import { Problem, validate } from "../http/problem.ts";
 import { JSON_TYPE, reply } from "../http/reply.ts";
 import { BodyParams, ReceiptParams, ReceiptProof } from "../schemas/evidence.ts";
-import { proofOf } from "../work/receipts.ts";
+import { proofOfLeaf } from "../work/receipts.ts";
 import { type Operation, replyJson } from "./operation.ts";
 
 /** A proof against an older checkpoint stays valid, so it may be cached. */
@@ -35,7 +35,7 @@ const receiptProof: Operation = {
       const detail = "the log holds no receipt with this hash, or not yet: a new one is there within two minutes";
       throw new Problem("not_found", detail, { headers: { "retry-after": RETRY_S } });
     }
-    return replyJson(call, JSON.stringify(await proofOf(index, snapshot)), CACHE);
+    return replyJson(call, JSON.stringify(await proofOfLeaf(index, snapshot)), CACHE);
   },
 };
 

@@ -1,7 +1,7 @@
 import { PROBLEMS, Problem } from "../http/problem.ts";
 import { etagOfText, formAnswer, HTML_TYPE, JSON_TYPE, refuseOtherSites, reply } from "../http/reply.ts";
-import { formBody, jsonBody } from "../http/request.ts";
-import { type ExposurePage, exposurePage, type ReadLines, readLines } from "../pages/exposure.ts";
+import { readForm, readJson } from "../http/request.ts";
+import { type ExposurePage, exposurePage, type ParsedLines, parseLines } from "../pages/exposure.ts";
 import { FORM_HEADERS } from "../pages/layout.ts";
 import { ExposureReport, ExposureRequest, MAX_DEPENDENCIES } from "../schemas/exposure.ts";
 import type { Operation } from "./operation.ts";
@@ -31,7 +31,7 @@ export const exposure: Operation = {
     },
   },
   async run({ service, request, client, limitHeaders }) {
-    const body = await jsonBody(request.body, MAX_BODY_BYTES);
+    const body = await readJson(request.body, MAX_BODY_BYTES);
     const { text, headers } = await service.exposures.report(body, client);
     return reply(request, text, { type: JSON_TYPE, cache: "no-store", headers: joinHeaders(limitHeaders, headers) });
   },
@@ -58,7 +58,7 @@ const form: Operation = {
 };
 
 /** Returns the faults of a problem, with line numbers of the text field in place of pointers. */
-function faultTexts(problem: Problem, { lines }: ReadLines): string[] {
+function faultTexts(problem: Problem, { lines }: ParsedLines): string[] {
   const errors = problem.extra.errors ?? [];
   if (errors.length === 0) return [problem.message];
   return errors.map(({ pointer, detail }) => {
@@ -78,13 +78,13 @@ const report: Operation = {
   limiter: (service) => service.exposureLimiter,
   async run({ service, request, client, limitHeaders }) {
     refuseOtherSites(request);
-    const text = (await formBody(request.body, MAX_BODY_BYTES)).get("dependencies") ?? "";
+    const text = (await readForm(request.body, MAX_BODY_BYTES)).get("dependencies") ?? "";
     const page = (more: Partial<ExposurePage>, status: number, headers: Record<string, string> = {}) =>
       formAnswer(exposurePage({ text, simulated: service.follower.simulated, ...more }), status, {
         ...limitHeaders,
         ...headers,
       });
-    const parsed = readLines(text);
+    const parsed = parseLines(text);
     if (parsed.wrong.length > 0) return page({ wrong: parsed.wrong.slice(0, 20) }, 400);
     if (parsed.dependencies.length === 0) return page({ wrong: ["The field names no url"] }, 400);
     try {

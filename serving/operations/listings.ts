@@ -1,6 +1,6 @@
 import { PROBLEMS, Problem, queryOf, validate } from "../http/problem.ts";
 import { etagOfText, formAnswer, HTML_TYPE, JSON_TYPE, refuseOtherSites, reply, uncachedJson } from "../http/reply.ts";
-import { formBody, jsonBody } from "../http/request.ts";
+import { readForm, readJson } from "../http/request.ts";
 import { type CheckListingPage, checkListingPage } from "../pages/check-listing.ts";
 import { FORM_HEADERS } from "../pages/layout.ts";
 import { ListingAnswer, ListingQuestion, RetestAnswer, RetestRequest } from "../schemas/listing.ts";
@@ -26,7 +26,7 @@ export const validateListing: Operation = {
   errors: ["unavailable"],
   limiter: (service) => service.lookLimiter,
   async run({ service, request, client, limitHeaders }) {
-    const question = validate(ListingQuestion, await jsonBody(request.body, MAX_BODY_BYTES));
+    const question = validate(ListingQuestion, await readJson(request.body, MAX_BODY_BYTES));
     const answer = await service.looks.answer(question, client);
     return uncachedJson(answer, 200, limitHeaders);
   },
@@ -47,7 +47,7 @@ export const retestListing: Operation = {
   errors: ["unknown_capability", "not_the_payee", "unavailable"],
   limiter: (service) => service.lookLimiter,
   async run({ service, request, client, limitHeaders }) {
-    const retest = validate(RetestRequest, await jsonBody(request.body, MAX_BODY_BYTES));
+    const retest = validate(RetestRequest, await readJson(request.body, MAX_BODY_BYTES));
     return uncachedJson(await service.retests.put(retest, client), 202, limitHeaders);
   },
 };
@@ -68,7 +68,7 @@ const form: Operation = {
 
 /** Reads the fields of the form. A browser sends the empty ones too. */
 async function readFields(request: Call["request"]): Promise<CheckListingPage> {
-  const fields = queryOf(await formBody(request.body, MAX_BODY_BYTES));
+  const fields = queryOf(await readForm(request.body, MAX_BODY_BYTES));
   const first = (value: string | string[] | undefined): string => (Array.isArray(value) ? value[0]! : (value ?? ""));
   return { url: first(fields.url), method: first(fields.method) };
 }

@@ -108,10 +108,11 @@ export interface Operation {
 }
 
 /** Reports whether an operation is refused while this process is overloaded. */
-export const isShed = ({ price, always }: Pick<Operation, "price" | "always">): boolean => !price && always !== true;
+export const isRefusedWhenOverloaded = ({ price, always }: Pick<Operation, "price" | "always">): boolean =>
+  !price && always !== true;
 
 /** Cache-Control of answers that may be a minute old. */
-export const MINUTE = "public, max-age=60";
+export const CACHE_ONE_MINUTE = "public, max-age=60";
 
 /** Returns a JSON text with an etag of its content, or a 304. */
 export const replyJson = (
@@ -121,9 +122,9 @@ export const replyJson = (
 ): Response => reply(request, text, { type: JSON_TYPE, cache, etag: etagOfText(text), headers: limitHeaders });
 
 /** An operation that is described, since its answer has a schema. */
-export type Described = Operation & { answer: z.ZodType };
+export type DescribedOperation = Operation & { answer: z.ZodType };
 
-export const isDescribed = (operation: Operation): operation is Described => operation.answer !== undefined;
+export const isDescribed = (operation: Operation): operation is DescribedOperation => operation.answer !== undefined;
 
 export const methodOf = ({ method }: Pick<Operation, "method">): "GET" | "POST" => method ?? "GET";
 
@@ -142,7 +143,7 @@ export function errorsOf(operation: Operation, service: Service): ProblemCode[] 
   if (body) codes.add("too_large");
   if (operation.limiter(service)) codes.add("too_many_requests");
   if (ofRecord) codes.add("not_ready");
-  if (isShed(operation)) codes.add("unavailable");
+  if (isRefusedWhenOverloaded(operation)) codes.add("unavailable");
   codes.add("internal");
   return (Object.keys(PROBLEMS) as ProblemCode[]).filter((code) => codes.has(code));
 }

@@ -1,13 +1,13 @@
 import { sha256hex } from "../../infra/canonical.ts";
 import { formatMoney } from "../../pipelines/record/money.ts";
-import { isTriedAgain } from "../buy/checkout.ts";
-import { type Described, outlinesOf } from "../buy/extensions.ts";
+import { mayRetryWork } from "../buy/checkout.ts";
+import { type CallDescription, outlinesOf } from "../buy/extensions.ts";
 import { paymentOf } from "../buy/payments.ts";
-import { exactOffer, paymentRequired, refusedFor, resourceUrl, type Sale } from "../buy/terms.ts";
+import { exactOffer, paymentRequired, refusalFields, resourceUrl, type Sale } from "../buy/terms.ts";
 import type { Service } from "../context.ts";
 import { Problem, validate } from "../http/problem.ts";
 import { JSON_TYPE } from "../http/reply.ts";
-import { bodyBytes, jsonOf } from "../http/request.ts";
+import { jsonOf, readBody } from "../http/request.ts";
 import { researchBrief } from "../work/brief/research-brief.ts";
 import { companiesLookup } from "../work/companies.ts";
 import { docsExtract } from "../work/docs-extract.ts";
@@ -32,7 +32,7 @@ const REQUIRED_VALIDITY_S = 180;
  */
 const paidOperation = (work: Work): Operation => {
   const { input, output } = outlinesOf(work.body, work.answer);
-  const description: Described = { method: "POST", input: { example: work.example, schema: input }, output };
+  const description: CallDescription = { method: "POST", input: { example: work.example, schema: input }, output };
   return { ...rowOf(work), run: (call) => sellWork(call, work, description) };
 };
 
@@ -86,7 +86,7 @@ function countPrices(work: Work, bytes: Buffer): number {
 }
 
 /** Returns the sale of a request. @param prices number of prices that the body costs */
-function saleOf({ service, query }: Call, work: Work, description: Described, prices: number): Sale {
+function saleOf({ service, query }: Call, work: Work, description: CallDescription, prices: number): Sale {
   const perItemText = prices > 1 ? `. This body: ${prices} at ${formatMoney(PRICE_MICRO)} USDC each` : "";
   return {
     ...{ url: resourceUrl(service, work.path, query), description: `${work.summary}${perItemText}`, mime: JSON_TYPE },
@@ -94,7 +94,7 @@ function saleOf({ service, query }: Call, work: Work, description: Described, pr
   };
 }
 
-async function sellWork(call: Call, work: Work, description: Described): Promise<Response> {
+async function sellWork(call: Call, work: Work, description: CallDescription): Promise<Response> {
   const { service, request } = call;
   const { sales, checkout, places } = sellingOf(service);
   const { work: deps } = service;
@@ -105,16 +105,16 @@ async function sellWork(call: Call, work: Work, description: Described): Promise
   const paymentDemand = { error: "Payment required: you are charged once the work is done." };
   if (!payment && !work.pricesOf)
     return paymentRequired(sales.cashier, saleOf(call, work, description, 1), paymentDemand);
-  const bytes = await bodyBytes(request.body, work.maxBodyBytes);
+  const bytes = await readBody(request.body, work.maxBodyBytes);
   const sale = saleOf(call, work, description, countPrices(work, bytes));
   if (!payment) return paymentRequired(sales.cashier, sale, paymentDemand);
   const input = validate(work.body, jsonOf(bytes));
   const requestSha256 = sha256hex(Buffer.concat([Buffer.from(`POST ${work.path}\n`), bytes]));
   const existing = await checkout.existingOrder(payment, requestSha256);
-  if (existing && !isTriedAgain(existing)) return checkout.responseOf(existing, payment, sale);
+  if (existing && !mayRetryWork(existing)) return checkout.responseOf(existing, payment, sale);
   return checkout.orExistingOrder(payment, requestSha256, sale, async () => {
     const fault = await checkout.paymentFault(payment, sale, REQUIRED_VALIDITY_S);
-    if (fault) return paymentRequired(sales.cashier, sale, refusedFor(fault));
+    if (fault) return paymentRequired(sales.cashier, sale, refusalFields(fault));
     const { client } = call;
     const purchaseRequest = { operation: "own" as const, requestSha256, priceMicro: 0n, publish: false, client };
     const holder = { payer: payment.from.toLowerCase(), client };

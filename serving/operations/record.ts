@@ -6,7 +6,7 @@ import { JSON_TYPE } from "../http/reply.ts";
 import { ArchiveList, ArchiveManifest, ArchiveParams, ArchiveQuery } from "../schemas/archive.ts";
 import { KeysDocument } from "../schemas/discovery.ts";
 import type { View } from "../tables/view.ts";
-import { MINUTE, type Operation, replyJson } from "./operation.ts";
+import { CACHE_ONE_MINUTE, type Operation, replyJson } from "./operation.ts";
 
 /** Manifests of one page. */
 const MANIFESTS_PER_PAGE = 100;
@@ -43,11 +43,11 @@ const list: Operation = {
   answer: ArchiveList,
   type: JSON_TYPE,
   tag: "record",
-  cache: MINUTE,
+  cache: CACHE_ONE_MINUTE,
   limiter: (service) => service.readLimiter,
   run(call) {
     const list = archiveList(call.service.follower.view, validate(ArchiveQuery, queryOf(call.query)));
-    return replyJson(call, JSON.stringify(list), MINUTE);
+    return replyJson(call, JSON.stringify(list), CACHE_ONE_MINUTE);
   },
 };
 
@@ -99,9 +99,9 @@ export const KEYS: Operation = {
   answer: KeysDocument,
   type: JSON_TYPE,
   tag: "service",
-  cache: MINUTE,
+  cache: CACHE_ONE_MINUTE,
   limiter: (service) => service.readLimiter,
   run(call) {
-    return replyJson(call, JSON.stringify(call.service.jwks()), MINUTE);
+    return replyJson(call, JSON.stringify(call.service.jwks()), CACHE_ONE_MINUTE);
   },
 };

@@ -1,10 +1,10 @@
 import { EXECUTE_PATH, execute } from "../buy/execute.ts";
 import { paymentOf } from "../buy/payments.ts";
-import { routePlan } from "../buy/plan.ts";
+import { rankEndpointsFor } from "../buy/plan.ts";
 import type { Service } from "../context.ts";
 import { validate } from "../http/problem.ts";
 import { JSON_TYPE, uncachedJson } from "../http/reply.ts";
-import { bodyBytes, jsonBody, jsonOf } from "../http/request.ts";
+import { jsonOf, readBody, readJson } from "../http/request.ts";
 import { EvaluateAnswer, EvaluateRequest } from "../schemas/evaluate.ts";
 import { ExecuteRequest, PlanAnswer, PlanQuery } from "../schemas/route.ts";
 import type { Operation } from "./operation.ts";
@@ -18,7 +18,7 @@ async function planRoute(service: Service, input: unknown): Promise<PlanAnswer> 
   const { sales } = sellingOf(service);
   const query = validate(PlanQuery, input);
   const { baseUrl, clock, follower } = service;
-  return routePlan(follower.view, query, { baseUrl, seller: sales, now: clock.now() });
+  return rankEndpointsFor(follower.view, query, { baseUrl, seller: sales, now: clock.now() });
 }
 
 const plan: Operation = {
@@ -41,7 +41,7 @@ const plan: Operation = {
   },
   limiter: (service) => service.checkLimiter,
   async run({ service, request, limitHeaders }) {
-    return uncachedJson(await planRoute(service, await jsonBody(request.body, MAX_PLAN_BODY_BYTES)), 200, limitHeaders);
+    return uncachedJson(await planRoute(service, await readJson(request.body, MAX_PLAN_BODY_BYTES)), 200, limitHeaders);
   },
 };
 
@@ -60,7 +60,7 @@ const executeOperation: Operation = {
     const payment = paymentOf(headers);
     if (!payment) shed();
     const publish = wantsPublish(headers);
-    const bytes = await bodyBytes(request.body, MAX_EXECUTE_BODY_BYTES);
+    const bytes = await readBody(request.body, MAX_EXECUTE_BODY_BYTES);
     const executeRequest = validate(ExecuteRequest, jsonOf(bytes));
     return execute(selling, { asked: executeRequest, bytes, payment, publish, client });
   },
@@ -92,7 +92,7 @@ export const evaluate: Operation = {
   },
   limiter: (service) => service.evaluateLimiter,
   async run({ service, request, limitHeaders }) {
-    const evaluateRequest = validate(EvaluateRequest, await jsonBody(request.body, MAX_EVALUATE_BODY_BYTES));
+    const evaluateRequest = validate(EvaluateRequest, await readJson(request.body, MAX_EVALUATE_BODY_BYTES));
     return uncachedJson(await service.evaluations.evaluate(evaluateRequest), 200, limitHeaders);
   },
 };

@@ -12,7 +12,7 @@ import type { CachedAnswer } from "../http/answer-cache.ts";
 import { codingHeaders, compressChunks, linesToChunks, negotiate } from "../http/encoding.ts";
 import { Problem, queryOf, validate } from "../http/problem.ts";
 import { etagOfText, JSON_TYPE, matchesEtag, NDJSON_TYPE, reply, uncachedJson } from "../http/reply.ts";
-import { jsonBody } from "../http/request.ts";
+import { readJson } from "../http/request.ts";
 import { CheckAnswer, CheckQuery } from "../schemas/check.ts";
 import {
   CardProof,
@@ -35,7 +35,7 @@ import {
   unpackLeaf,
 } from "../tables/entry.ts";
 import type { View } from "../tables/view.ts";
-import { type Call, MINUTE, type Operation, replyJson } from "./operation.ts";
+import { CACHE_ONE_MINUTE, type Call, type Operation, replyJson } from "./operation.ts";
 
 /** Time for which a check answer may be cached, seconds. */
 const MAX_AGE_S = 60;
@@ -213,13 +213,13 @@ const market: Operation = {
   answer: IndexLine,
   type: NDJSON_TYPE,
   tag: "record",
-  cache: MINUTE,
+  cache: CACHE_ONE_MINUTE,
   errors: ["unavailable"],
   limiter: (service) => service.readLimiter,
   run(call) {
     const { view } = call.service.follower;
     snapshotOf(call);
-    return replyLines(call, indexLines(view), { cache: MINUTE, tag: `${logId(view.origin)}-${view.size}` });
+    return replyLines(call, indexLines(view), { cache: CACHE_ONE_MINUTE, tag: `${logId(view.origin)}-${view.size}` });
   },
 };
 
@@ -257,12 +257,12 @@ const trustById: Operation = {
   answer: TrustResponse,
   type: JSON_TYPE,
   tag: "record",
-  cache: MINUTE,
+  cache: CACHE_ONE_MINUTE,
   errors: ["unknown_capability"],
   limiter: (service) => service.readLimiter,
   run(call) {
     const { id } = validate(TrustParams, call.params);
-    return replyJson(call, JSON.stringify(trustOf(call.service.follower.view, id)), MINUTE);
+    return replyJson(call, JSON.stringify(trustOf(call.service.follower.view, id)), CACHE_ONE_MINUTE);
   },
 };
 
@@ -280,7 +280,7 @@ const failures: Operation = {
   answer: FailuresAnswer,
   type: JSON_TYPE,
   tag: "record",
-  cache: MINUTE,
+  cache: CACHE_ONE_MINUTE,
   errors: ["unknown_capability", "unavailable"],
   limiter: (service) => service.readLimiter,
   async run(call) {
@@ -296,7 +296,7 @@ const failures: Operation = {
         ...FAILURES_READ_LIMITS,
       });
       const answer: FailuresAnswer = { schema: "svc.trust.failures.v1", capability_id: id, ...page };
-      return replyJson(call, JSON.stringify(answer), MINUTE);
+      return replyJson(call, JSON.stringify(answer), CACHE_ONE_MINUTE);
     } catch (error) {
       if (error instanceof Problem) throw error;
       logger.warn({ err: error, cap: id }, "evidence could not be read for an answer");
@@ -324,7 +324,7 @@ const bundle: Operation = {
   answer: CardBundle,
   type: JSON_TYPE,
   tag: "record",
-  cache: MINUTE,
+  cache: CACHE_ONE_MINUTE,
   gives: ["Content-Disposition"],
   errors: ["unknown_capability", "not_found", "not_ready"],
   limiter: (service) => service.readLimiter,
@@ -336,7 +336,7 @@ const bundle: Operation = {
     const leafOfCard = { index: headline.leaf, leaf: unpackLeaf(headline.packed), capability_id: id };
     const cardBundle = await makeCardBundle(snapshotOf(call), leafOfCard, jwks());
     return reply(call.request, JSON.stringify(cardBundle), {
-      ...{ type: JSON_TYPE, cache: MINUTE, etag: etagOfText(`${cardBundle.checkpoint}${cardBundle.leaf}`) },
+      ...{ type: JSON_TYPE, cache: CACHE_ONE_MINUTE, etag: etagOfText(`${cardBundle.checkpoint}${cardBundle.leaf}`) },
       headers: { "content-disposition": `attachment; filename="${id}.touchstone"`, ...call.limitHeaders },
     });
   },
@@ -352,7 +352,7 @@ const proof: Operation = {
   answer: CardProof,
   type: JSON_TYPE,
   tag: "record",
-  cache: MINUTE,
+  cache: CACHE_ONE_MINUTE,
   errors: ["unknown_capability", "not_found", "not_ready"],
   limiter: (service) => service.readLimiter,
   async run(call) {
@@ -375,7 +375,7 @@ const proof: Operation = {
       graded: gradedLeaf === undefined ? null : await bundleAt(gradedLeaf),
       evidence: evidence.of(bucketOf(id)).map(({ day, key, bytes, rows }) => ({ day, key, bytes, rows })),
     };
-    return replyJson(call, JSON.stringify(cardProof), MINUTE);
+    return replyJson(call, JSON.stringify(cardProof), CACHE_ONE_MINUTE);
   },
 };
 
@@ -401,7 +401,7 @@ export const disputes: Operation = {
   limiter: (service) => service.disputeLimiter,
   async run({ service, request, params, limitHeaders }) {
     const { id } = validate(TrustParams, params);
-    const receipt = await service.disputes.put(id, await jsonBody(request.body, MAX_DISPUTE_BYTES));
+    const receipt = await service.disputes.put(id, await readJson(request.body, MAX_DISPUTE_BYTES));
     return uncachedJson(receipt, 201, { location: `/v1/trust/${id}`, ...limitHeaders });
   },
 };

@@ -16,7 +16,7 @@ import { exactOffer } from "../buy/terms.ts";
 import type { Service } from "../context.ts";
 import { Problem, queryOf, validate } from "../http/problem.ts";
 import { JSON_TYPE, uncachedJson } from "../http/reply.ts";
-import { bodyBytes } from "../http/request.ts";
+import { readBody } from "../http/request.ts";
 import { CapId } from "../schemas/common.ts";
 import { BuyerOrders, BuyerPath, BuyerQuery, OrderId, type OrderShown, SignedOrder } from "../schemas/orders.ts";
 import type { Call, Operation, Price } from "./operation.ts";
@@ -81,7 +81,7 @@ async function viaCall(
   if (!payment) shed();
   const publish = wantsPublish(headers);
   const expect = expectationIn(headers);
-  const body = method === "POST" ? await bodyBytes(request.body, MAX_BODY_BYTES) : null;
+  const body = method === "POST" ? await readBody(request.body, MAX_BODY_BYTES) : null;
   return selling.call({ cap, method, query, body, headers, payment, publish, expect, client });
 }
 

@@ -1,7 +1,7 @@
 import { parseBearer, toWatcherAnswer } from "../answers/watchers.ts";
 import { validate } from "../http/problem.ts";
 import { JSON_TYPE, uncachedJson } from "../http/reply.ts";
-import { jsonBody } from "../http/request.ts";
+import { readJson } from "../http/request.ts";
 import { StopRequest, WatcherAnswer, WatcherMade, WatcherParams, WatcherRequest } from "../schemas/watchers.ts";
 import type { Call, Operation } from "./operation.ts";
 
@@ -31,7 +31,7 @@ const createOperation: Operation = {
   errors: ["receiver_failed", "too_many_watchers", "log_unavailable"],
   limiter: (service) => service.readLimiter,
   async run({ service, request, client }) {
-    const value = await jsonBody(request.body, MAX_BODY_BYTES);
+    const value = await readJson(request.body, MAX_BODY_BYTES);
     const { watcher, token, taken } = await service.watchers.make(validate(WatcherRequest, value), client);
     const { id, url, createdAt, watched } = watcher;
     const created: WatcherMade = {
@@ -57,7 +57,7 @@ const stopOperation: Operation = {
   limiter: (service) => service.readLimiter,
   async run(call) {
     const { service, request } = call;
-    const value = await jsonBody(request.body, MAX_BODY_BYTES, {});
+    const value = await readJson(request.body, MAX_BODY_BYTES, {});
     const { watcher_id: id } = validate(StopRequest, value);
     const watcher = await service.watchers.stop(parseBearer(request.headers), id);
     return replyPrivately(call, 200, toWatcherAnswer(watcher, service.follower.view));

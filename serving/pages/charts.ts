@@ -8,9 +8,9 @@ import { ALL_BANDS } from "./market.ts";
 import {
   FLOOR,
   horizontalLine,
-  KEY_AREA,
-  KEY_LINE,
-  KEY_THIN,
+  LEGEND_AREA,
+  LEGEND_LINE,
+  LEGEND_THIN,
   rungScale,
   type TimeScale,
   timeAxis,
@@ -18,7 +18,7 @@ import {
   timeScale,
   valueScale,
 } from "./time-chart.ts";
-import { bandWords, count, duration, formatTime, NONE } from "./words.ts";
+import { bandWords, formatCount, formatDuration, formatTime, NONE } from "./words.ts";
 
 /** Id of the table that has the figures of all charts by day. */
 const DAYS_TABLE = "days";
@@ -89,8 +89,8 @@ function priceChart(days: readonly HistoryDay[], x: TimeScale): unknown {
         : `402s of these days asked ${formatMicro(low)} to ${formatMicro(high)}; the newest asked ${formatMicro(last.line)}.`,
     inside: spreadShape(quoted, x, formatMicro),
     key: [
-      [KEY_LINE, "last of the day"],
-      [KEY_AREA, "lowest to dearest"],
+      [LEGEND_LINE, "last of the day"],
+      [LEGEND_AREA, "lowest to dearest"],
     ],
     table: DAYS_TABLE,
   });
@@ -130,11 +130,11 @@ function latencyChart(days: readonly HistoryDay[], x: TimeScale, { id, title, of
   return timeChart({
     id,
     title,
-    says: `The usual day's median is ${duration(medians[medians.length >> 1])}; the worst day's 95th percentile is ${duration(worst)}.`,
+    says: `The usual day's median is ${formatDuration(medians[medians.length >> 1])}; the worst day's 95th percentile is ${formatDuration(worst)}.`,
     inside: spreadShape(measured, x, (ms) => (ms === 0 ? "0" : ms < 1000 ? `${ms} ms` : `${ms / 1000} s`)),
     key: [
-      [KEY_LINE, "median of the day"],
-      [KEY_AREA, "up to the 95th percentile"],
+      [LEGEND_LINE, "median of the day"],
+      [LEGEND_AREA, "up to the 95th percentile"],
     ],
     table: DAYS_TABLE,
   });
@@ -164,10 +164,10 @@ function callsChart(days: readonly HistoryDay[], x: TimeScale): unknown {
   return timeChart({
     id: "calls",
     title: "Calls a day",
-    says: `${count(
+    says: `${formatCount(
       sum((day) => day.paid),
       "paid call",
-    )}, ${sum((day) => day.delivered)} delivered; ${count(
+    )}, ${sum((day) => day.delivered)} delivered; ${formatCount(
       sum((day) => day.probes),
       "free handshake",
     )}, ${sum((day) => day.answered)} answered.`,
@@ -198,7 +198,7 @@ export function daysTable(days: readonly HistoryDay[]): unknown {
   const rows = days.toReversed().map((day) => {
     const cells = [
       ...[formatMicro(day.price_low), formatMicro(day.price_high), formatMicro(day.price_last)],
-      ...[day.terms_ms_median, day.terms_ms_p95, day.paid_ms_median, day.paid_ms_p95].map(duration),
+      ...[day.terms_ms_median, day.terms_ms_p95, day.paid_ms_median, day.paid_ms_p95].map(formatDuration),
       ...[day.probes, day.answered, day.paid, day.delivered],
     ];
     return `<tr><th scope="row">${dateOf(day.day)}</th>${cells.map((cell) => `<td class="n">${cell}</td>`).join("")}</tr>`;
@@ -244,8 +244,8 @@ export function lettersChart(letters: readonly DatedLetter[], now: number): unkn
     says: `Published now: ${bandWords(last.band)}. Raw letter of the newest card: ${bandWords(last.raw)}. A letter falls at once and rises after 14 clean days.`,
     inside: `${ALL_BANDS.map((band) => horizontalLine(y(band), letterText(band))).join("")}${timeAxis(x)}<path class="line" stroke-width="2.5" d="${path(({ band }) => band)}"/><path class="thin" d="${path(({ raw }) => raw)}"/>`,
     key: [
-      [KEY_LINE, "published"],
-      [KEY_THIN, "raw, before the hold"],
+      [LEGEND_LINE, "published"],
+      [LEGEND_THIN, "raw, before the hold"],
     ],
     table: LETTERS_TABLE,
   });

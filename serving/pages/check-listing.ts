@@ -1,7 +1,7 @@
 import { html, raw } from "hono/html";
 import type { ListingAnswer } from "../schemas/listing.ts";
 import { page } from "./layout.ts";
-import { assetWords, count, duration, formatTime, NONE, price, shorten } from "./words.ts";
+import { assetWords, formatCount, formatDuration, formatPrice, formatTime, NONE, shorten } from "./words.ts";
 
 export interface CheckListingPage {
   /** The form's fields as they were sent. */
@@ -39,9 +39,9 @@ function answerPart(answer: ListingAnswer): unknown {
   return html`<section aria-labelledby="saw" class="verdict one"><div><h2 id="saw">What came back</h2>
 <p>${says}</p>${mend ? html`<p><strong>To change:</strong> ${withCode(mend)}</p>` : ""}<dl>
 <dt>Asked</dt><dd><code>${answer.method} ${answer.url}</code></dd><dt>At</dt><dd>${formatTime(Date.parse(answer.looked_at))}</dd>
-<dt>Status</dt><dd>${answer.status ?? NONE}</dd><dt>Time taken</dt><dd>${duration(answer.latency_ms)}</dd>
+<dt>Status</dt><dd>${answer.status ?? NONE}</dd><dt>Time taken</dt><dd>${formatDuration(answer.latency_ms)}</dd>
 <dt>Protocols</dt><dd>${answer.protocols.join(", ") || NONE}${answer.x402_version === null ? "" : ` (x402 version ${answer.x402_version})`}</dd>
-<dt>Defects</dt><dd>${defects.length === 0 ? "none was found" : count(defects.length, "defect")}</dd>
+<dt>Defects</dt><dd>${defects.length === 0 ? "none was found" : formatCount(defects.length, "defect")}</dd>
 <dt>Would a stock client sign?</dt><dd><strong>${VERDICTS[stock.verdict]}</strong></dd></dl></div></section>`;
 }
 
@@ -66,7 +66,7 @@ function offersPart({ offers, stock_client: stock }: ListingAnswer): unknown {
   const rows = offers.map(
     (one, i) => html`<tr><th scope="row">${i + 1}${i === stock.offer ? " (chosen by the stock client)" : ""}</th>
 <td>${one.scheme || NONE}</td><td><code>${one.network || NONE}</code></td><td>${one.asset === null ? NONE : html`${assetWords(one.asset) === one.asset ? "" : html`${assetWords(one.asset)} `}<code>${shorten(one.asset, 60)}</code>`}</td>
-<td><code>${one.pay_to ?? NONE}</code></td><td class="n">${one.price === null ? html`${one.amount_atomic ?? NONE}${one.amount_atomic === null ? "" : " units"}` : price(one.price)}</td><td class="n">${one.max_timeout_s === null ? NONE : `${one.max_timeout_s} s`}</td></tr>`,
+<td><code>${one.pay_to ?? NONE}</code></td><td class="n">${one.price === null ? html`${one.amount_atomic ?? NONE}${one.amount_atomic === null ? "" : " units"}` : formatPrice(one.price)}</td><td class="n">${one.max_timeout_s === null ? NONE : `${one.max_timeout_s} s`}</td></tr>`,
   );
   return html`<section aria-labelledby="offers" class="rule"><h2 id="offers">What was read</h2>
 <div class="scroll" tabindex="0" role="region" aria-label="Offers of the 402"><table class="offers"><caption>Offers of the 402, in its own order. A price is shown where asset and decimals are known.</caption>

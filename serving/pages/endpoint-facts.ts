@@ -8,7 +8,7 @@ import type { Buy, CheckFacts } from "../schemas/check.ts";
 import { cardOf, type Entry } from "../tables/entry.ts";
 import type { View } from "../tables/view.ts";
 import { isDark } from "./home.ts";
-import { assetWords, count, flagWords, formatTime, NONE, price } from "./words.ts";
+import { assetWords, flagWords, formatCount, formatPrice, formatTime, NONE } from "./words.ts";
 
 const code = (text: string | null | undefined): unknown => (text ? html`<code>${text}</code>` : NONE);
 const list = (items: readonly unknown[]): unknown =>
@@ -46,7 +46,7 @@ export function seenPart(view: View, cap: string, answeredDay: string | null, no
   const row = view.row(cap);
   const retry = retryOf(row, now);
   return html`<section aria-labelledby="seen" class="rule"><h2 id="seen">What was seen</h2><dl>
-<dt>Price per call</dt><dd>${row?.price ? html`${price(row.price)} ${assetWords(row.asset)}${row.distinct_prices > 1 ? html`<br><span class="soft small">${row.distinct_prices} different prices so far</span>` : ""}` : NONE}</dd>
+<dt>Price per call</dt><dd>${row?.price ? html`${formatPrice(row.price)} ${assetWords(row.asset)}${row.distinct_prices > 1 ? html`<br><span class="soft small">${row.distinct_prices} different prices so far</span>` : ""}` : NONE}</dd>
 <dt>Paid calls</dt><dd>${row?.paid_calls ?? NONE}</dd>
 <dt>Retry after a lost answer</dt><dd>${retry.verdict}: ${retry.says}${retry.at === null ? "" : html` <span class="soft">(${formatTime(retry.at)})</span>`}</dd>
 <dt>Free handshakes</dt><dd>${row ? `${row.probes}, ${row.answered} answered, ${row.asked_for_payment} of them with a 402` : NONE}</dd>
@@ -69,13 +69,15 @@ function buyersWords(one: NonNullable<PaymentFacts["buyers"]>): unknown {
   const spread =
     largest_share === null || effective_payers === null
       ? ""
-      : `; the largest sent ${Math.floor(largest_share * 100)} % of it, as concentrated as ${count(effective_payers, "equal payer")}`;
+      : `; the largest sent ${Math.floor(largest_share * 100)} % of it, as concentrated as ${formatCount(effective_payers, "equal payer")}`;
   return html`${code(pay_to)} on ${network}, ${dayText(one.since)} to ${dayText(one.until - 1)}: ${
     payers === 0
       ? "nobody"
-      : `${count(payers, "payer")}, ${count(transfers, "transfer")}, ${price(total)} ${assetWords(asset)}${spread}`
+      : `${formatCount(payers, "payer")}, ${formatCount(transfers, "transfer")}, ${formatPrice(total)} ${assetWords(asset)}${spread}`
   }. <span class="soft small">(${
-    ours.transfers === 0 ? "" : `besides, ${count(ours.transfers, "payment")} of our own, ${price(ours.total)}; `
+    ours.transfers === 0
+      ? ""
+      : `besides, ${formatCount(ours.transfers, "payment")} of our own, ${formatPrice(ours.total)}; `
   }blocks ${one.from_block} to ${one.to_block}${one.whole ? "" : ": not all of these days could be read"})</span>`;
 }
 
@@ -89,7 +91,7 @@ export function paymentsPart(view: View, cap: string): unknown {
   const { offers, receipts, settlers, unsettled, buyers } = facts;
   const settlerTexts = settlers.map(
     ({ network, sender, calls, median_s, max_s }) =>
-      html`${code(sender)} on ${network}: ${count(calls, "call")}${
+      html`${code(sender)} on ${network}: ${formatCount(calls, "call")}${
         median_s === null || max_s === null
           ? ""
           : html`, half of them ${delayWords(median_s)}${max_s > median_s ? html`, the slowest ${delayWords(max_s)}` : ""}`
@@ -98,7 +100,7 @@ export function paymentsPart(view: View, cap: string): unknown {
   return html`<section aria-labelledby="payments" class="rule"><h2 id="payments">Payments</h2><dl>
 ${settlerTexts.length > 0 ? html`<dt>Settled by</dt><dd>${list(settlerTexts)}</dd>` : ""}
 ${buyers ? html`<dt>Others who pay it</dt><dd>${buyersWords(buyers)}</dd>` : ""}
-${unsettled > 0 ? html`<dt>Answered, never settled</dt><dd>${count(unsettled, "call")}</dd>` : ""}
+${unsettled > 0 ? html`<dt>Answered, never settled</dt><dd>${formatCount(unsettled, "call")}</dd>` : ""}
 ${offers ? html`<dt>Signed offers</dt><dd>${signedWords(offers)} <span class="soft small">(in its newest 402)</span></dd>` : ""}
 ${receipts ? html`<dt>Signed receipts</dt><dd>${signedWords(receipts)} <span class="soft small">(of all paid calls)</span></dd>` : ""}
 </dl><p class="soft small">Facts beside the grade: they change no figure of it. Who settles is the sender of the transaction on the
@@ -111,8 +113,8 @@ export function buyPart(buy: Buy | { says: string }): unknown {
   const terms =
     "says" in buy
       ? html`<p>${buy.says}</p>`
-      : html`<dl><dt>Seller's price</dt><dd>${price(buy.seller_price)} ${buy.asset}</dd><dt>Fee</dt><dd>${price(buy.fee)} ${buy.asset}</dd>
-<dt>Total, about</dt><dd>${price(buy.total)} ${buy.asset}</dd><dt>Call</dt><dd><code>${buy.method} ${buy.url}</code></dd>
+      : html`<dl><dt>Seller's price</dt><dd>${formatPrice(buy.seller_price)} ${buy.asset}</dd><dt>Fee</dt><dd>${formatPrice(buy.fee)} ${buy.asset}</dd>
+<dt>Total, about</dt><dd>${formatPrice(buy.total)} ${buy.asset}</dd><dt>Call</dt><dd><code>${buy.method} ${buy.url}</code></dd>
 ${buy.tool === undefined ? "" : html`<dt>Body</dt><dd>the arguments of the tool <code>${buy.tool}</code>, as JSON</dd>`}${
   buy.variables === undefined ? "" : html`<dt>Query</dt><dd>${buy.variables.join(", ")}: the variables of its url</dd>`
 }
@@ -181,7 +183,7 @@ export function problemsPart(view: View, cap: string, { defects, corrections = [
   }${
     disputes.length > 0
       ? html`<section aria-labelledby="disputes" class="rule"><h2 id="disputes">What the seller disputes</h2>
-<p class="small soft">${count(disputes.length, "dispute")}; a dispute changes no figure until it becomes a <a href="/docs/corrections">correction</a>.</p>${list(
+<p class="small soft">${formatCount(disputes.length, "dispute")}; a dispute changes no figure until it becomes a <a href="/docs/corrections">correction</a>.</p>${list(
           disputes.map(
             (one) =>
               html`${textOrEmpty(one.says)} <span class="soft small">${textOrEmpty(one.record_id) ? html`record <code>${textOrEmpty(one.record_id)}</code>` : "every record"}${

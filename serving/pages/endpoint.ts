@@ -19,7 +19,7 @@ import { componentPicture, componentTable, pips } from "./picture.ts";
 import { provePart } from "./prove.ts";
 import {
   addressWords,
-  count,
+  formatCount,
   formatRoundedDown,
   formatTime,
   grade,
@@ -85,7 +85,7 @@ ${hasHistory ? daysTable(recent) : ""}${lettersTable(letters)}
 ${
   hasHistory
     ? html`<p class="soft small">Price, calls and latency are a picture of the live tier: unproven, drawn hourly from the newest
-${count(recent.length, "day")} that we know of. The proven rows are the evidence files <a href="#own">below</a>; every letter is a leaf of the log.</p>`
+${formatCount(recent.length, "day")} that we know of. The proven rows are the evidence files <a href="#own">below</a>; every letter is a leaf of the log.</p>`
     : ""
 }</section>`;
 }
@@ -113,7 +113,7 @@ function failedPart(content: EndpointPage): unknown {
       const file = files.get(date);
       return html`<tr><th scope="row">${date}</th><td class="n">${probes - answered} of ${probes}</td><td class="n">${paid - delivered} of ${paid}</td><td>${file ? html`<a href="/${file}">${date}</a>` : NONE}</td></tr>`;
     });
-  const table = html`<p>On ${count(failedDays.length, "day")} of the newest ${count(days.length, "day")} that we know of${failedDays.length > MAX_FAILED_DAYS ? html`; the newest ${MAX_FAILED_DAYS}` : ""}:</p>
+  const table = html`<p>On ${formatCount(failedDays.length, "day")} of the newest ${formatCount(days.length, "day")} that we know of${failedDays.length > MAX_FAILED_DAYS ? html`; the newest ${MAX_FAILED_DAYS}` : ""}:</p>
 <div class="scroll" tabindex="0" role="region" aria-label="Failed checks by day"><table><caption>Our own faults are left out.</caption><thead><tr><th scope="col">Day</th>
 <th scope="col" class="n">Handshakes not answered</th><th scope="col" class="n">Paid calls that delivered nothing</th><th scope="col">Evidence</th></tr></thead><tbody>${rows}</tbody></table></div>`;
   if (rows.length === 0) return "";
@@ -142,7 +142,7 @@ function callsPart({ failures, cap, base }: EndpointPage): unknown {
   const more = html`<a href="/v1/trust/${cap}/failures">every failed call, page by page</a>`;
   return html`<section aria-labelledby="calls" class="rule"><h2 id="calls">What went wrong, call by call</h2>
 ${calls.length === 0 ? html`<p>No paid call failed in the newest days; older ones: ${more}.</p>` : html`<ul class="says">${calls.map((call) => callPart(base, call))}</ul>`}
-<p class="soft small">${calls.length === 0 ? "From" : html`The newest ${count(calls.length, "failed paid call")} of`} the published evidence, which goes to ${until ?? NONE}; a day follows six hours
+<p class="soft small">${calls.length === 0 ? "From" : html`The newest ${formatCount(calls.length, "failed paid call")} of`} the published evidence, which goes to ${until ?? NONE}; a day follows six hours
 after its end. Failures by our fault are left out.${calls.length === 0 ? "" : html` For programs: ${more}.`}</p></section>`;
 }
 

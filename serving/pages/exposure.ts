@@ -3,7 +3,7 @@ import type { ExposureLine, ExposurePayee, ExposureReport, ExposureRequest, Stan
 import { MAX_DEPENDENCIES } from "../schemas/exposure.ts";
 import { simulatedNote } from "./home.ts";
 import { page } from "./layout.ts";
-import { count, formatTime, grade, NONE, price, shorten } from "./words.ts";
+import { formatCount, formatPrice, formatTime, grade, NONE, shorten } from "./words.ts";
 
 export interface ExposurePage {
   /** Text of the form's field. */
@@ -29,7 +29,7 @@ const RELATED_WORDS: Record<string, string> = {
 };
 
 /** The dependencies in the field's text. */
-export interface ReadLines {
+export interface ParsedLines {
   dependencies: ExposureRequest["dependencies"];
   /** Line number of each dependency, from 1. */
   lines: number[];
@@ -41,8 +41,8 @@ export interface ReadLines {
  * any order, each at most once. Empty lines and those that begin with # are ignored. Whether a url is valid is checked when it is
  * looked up.
  */
-export function readLines(text: string): ReadLines {
-  const parsed: ReadLines = { dependencies: [], lines: [], wrong: [] };
+export function parseLines(text: string): ParsedLines {
+  const parsed: ParsedLines = { dependencies: [], lines: [], wrong: [] };
   for (const [i, line] of text.split(/\r\n|\r|\n/).entries()) {
     const [url, ...rest] = line.trim().split(/\s+/);
     if (!url || url.startsWith("#")) continue;
@@ -77,7 +77,7 @@ ${
     : ""
 }`;
 
-const dollars = (money: string | null): string => (money === null ? NONE : price(money));
+const dollars = (money: string | null): string => (money === null ? NONE : formatPrice(money));
 
 const relatedRow = (related: ExposureReport["totals"]["related"]): unknown =>
   related === undefined
@@ -86,7 +86,7 @@ const relatedRow = (related: ExposureReport["totals"]["related"]): unknown =>
 
 function sumsPart({ totals, answered_at: at }: ExposureReport): unknown {
   return html`<section aria-labelledby="sums" class="verdict one"><div><h2 id="sums">In sum</h2><dl>
-<dt>Dependencies</dt><dd>${totals.dependencies}, paid at ${count(totals.payees, "known address", "known addresses")}</dd>
+<dt>Dependencies</dt><dd>${totals.dependencies}, paid at ${formatCount(totals.payees, "known address", "known addresses")}</dd>
 <dt>Spend a month</dt><dd>${dollars(totals.monthly_spend)} USD</dd>
 <dt>Where the record shows a failure</dt><dd><strong>${dollars(totals.monthly_spend_where_the_record_shows_a_failure)} USD</strong> <span class="soft">(${totals.standings.took_the_money} took the money, ${totals.standings.listing_mismatch} with a wrong listing; an F counts too)</span></dd>
 <dt>Not yet measured</dt><dd>${dollars(totals.monthly_spend_not_yet_measured)} USD <span class="soft">(${totals.calls_per_month_not_yet_measured} calls; unknown, not bad)</span></dd>

@@ -23,12 +23,12 @@ import {
   bandWords,
   COMPONENT_NAMES,
   classWords,
-  count,
+  formatCount,
+  formatPrice,
   formatRoundedDown,
   formatTime,
   grade,
   NONE,
-  price,
   shorten,
   tierWords,
   verdictOf,
@@ -73,8 +73,8 @@ function drawRow(entry: ListedEntry): DrawnRow {
 function marketRow(view: View, entry: ListedEntry): string {
   const row = view.row(entry.cap);
   const priceCell = row?.price
-    ? `${price(row.price)} <br><span class="small soft">${escapeHtml(shorten(assetWords(row.asset), 12))}</span>`
-    : price(null);
+    ? `${formatPrice(row.price)} <br><span class="small soft">${escapeHtml(shorten(assetWords(row.asset), 12))}</span>`
+    : formatPrice(null);
   return `<tr role="row">${drawRow(entry).row}<td role="cell" class="n" data-l="Price now">${priceCell}</td><td role="cell" class="n" data-l="Paid calls">${row?.paid_calls ?? NONE}</td><td role="cell" class="n" data-l="Last seen">${lastSeen(view, entry)}</td></tr>`;
 }
 
@@ -215,7 +215,7 @@ function answerPart({ facts }: CheckPage & { facts: CheckFacts }): unknown {
 <div><p class="line">${verdictOf(why)}</p><p class="soft">${why}</p>${next ? html`<p>${next}</p>` : ""}<dl>
 ${cap && url ? html`<dt>Endpoint</dt><dd><a href="/endpoint/${cap}">${addressWords(url)}</a></dd>` : ""}
 <dt>In the record</dt><dd>${MATCHED_TEXTS[matched]}</dd>
-${observed?.advertised ? html`<dt>Its newest 402 asks</dt><dd>${price(observed.advertised.amount)} ${assetWords(observed.advertised.asset)}</dd>` : ""}
+${observed?.advertised ? html`<dt>Its newest 402 asks</dt><dd>${formatPrice(observed.advertised.amount)} ${assetWords(observed.advertised.asset)}</dd>` : ""}
 ${observed?.lastSeen ? html`<dt>Last probed</dt><dd>${formatTime(Date.parse(observed.lastSeen))}</dd>` : ""}</dl>
 ${defects.length > 0 ? html`<ul class="says">${defects.map(({ says }) => html`<li>${says}</li>`)}</ul>` : ""}</div></section>`;
 }
@@ -238,7 +238,7 @@ function leaderRow(view: View, entry: ListedEntry, place: number): unknown {
   return html`<tr><td class="n">${place}</td><td>${grade(card.band)}</td>
 <th scope="row"><a href="/endpoint/${entry.cap}">${shorten(addressWords(entry.listing.url), 90)}</a><span class="small soft">${entry.listing.method}${entry.listing.description ? html` <q>${shorten(entry.listing.description, 90)}</q>` : ""}</span></th>
 <td class="n">${formatRoundedDown(card.composite)}</td><td>${tierWords(card.tier)}</td>
-<td class="n">${card?.progress ?? 0} of 30</td><td class="n">${price(view.row(entry.cap)?.price)}</td></tr>`;
+<td class="n">${card?.progress ?? 0} of 30</td><td class="n">${formatPrice(view.row(entry.cap)?.price)}</td></tr>`;
 }
 
 function classPart(
@@ -249,7 +249,7 @@ function classPart(
 ) {
   const words = classWords(kind);
   const total = classesOf(view).get(kind)!;
-  const all = html`<p class="small"><a href="${hrefOf({ kind })}">All of ${words}</a>: ${count(total, "endpoint")}, ${lettered} of them with a letter.</p>`;
+  const all = html`<p class="small"><a href="${hrefOf({ kind })}">All of ${words}</a>: ${formatCount(total, "endpoint")}, ${lettered} of them with a letter.</p>`;
   const table = html`<div class="scroll" tabindex="0" role="region" aria-label="Best of ${words}"><table class="leaders"><caption>Best letter first, then the highest composite.</caption>
 <thead><tr><th scope="col" class="n">Place</th><th scope="col">Letter</th><th scope="col">Endpoint</th><th scope="col" class="n">Composite</th><th scope="col">Tier</th><th scope="col" class="n">Progress</th><th scope="col" class="n">Price now</th></tr></thead>
 <tbody>${leaders.map((entry, place) => leaderRow(view, entry, place + 1))}</tbody></table></div>`;

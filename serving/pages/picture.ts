@@ -2,7 +2,7 @@ import { scaleLog } from "d3-scale";
 import { html, raw } from "hono/html";
 import type { Component, Components } from "../../pipelines/record/card.ts";
 import type { ComponentName } from "../../pipelines/record/vocabulary.ts";
-import { COMPONENT_NAMES, figure, formatRoundedDown } from "./words.ts";
+import { COMPONENT_NAMES, formatFigure, formatRoundedDown } from "./words.ts";
 
 const WIDTH = 360;
 const ROW_HEIGHT = 40;
@@ -27,8 +27,8 @@ const unboundedWords = (name: ComponentName): string => (name === "latency_p95" 
 /** A component in one phrase. */
 export const componentWords = (name: ComponentName, { point, lower, upper }: Component): string => {
   if (lower === null) return unboundedWords(name);
-  const upperText = upper == null ? "" : `, at most ${figure(upper)}`;
-  return `at least ${formatRoundedDown(lower)}${upperText}, seen ${figure(point)}`;
+  const upperText = upper == null ? "" : `, at most ${formatFigure(upper)}`;
+  return `at least ${formatRoundedDown(lower)}${upperText}, seen ${formatFigure(point)}`;
 };
 
 const summary = (components: Components): string =>
@@ -94,8 +94,8 @@ export const componentTable = (
 <th scope="col" class="n">Effective samples</th><th scope="col">Method</th></tr></thead><tbody>${COMPONENT_NAMES.map(
   ([name, words]) => {
     const { point, lower, upper, n_eff, method } = components[name];
-    return html`<tr><th scope="row">${words}</th><td class="n">${figure(point)}</td>
-<td class="n">${formatRoundedDown(lower)}</td><td class="n">${figure(upper)}</td><td class="n">${figure(n_eff, 1)}</td><td><code>${method}</code></td></tr>`;
+    return html`<tr><th scope="row">${words}</th><td class="n">${formatFigure(point)}</td>
+<td class="n">${formatRoundedDown(lower)}</td><td class="n">${formatFigure(upper)}</td><td class="n">${formatFigure(n_eff, 1)}</td><td><code>${method}</code></td></tr>`;
   },
 )}</tbody></table></div>`;
 

@@ -5,7 +5,7 @@ import type { View } from "../tables/view.ts";
 import { simulatedNote } from "./home.ts";
 import { page } from "./layout.ts";
 import { type Figures, WITHDRAWN_DAYS } from "./status-figures.ts";
-import { count, formatTime, NONE } from "./words.ts";
+import { formatCount, formatTime, NONE } from "./words.ts";
 
 /** The process's own gauges that this page shows. */
 export const GAUGES = {
@@ -15,7 +15,7 @@ export const GAUGES = {
   witnesses: "touchstone_witness_cosigned_seconds",
 } as const;
 
-export interface Status {
+export interface StatusContent {
   now: Date;
   simulated: boolean;
   /** Time since the record was last read, by the steady clock, ms; null when it never was. */
@@ -53,7 +53,7 @@ export function ageWords(ms: number): string {
 }
 
 /** The parts that this server can see, in the order in which an observation passes through them. */
-function partsOf({ now, staleMs, cosignedAt, view, figures }: Status): ServicePart[] {
+function partsOf({ now, staleMs, cosignedAt, view, figures }: StatusContent): ServicePart[] {
   const since = (at: number | null) => ({ at, ageMs: at === null ? null : now.getTime() - at });
   const day = view.evidence.newestDay;
   // A day's file is due when the day is closed.
@@ -100,7 +100,7 @@ const partRow = (
 <td class="n">${part.ageMs === null ? NONE : ageWords(part.ageMs)}</td><td class="n">${ageWords(part.withinMs)}</td><td><strong>${stateWords(part)}</strong></td></tr>`;
 
 /** Orders by state in words, such as `12 settled, 3 released`, the most first. Nothing tells whose they are. */
-function ordersWords(orders: Status["orders"]): string {
+function ordersWords(orders: StatusContent["orders"]): string {
   if (orders === null) return "none are taken here";
   const sorted = [...orders].sort(([a, n], [b, m]) => m - n || (a < b ? -1 : 1));
   return sorted.length === 0 ? "none yet" : sorted.map(([state, n]) => `${n} ${state.replaceAll("_", " ")}`).join(", ");
@@ -109,14 +109,14 @@ function ordersWords(orders: Status["orders"]): string {
 const UNKNOWN = "not known to this server";
 
 /** Describes whether there is enough money to pay with. It does not tell in which wallets. */
-function walletWords({ gauges }: Status): string {
+function walletWords({ gauges }: StatusContent): string {
   const [low] = gauges.low;
   if (!low) return UNKNOWN;
-  return low.value === 0 ? "none is low" : `${count(low.value, "balance")} ${low.value === 1 ? "is" : "are"} low`;
+  return low.value === 0 ? "none is low" : `${formatCount(low.value, "balance")} ${low.value === 1 ? "is" : "are"} low`;
 }
 
 /** Describes whether the planned share of blind calls was reached today. */
-function blindWords({ gauges, now }: Status): string {
+function blindWords({ gauges, now }: StatusContent): string {
   const [missed] = gauges.missed;
   if (!missed) return UNKNOWN;
   return missed.value > 0 && dayOf(new Date(missed.value * 1000)) === dayOf(now)
@@ -128,11 +128,11 @@ function blindWords({ gauges, now }: Status): string {
 const MAX_COSIGNATURE_AGE_MS = 15 * MINUTE_MS;
 
 /** Names the independent witnesses that are late. */
-function witnessWords({ gauges, now }: Status): string {
+function witnessWords({ gauges, now }: StatusContent): string {
   const { witnesses } = gauges;
   if (witnesses.length === 0) return "none is asked by this server";
   const lateWitnesses = witnesses.filter(({ value }) => now.getTime() - value * 1000 > MAX_COSIGNATURE_AGE_MS);
-  if (lateWitnesses.length === 0) return `${count(witnesses.length, "witness", "witnesses")}, all in time`;
+  if (lateWitnesses.length === 0) return `${formatCount(witnesses.length, "witness", "witnesses")}, all in time`;
   return lateWitnesses
     .map(({ labels, value }) => {
       const since = value === 0 ? "since this server started" : `for ${ageWords(now.getTime() - value * 1000)}`;
@@ -142,15 +142,15 @@ function witnessWords({ gauges, now }: Status): string {
 }
 
 /** Names the classes whose questions were withdrawn as wrong, so that their calls do not count against any seller. */
-function classWords({ figures: { withdrawn }, gauges }: Status): unknown {
+function classWords({ figures: { withdrawn }, gauges }: StatusContent): unknown {
   const failing = gauges.failing.filter(({ value }) => value > 0);
   const lines = [
     ...[...withdrawn].map(
       ([name, { calls, since }]) =>
-        html`${name}: ${count(calls, "call")} withdrawn since ${formatTime(Date.parse(since))}`,
+        html`${name}: ${formatCount(calls, "call")} withdrawn since ${formatTime(Date.parse(since))}`,
     ),
     ...failing.map(
-      ({ labels, value }) => html`${labels.class}: nobody of ${count(value, "payee")} passed so far today`,
+      ({ labels, value }) => html`${labels.class}: nobody of ${formatCount(value, "payee")} passed so far today`,
     ),
   ];
   if (lines.length === 0) return `none in ${WITHDRAWN_DAYS} days`;
@@ -161,7 +161,7 @@ function classWords({ figures: { withdrawn }, gauges }: Status): unknown {
  * Renders the status page: how fresh each part is, from what this server reads. Facts that only the operator may see
  * are on no public page.
  */
-export function statusPage(status: Status): string {
+export function statusPage(status: StatusContent): string {
   const { view, figures, staleMs, inLine, simulated } = status;
   const parts = partsOf(status);
   const partsBehind = parts.filter(isBehind);
@@ -171,7 +171,7 @@ export function statusPage(status: Status): string {
       ? "The record has not been read yet: nothing is answered until it is."
       : partsBehind.length === 0
         ? "Everything that this server can see is up to date."
-        : `${count(partsBehind.length, "part")} ${partsBehind.length === 1 ? "is" : "are"} behind, or ${partsBehind.length === 1 ? "has" : "have"} done nothing yet: ${partsBehind.map(({ name }) => name.toLowerCase()).join(", ")}.`;
+        : `${formatCount(partsBehind.length, "part")} ${partsBehind.length === 1 ? "is" : "are"} behind, or ${partsBehind.length === 1 ? "has" : "have"} done nothing yet: ${partsBehind.map(({ name }) => name.toLowerCase()).join(", ")}.`;
   const body = html`<h1>Status of the service</h1><p class="lead" role="status">${verdict}</p>${simulatedNote(simulated)}
 <section aria-labelledby="parts" class="rule"><h2 id="parts">How fresh each part is</h2>
 <div class="scroll" tabindex="0" role="region" aria-label="Parts of the service"><table class="leaders"><caption>In the order in which an observation passes them, as of ${formatTime(status.now.getTime())}.</caption>

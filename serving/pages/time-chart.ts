@@ -81,6 +81,6 @@ export const timeChart = ({ id, title, says, inside, key, table }: Chart): unkno
 <ul class="key">${key.map(([mark, words]) => html`<li>${raw(`<svg aria-hidden="true" viewBox="0 0 22 10">${mark}</svg>`)}${words}</li>`)}</ul>
 <figcaption aria-hidden="true">${says}</figcaption></figure>`;
 
-export const KEY_LINE = '<path class="line" d="M0 5h22"/>';
-export const KEY_THIN = '<path class="thin" d="M0 5h22"/>';
-export const KEY_AREA = '<path class="area" d="M0 0h22v10h-22z"/>';
+export const LEGEND_LINE = '<path class="line" d="M0 5h22"/>';
+export const LEGEND_THIN = '<path class="thin" d="M0 5h22"/>';
+export const LEGEND_AREA = '<path class="area" d="M0 0h22v10h-22z"/>';

@@ -64,7 +64,7 @@ class Tiles {
  * @param older of at least one leaf, smaller than the newer
  * @returns null when it does; a sentence when tiles were not given @throws BadObject when it does not
  */
-export async function continues(older: TreeRoot, newer: TreeRoot, get: Get): Promise<string | null> {
+export async function proveContinuation(older: TreeRoot, newer: TreeRoot, get: Get): Promise<string | null> {
   const tiles = new Tiles(get, newer.size);
   const olderHashes: Uint8Array[] = [];
   const hashRange = async (start: number, end: number): Promise<Uint8Array> => {

@@ -1,6 +1,6 @@
 import { entriesPath, TILE_WIDTH } from "../../infra/tree/path.ts";
 import { base64, fromBase64 } from "../client/bytes.ts";
-import { BadObject, bundleLeaves, type Get, leafHash, nodeHash, type Progress } from "./objects.ts";
+import { BadObject, type Get, leafHash, nodeHash, type Progress, readBundleLeaves } from "./objects.ts";
 
 /** Most entry bundles that are read for one card: 16,384 leaves, some 25 MB. */
 const MAX_BUNDLES = 64;
@@ -16,7 +16,7 @@ export interface Place {
 }
 
 /** What the tree holds behind a card's leaf. */
-export interface Behind {
+export interface LeavesBehind {
   leaves: number;
   bundles: number;
   /** The last leaf with a newer headline card of this endpoint; null: there is none. */
@@ -61,9 +61,9 @@ async function rootOf({ index, size }: Place, left: Uint8Array[], hashes: readon
  */
 async function readLeaves(get: Get, n: number, size: number): Promise<Uint8Array[] | null> {
   const width = Math.min(TILE_WIDTH, size - n * TILE_WIDTH);
-  const leaves = await bundleLeaves(get, entriesPath(n, width));
+  const leaves = await readBundleLeaves(get, entriesPath(n, width));
   if (leaves) return leaves.slice(0, width);
-  return width < TILE_WIDTH ? ((await bundleLeaves(get, entriesPath(n)))?.slice(0, width) ?? null) : null;
+  return width < TILE_WIDTH ? ((await readBundleLeaves(get, entriesPath(n)))?.slice(0, width) ?? null) : null;
 }
 
 interface LeafFacts {
@@ -81,12 +81,12 @@ const CORRECTION_KINDS: readonly unknown[] = ["correction", "dispute", "reinstat
  * @returns a sentence where they are too many, or not given
  * @throws BadObject for leaves that are not those of the tree
  */
-export async function readBehind(
+export async function readLeavesBehind(
   place: Place,
   { cap, computedAt }: { cap: string; computedAt: unknown },
   get: Get,
   progress: Progress,
-): Promise<Behind | string> {
+): Promise<LeavesBehind | string> {
   const { index, size } = place;
   const firstBundle = Math.floor(index / TILE_WIDTH);
   const bundles = Math.floor((size - 1) / TILE_WIDTH) - firstBundle + 1;

@@ -44,7 +44,7 @@ function greatestBound({ point, method }: { point: number | null; method: string
 }
 
 /** Returns the contradictions between a card and its own figures, in words; empty if there are none. */
-export function contradictions(card: Card): string[] {
+export function findContradictions(card: Card): string[] {
   const { band, tier, components, flags = [] } = card;
   if (components === null) return band === "UNRATED" ? [] : [`the letter is ${band}, and the card has no figure`];
   const found: string[] = [];

@@ -46,7 +46,7 @@ function unpack(key: string, packed: Uint8Array): Uint8Array {
  * bytes (docs/evidence.md).
  * @returns null where there is no such file @throws BadObject
  */
-export async function evidenceLines(get: Get, key: string, text: string): Promise<string[] | null> {
+export async function readEvidenceLines(get: Get, key: string, text: string): Promise<string[] | null> {
   const hashInKey = /^evidence\/\d{4}-\d\d-\d\d\/\d{1,2}\.([0-9a-f]{16})\.ndjson\.zst$/.exec(key)?.[1];
   if (hashInKey === undefined) throw new BadObject(`${JSON.stringify(key.slice(0, 120))} is no evidence file`);
   const packed = await get(key, MAX_PACKED_BYTES);
@@ -64,7 +64,7 @@ export async function evidenceLines(get: Get, key: string, text: string): Promis
 const MAX_BUNDLE_BYTES = 256 * 65_537;
 
 /** The leaves of an entry bundle (c2sp.org/tlog-tiles, Log Entries). @returns null where there is none @throws BadObject */
-export async function bundleLeaves(get: Get, key: string): Promise<Uint8Array[] | null> {
+export async function readBundleLeaves(get: Get, key: string): Promise<Uint8Array[] | null> {
   const bytes = await get(key, MAX_BUNDLE_BYTES);
   if (!bytes) return null;
   const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.length);

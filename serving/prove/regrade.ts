@@ -21,7 +21,7 @@ export interface GradeLeaf {
 }
 
 /** The result of making a card again from its rows. */
-export interface Regraded {
+export interface RegradeResult {
   rows: number;
   /** The letter that the rows give, before the hold. */
   raw: string;
@@ -51,7 +51,7 @@ const shortJson = (value: unknown): string => (value === undefined ? "nothing" :
  * @param lines lines of the evidence files that name the endpoint
  * @returns a sentence where the rows are not those that the card was made from @throws Error for lines of another form
  */
-export async function regrade(leaf: GradeLeaf, lines: readonly EvidenceLine[]): Promise<Regraded | string> {
+export async function regrade(leaf: GradeLeaf, lines: readonly EvidenceLine[]): Promise<RegradeResult | string> {
   const { card, inputs } = leaf;
   const evidence = new EndpointEvidence();
   for (const line of lines) if (line.capability_id === card.capability_id) evidence.add(line);

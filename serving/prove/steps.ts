@@ -5,10 +5,10 @@ import { PARAMS_SHA256, params } from "../../pipelines/3-grade/params.ts";
 import type { EvidenceLine } from "../../pipelines/record/evidence.ts";
 import { base64, bytesOf, hex, sha256 } from "../client/bytes.ts";
 import { NotProven, type ProofPart, type ProvenCard, witnessPolicy } from "../client/proof.ts";
-import { continues, type TreeRoot } from "./consistent.ts";
-import { readBehind } from "./newest.ts";
-import { type Card, contradictions } from "./numbers.ts";
-import { evidenceLines, type Get, objectOf, type Progress } from "./objects.ts";
+import { proveContinuation, type TreeRoot } from "./consistent.ts";
+import { readLeavesBehind } from "./newest.ts";
+import { type Card, findContradictions } from "./numbers.ts";
+import { type Get, objectOf, type Progress, readEvidenceLines } from "./objects.ts";
 import { type GradeLeaf, regrade } from "./regrade.ts";
 
 /**
@@ -157,7 +157,7 @@ async function historyStep(seen: TreeRoot | null, now: TreeRoot, get: Get): Prom
     return ["failed", `fork: another root for ${leavesOf(now.size)} than this browser has proven before`];
   }
   if (now.size === seen.size) return ["shown", `the tree of ${leavesOf(now.size)} that this browser has proven before`];
-  const whyNotRead = await continues(seen, now, get);
+  const whyNotRead = await proveContinuation(seen, now, get);
   if (whyNotRead !== null) return ["open", whyNotRead];
   return [
     "shown",
@@ -198,7 +198,7 @@ async function evidenceStep(
   let missingFiles = 0;
   for (const [i, { key }] of files.entries()) {
     progress(i, files.length, "evidence files");
-    const found = await evidenceLines(get, key, cap);
+    const found = await readEvidenceLines(get, key, cap);
     if (!found) missingFiles++;
     for (const line of found ?? []) lines.push(JSON.parse(line) as EvidenceLine);
   }
@@ -282,7 +282,7 @@ export async function proveCard(proof: CardProof, options: ProveOptions): Promis
   endStep("page", ...pageStep(options.shown, card, leaf.why));
   tell("newest", "running", "");
   const place = { index: proven.index, size: proven.treeSize, root, proof: bundle.proof };
-  await readBehind(place, { cap, computedAt: card.computed_at }, get, progressOf("newest")).then(
+  await readLeavesBehind(place, { cap, computedAt: card.computed_at }, get, progressOf("newest")).then(
     (behind) => {
       if (typeof behind === "string") return endStep("newest", "open", behind);
       const { newer, leaves, bundles, corrections } = behind;
@@ -300,7 +300,7 @@ export async function proveCard(proof: CardProof, options: ProveOptions): Promis
   );
 
   try {
-    const against = contradictions(card);
+    const against = findContradictions(card);
     if (against.length > 0) endStep("numbers", "failed", against.slice(0, 3).join("; "));
     else
       endStep(

@@ -1,7 +1,7 @@
 import { z } from "zod";
 import { faultOfLei } from "../../pipelines/register/score.ts";
 import { REASONS } from "../../pipelines/register/search.ts";
-import { given, noneOf, refusing } from "./common.ts";
+import { forbidsAll, refusalSchema, requiresAll } from "./common.ts";
 
 /** Most matches in one answer (docs/companies-lookup.md). */
 const MAX_MATCHES = 20;
@@ -24,7 +24,7 @@ const Lei = boundedText(40)
 
 const HOST_PATTERN = /^(?:https?:\/\/)?(?:[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9])?\.)+[a-z0-9-]{2,63}\.?(?:[:/].*)?$/i;
 /** Score that the best match has at least, unless the question names another. */
-export const CERTAINTY = 0.8;
+export const DEFAULT_CERTAINTY = 0.8;
 const MIN_CERTAINTY = 0.5;
 /** Returns a key that is equal for names that a reader takes for one; such names would be paid twice. */
 const nameKey = (name: string): string => name.normalize("NFKC").toLowerCase().replace(/\s+/g, " ");
@@ -104,9 +104,9 @@ export const CompaniesQuestion = z
     }
   })
   .meta(
-    refusing(noneOf(...ONE_COMPANY, "names"), ...ONE_COMPANY.map((member) => given("names", member)), {
-      ...given("register_authority"),
-      ...noneOf("register_number"),
+    refusalSchema(forbidsAll(...ONE_COMPANY, "names"), ...ONE_COMPANY.map((member) => requiresAll("names", member)), {
+      ...requiresAll("register_authority"),
+      ...forbidsAll("register_number"),
     }),
   );
 export type CompaniesQuestion = z.infer<typeof CompaniesQuestion>;

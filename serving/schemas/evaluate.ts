@@ -1,7 +1,7 @@
 import { z } from "zod";
 import { BuyersExpectation } from "../../pipelines/record/expectation.ts";
 import { JUDGED_BY } from "../../pipelines/record/order-step.ts";
-import { CapId, given, refusing } from "./common.ts";
+import { CapId, refusalSchema, requiresAll } from "./common.ts";
 import { CallInput } from "./route.ts";
 
 /** Longest answer that is evaluated, bytes. */
@@ -40,7 +40,7 @@ export const EvaluateRequest = z
     path: ["input"],
     message: "is the input of an endpoint: send its capability_id",
   })
-  .meta(refusing(given("body", "base64")));
+  .meta(refusalSchema(requiresAll("body", "base64")));
 export type EvaluateRequest = z.infer<typeof EvaluateRequest>;
 
 /** Whether an order with this answer would be charged. */

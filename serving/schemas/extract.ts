@@ -1,7 +1,7 @@
 import { z } from "zod";
 import { Sha256Hex } from "../../infra/sha256-hex.ts";
 import { URL_LENGTH } from "./check.ts";
-import { given, HTTP_URL, noneOf, refusing } from "./common.ts";
+import { forbidsAll, HTTP_URL, refusalSchema, requiresAll } from "./common.ts";
 
 /** Largest document that may be sent, bytes after decoding. A fetched one may be as large as egress reads. */
 export const MAX_SENT_BYTES = 8 * 1024 * 1024;
@@ -45,7 +45,7 @@ export const ExtractRequest = z
       context.addIssue({ code: "custom", path: ["url"], message: "either url or bytes must be given, and not both" });
     }
   })
-  .meta(refusing(given("url", "bytes"), noneOf("url", "bytes")));
+  .meta(refusalSchema(requiresAll("url", "bytes"), forbidsAll("url", "bytes")));
 export type ExtractRequest = z.infer<typeof ExtractRequest>;
 
 const Metadata = z.strictObject({

@@ -1,6 +1,6 @@
 import { z } from "zod";
 import { BuyersExpectation } from "../../pipelines/record/expectation.ts";
-import { Band, CapId, Defect, given, Money, noneOf, refusing, Tier } from "./common.ts";
+import { Band, CapId, Defect, forbidsAll, Money, refusalSchema, requiresAll, Tier } from "./common.ts";
 
 /** Money in a request (interface, "money"). */
 const MoneySent = z.string().regex(/^\d{1,12}\.\d{1,6}$/, "must be money such as 0.05");
@@ -149,9 +149,9 @@ export const ExecuteRequest = z
     if (new Set(capability_ids).size < capability_ids.length) addIssue("capability_ids", "names one of them twice");
   })
   .meta(
-    refusing(
-      noneOf("need", "capability_ids"),
-      ...["need", "class", "min_band", "max_latency_ms"].map((name) => given("capability_ids", name)),
+    refusalSchema(
+      forbidsAll("need", "capability_ids"),
+      ...["need", "class", "min_band", "max_latency_ms"].map((name) => requiresAll("capability_ids", name)),
     ),
   );
 export type ExecuteRequest = z.infer<typeof ExecuteRequest>;

@@ -34,7 +34,7 @@ function measureFreeBytes(folder: string, metrics: Pick<Metrics, "gauge">): numb
 }
 
 /** Creates the app of the status listener: `/metrics` in Prometheus text, `/health` as JSON with 200 or 503. */
-export function statusApp(pulse: Pulse, metrics: Pick<Metrics, "text">): H3 {
+export function createStatusApp(pulse: Pulse, metrics: Pick<Metrics, "text">): H3 {
   const pages: Record<string, () => Promise<Response>> = {
     "/metrics": async () => {
       pulse.health();
@@ -68,7 +68,7 @@ export async function openStatus(
   const freeBytes = () => measureFreeBytes(config.data_dir, parts.metrics);
   const pulse = new Pulse({ ...parts, freeBytes, patienceMs: patience_s * 1000 }, firstWork);
   if (port === null || !listen) return { pulse, url: null, close: async () => undefined };
-  const app = statusApp(pulse, parts.metrics);
+  const app = createStatusApp(pulse, parts.metrics);
   parts.metrics.gauge("touchstone_build_info", 1, { ...buildInfo(config) });
   const { url, close } = await serve({
     app,

@@ -62,7 +62,7 @@ export const hasNotFailed = ({ kind, pass, delivered, delivery, outcome, schema_
     : delivered === true && delivery === 1 && (outcome ?? 1) === 1 && schema_ok !== false && honest !== false;
 
 /** Returns a row with its later facts applied in log order. Facts that do not match PaidRow are ignored. */
-export function rowWith(row: PaidRow, facts: readonly PaidFact[]): PaidRow {
+export function applyFacts(row: PaidRow, facts: readonly PaidFact[]): PaidRow {
   let current = row;
   for (const { field, value } of [...facts].sort((a, b) => a.position - b.position)) {
     current = PaidRow.safeParse({ ...current, [field]: value }).data ?? current;

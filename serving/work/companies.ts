@@ -3,7 +3,13 @@ import { rfc3339 } from "../../pipelines/record/time.ts";
 import { NoRegister, type OpenRegister, type Register } from "../../pipelines/register/register.ts";
 import { type Company, type Match, type Reason, search } from "../../pipelines/register/search.ts";
 import { Problem, type ProblemCode, validate } from "../http/problem.ts";
-import { CERTAINTY, CompaniesAnswer, CompaniesQuestion, MAX_NAMES, type MatchFound } from "../schemas/companies.ts";
+import {
+  CompaniesAnswer,
+  CompaniesQuestion,
+  DEFAULT_CERTAINTY,
+  MAX_NAMES,
+  type MatchFound,
+} from "../schemas/companies.ts";
 
 /** The parts that a lookup needs. */
 export interface CompaniesDeps {
@@ -144,7 +150,7 @@ function whyUncertain(matches: readonly Match[], certainty: number): string | nu
 
 /** Looks up one company. @throws Problem nothing_relevant, which names the best score */
 async function lookUpOne(question: CompaniesQuestion, { register, clock }: CompaniesDeps): Promise<CompaniesAnswer> {
-  const { limit = DEFAULT_MATCHES, certainty = CERTAINTY } = question;
+  const { limit = DEFAULT_MATCHES, certainty = DEFAULT_CERTAINTY } = question;
   return register.use(async (open) => {
     refuseDomainAlone(question, open.made);
     const { matches, more } = await search(open, question, limit);
@@ -161,7 +167,7 @@ async function lookUpOne(question: CompaniesQuestion, { register, clock }: Compa
  */
 async function lookUpNames(
   names: readonly string[],
-  { limit = DEFAULT_MATCHES, certainty = CERTAINTY, country }: CompaniesQuestion,
+  { limit = DEFAULT_MATCHES, certainty = DEFAULT_CERTAINTY, country }: CompaniesQuestion,
   { register, clock }: CompaniesDeps,
 ): Promise<CompaniesAnswer> {
   const results: NonNullable<CompaniesAnswer["results"]> = [];

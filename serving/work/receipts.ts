@@ -74,7 +74,7 @@ export class Receipts {
  * Returns the proof that the tree holds a leaf, from the proven objects of one checkpoint.
  * @throws MissingObject, Tampered
  */
-export async function proofOf(index: number, { head, reader }: Snapshot): Promise<ReceiptProof> {
+export async function proofOfLeaf(index: number, { head, reader }: Snapshot): Promise<ReceiptProof> {
   const n = Math.floor(index / TILE_WIDTH);
   const leaf = (await reader.entries(n))[index - n * TILE_WIDTH]!;
   const path = await inclusionProof(index, head.size, reader.tiles.node);

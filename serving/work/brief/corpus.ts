@@ -6,9 +6,9 @@ import type { BriefSource } from "../../schemas/brief.ts";
 import type { Extractor } from "../extract/extractor.ts";
 import type { ExtractLimits } from "../extract/limits.ts";
 import { textOnly } from "../extract/limits.ts";
-import { wantedOf } from "./rank.ts";
+import { minWordsOf } from "./rank.ts";
 import type { RankingText } from "./sentences.ts";
-import { soughtIn, termsOf } from "./terms.ts";
+import { soughtWordsOf, termsOf } from "./terms.ts";
 
 /** A document, with the part of its text that briefs use. */
 export interface Source {
@@ -48,8 +48,8 @@ const MAX_PAGES = 6;
 
 /** Returns the pages that hold as many words of the question as a relevant sentence, those with the rarest words first. */
 function pagesFor(question: string, words: ReadonlyMap<string, ReadonlySet<string>>): string[] {
-  const soughtWords = soughtIn(question);
-  const minWords = wantedOf(soughtWords.length);
+  const soughtWords = soughtWordsOf(question);
+  const minWords = minWordsOf(soughtWords.length);
   const pages = [...words].map(([name, page]) => {
     return { name, held: soughtWords.map(({ terms }) => terms.some((term) => page.has(term))) };
   });

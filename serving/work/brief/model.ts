@@ -1,7 +1,7 @@
 import { z } from "zod";
 import type { Config } from "../../../infra/config.ts";
-import { askOperator } from "./operator-json.ts";
-import { type Draft, type Evidence, ranked, type Summariser } from "./summariser.ts";
+import { fetchOperatorJson } from "./operator-json.ts";
+import { type Draft, type Evidence, rankInThread, type Summariser } from "./summariser.ts";
 
 /** Longest wait for a model, ms, and its longest answer, bytes. */
 const REQUEST_LIMITS = { timeoutMs: 25_000, maxBytes: 256 * 1024 };
@@ -46,7 +46,7 @@ Answer with one JSON object and nothing else:
 async function textsToShow(question: string, evidence: readonly Evidence[]): Promise<string[]> {
   const totalChars = evidence.reduce((sum, { text }) => sum + text.length, 0);
   if (totalChars <= SHOWN_CHARS) return evidence.map(({ text }) => text);
-  const { claims } = await ranked(question, evidence, MAX_RANKED);
+  const { claims } = await rankInThread(question, evidence, MAX_RANKED);
   const shown = evidence.map((): string[] => []);
   let charsLeft = SHOWN_CHARS;
   for (const { source, text } of claims.flat()) {
@@ -81,7 +81,7 @@ export function modelSummariser({ url, name, headers }: NonNullable<Config["brie
       };
       const address = `${url.replace(/\/+$/, "")}/chat/completions`;
       const completion = Completion.parse(
-        await askOperator({ url: address, headers, body, ...REQUEST_LIMITS, signal }),
+        await fetchOperatorJson({ url: address, headers, body, ...REQUEST_LIMITS, signal }),
       );
       return draftOf(Reply.parse(JSON.parse(withoutCodeFence(completion.choices[0]!.message.content))));
     },

@@ -17,7 +17,7 @@ export interface OperatorRequest {
  * @throws Error for another status than 2xx, an answer that is too long, late or no JSON. Its message names no part of the
  *   address or the headers, which may hold a key.
  */
-export async function askOperator(request: OperatorRequest): Promise<unknown> {
+export async function fetchOperatorJson(request: OperatorRequest): Promise<unknown> {
   const { url, headers, body, timeoutMs, maxBytes, signal } = request;
   const timeout = AbortSignal.timeout(timeoutMs);
   const answer = await fetch(url, {

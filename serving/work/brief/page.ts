@@ -24,7 +24,7 @@ const formatSection = (title: string, lines: readonly string[]): string[] =>
   lines.length === 0 ? [] : ["", `## ${title}`, "", ...lines];
 
 /** Returns a brief as one page of Markdown (CommonMark). The text of its sources is escaped. */
-export function pageOf(brief: Omit<BriefAnswer, "markdown">): string {
+export function renderBrief(brief: Omit<BriefAnswer, "markdown">): string {
   const numbers = new Map<string, number>();
   for (const { url } of brief.sources) if (!numbers.has(url)) numbers.set(url, numbers.size + 1);
   const placeText = ({ url, offset }: BriefQuotation): string => `source ${numbers.get(url) ?? "?"}, at ${offset}`;

@@ -4,7 +4,7 @@
  * other figures, or one of them with a negation, differ. The result is deterministic.
  */
 import { type Piece, type RankingText, sentencesOf } from "./sentences.ts";
-import { type Sought, soughtIn, termsOf, wordsOf } from "./terms.ts";
+import { type SoughtWord, soughtWordsOf, termsOf, wordsOf } from "./terms.ts";
 
 /** A sentence, with the index of its text. */
 export interface RankedSentence extends Piece {
@@ -70,22 +70,22 @@ function candidatesOf(texts: readonly RankingText[]): Candidate[] {
 /** Least share of the question's weight that a relevant sentence has. The rarer a word is in the texts, the more it weighs. */
 const MIN_WEIGHT_SHARE = 0.4;
 /** Returns how many of a question's words a relevant sentence has: two fifths, and at least two if there are two. */
-export const wantedOf = (words: number): number => Math.max(Math.min(2, words), Math.ceil(0.4 * words));
+export const minWordsOf = (words: number): number => Math.max(Math.min(2, words), Math.ceil(0.4 * words));
 
 /** Counts how often a sentence has a word of the question, in any of the terms that stand for it. */
-const countOccurrences = (words: ReadonlyMap<string, number>, { terms }: Sought): number =>
+const countOccurrences = (words: ReadonlyMap<string, number>, { terms }: SoughtWord): number =>
   terms.reduce((sum, term) => sum + (words.get(term) ?? 0), 0);
 
 function scoreRelevant(all: readonly Candidate[], question: string): Candidate[] {
   const average = all.reduce((sum, { length }) => sum + length, 0) / Math.max(1, all.length);
-  const weights = soughtIn(question).map((sought) => {
+  const weights = soughtWordsOf(question).map((sought) => {
     const sentencesWithWord = all.reduce(
       (count, { words }) => count + (countOccurrences(words, sought) > 0 ? 1 : 0),
       0,
     );
     return { sought, idf: Math.log(1 + (all.length - sentencesWithWord + 0.5) / (sentencesWithWord + 0.5)) };
   });
-  const minWords = wantedOf(weights.length);
+  const minWords = minWordsOf(weights.length);
   const totalWeight = weights.reduce((sum, { idf }) => sum + idf, 0);
   const asksFigure = ASKS_A_FIGURE.test(question);
   const relevant: Candidate[] = [];

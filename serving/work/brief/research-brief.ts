@@ -6,10 +6,10 @@ import { Extracted } from "../../schemas/extract.ts";
 import { extractDocument, type FetchedAnswer, fetchDocument } from "../fetching.ts";
 import type { Work, WorkDeps } from "../work.ts";
 import { FOR_BRIEFS, rangesOf, type Source } from "./corpus.ts";
-import { pageOf } from "./page.ts";
+import { renderBrief } from "./page.ts";
 import { askRecord } from "./record.ts";
-import { type VerifiedQuote, verified } from "./summariser.ts";
-import { soughtIn } from "./terms.ts";
+import { type VerifiedQuote, verifyDraft } from "./summariser.ts";
+import { soughtWordsOf } from "./terms.ts";
 
 const MAX_BODY_BYTES = 32_768;
 const MAX_CLAIMS = 8;
@@ -162,7 +162,7 @@ async function summarise(question: string, sources: readonly Source[], deps: Wor
   });
   try {
     const draft = await Promise.race([deps.summariser.summarise(question, evidence, MAX_CLAIMS, stopSignal), aborted]);
-    return verified(draft, evidence, MAX_CLAIMS);
+    return verifyDraft(draft, evidence, MAX_CLAIMS);
   } catch {
     throw new Problem("unavailable", "the brief cannot be made now", { headers: { "retry-after": "10" } });
   }
@@ -192,7 +192,7 @@ function briefOf(
     ...{ schema: "svc.brief.v1" as const, question, asked_of, summariser, claims, sentences, disagreements },
     ...{ not_found, not_quoted, sources: [...sources], answered_at: rfc3339(deps.clock.now()) },
   };
-  return { ...brief, markdown: pageOf(brief) };
+  return { ...brief, markdown: renderBrief(brief) };
 }
 
 const RULES_SUMMARISER = {
@@ -232,8 +232,8 @@ async function briefFromSources(
 
 /** Returns a sentence that names the words of a question that no quotation has; none if there are no such words. */
 function wordsNotQuoted(question: string, quoted: string): string[] {
-  const quotedTerms = new Set(soughtIn(quoted).flatMap(({ terms }) => terms));
-  const words = soughtIn(question).filter(({ terms }) => !terms.some((term) => quotedTerms.has(term)));
+  const quotedTerms = new Set(soughtWordsOf(quoted).flatMap(({ terms }) => terms));
+  const words = soughtWordsOf(question).filter(({ terms }) => !terms.some((term) => quotedTerms.has(term)));
   return words.length === 0 ? [] : [`No quotation has ${words.map(({ word }) => `"${word}"`).join(", ")}.`];
 }
 
@@ -249,7 +249,7 @@ export const researchBrief: Work<BriefRequest, BriefAnswer> = {
   maxBodyBytes: MAX_BODY_BYTES,
   errors: ["not_fetched", "nothing_relevant", "unavailable"],
   async run({ question, urls }, deps, signal) {
-    if (!soughtIn(question).some(({ word }) => /\p{L}/u.test(word)))
+    if (!soughtWordsOf(question).some(({ word }) => /\p{L}/u.test(word)))
       throw badField("/question", "has no word that can be looked for");
     if (urls) return briefFromSources(question, await readUrls(urls, deps, signal), deps, signal);
     const recordAnswer = deps.record && (await askRecord(deps.record, question, deps.holder?.client ?? ""));

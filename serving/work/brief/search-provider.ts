@@ -1,6 +1,6 @@
 import type { Config } from "../../../infra/config.ts";
 import { FetchedUrl } from "../../schemas/extract.ts";
-import { askOperator } from "./operator-json.ts";
+import { fetchOperatorJson } from "./operator-json.ts";
 
 /** Finds addresses for questions that name none. */
 export interface SearchProvider {
@@ -34,7 +34,7 @@ export function searchProvider({
     says: `what a search by ${new URL(url.replaceAll("{question}", "")).hostname} found`,
     async find(question, signal) {
       const searchUrl = url.replaceAll("{question}", encodeURIComponent(Buffer.from(question).toString("utf8")));
-      const list = valueAt(await askOperator({ url: searchUrl, headers, ...REQUEST_LIMITS, signal }), results);
+      const list = valueAt(await fetchOperatorJson({ url: searchUrl, headers, ...REQUEST_LIMITS, signal }), results);
       if (!Array.isArray(list)) throw new Error("its answer has no list of results");
       const addresses = list
         .map((one) => FetchedUrl.safeParse(valueAt(one, address)).data)

@@ -54,7 +54,7 @@ const MAX_QUOTATIONS = 4;
 const MAX_DIFFERENCES = 4;
 
 /** Returns a quotation widened to whole sentences, if it occurs verbatim in the text that it names; null otherwise. */
-export function verifiedQuote({ source, text, offset }: Quote, evidence: readonly Evidence[]): VerifiedQuote | null {
+export function verifyQuote({ source, text, offset }: Quote, evidence: readonly Evidence[]): VerifiedQuote | null {
   const sourceText = evidence[source];
   if (sourceText === undefined || text.length < QUOTE_CHARS.min || text.length > QUOTE_CHARS.max) return null;
   const at = offset !== undefined && sourceText.text.startsWith(text, offset) ? offset : sourceText.text.indexOf(text);
@@ -82,7 +82,7 @@ const comparableWords = (text: string): string =>
  * replaces or moves a word of them. A looser comparison would accept a sentence without its negation, condition or subject,
  * which states something else.
  */
-export function statedIn(claim: string, quotation: string): string | null {
+export function statedSentences(claim: string, quotation: string): string | null {
   const comparedClaim = claim.length > 2 * QUOTE_CHARS.max ? "" : comparableWords(claim);
   if (comparedClaim === "") return null;
   const sentences = sentencesIn(quotation);
@@ -96,7 +96,7 @@ export function statedIn(claim: string, quotation: string): string | null {
 }
 
 /** The verified part of a draft, and the number of claims and differences that were left out. */
-export interface Verified extends Draft<VerifiedQuote> {
+export interface VerifiedDraft extends Draft<VerifiedQuote> {
   leftOut: number;
 }
 
@@ -106,28 +106,32 @@ export interface Verified extends Draft<VerifiedQuote> {
  * quotations in which {@link differenceOf} finds one. A claim is kept once.
  * @param most claims of the draft that are looked at
  */
-export function verified({ claims, differences }: Draft, evidence: readonly Evidence[], most: number): Verified {
+export function verifyDraft(
+  { claims, differences }: Draft,
+  evidence: readonly Evidence[],
+  most: number,
+): VerifiedDraft {
   const claimByText = new Map<string, Claim<VerifiedQuote>>();
   const draftClaims = claims.slice(0, most);
   let leftOut = 0;
   for (const { text, quotations } of draftClaims) {
     const quotes = quotations
       .slice(0, MAX_QUOTATIONS)
-      .map((quote) => verifiedQuote(quote, evidence))
+      .map((quote) => verifyQuote(quote, evidence))
       .filter((quote) => quote !== null);
-    const first = quotes.find((quote) => statedIn(text, quote.text) !== null);
+    const first = quotes.find((quote) => statedSentences(text, quote.text) !== null);
     if (!first) {
       leftOut++;
       continue;
     }
-    const stated = statedIn(text, first.text)!;
+    const stated = statedSentences(text, first.text)!;
     const others = quotes.filter((quote) => quote !== first && isSameStatement(quote.text, first.text));
     if (!claimByText.has(stated))
       claimByText.set(stated, { text: stated, quotations: withoutDuplicates([first, ...others]) });
   }
   const keptDifferences: Difference<VerifiedQuote>[] = [];
   for (const { between } of differences.slice(0, MAX_DIFFERENCES)) {
-    const [a, b] = between.map((quote) => verifiedQuote(quote, evidence));
+    const [a, b] = between.map((quote) => verifyQuote(quote, evidence));
     const about = a && b && a.source !== b.source ? differenceOf(a.text, b.text) : null;
     if (about === null) leftOut++;
     else keptDifferences.push({ about, between: [a!, b!] });
@@ -152,7 +156,7 @@ const thread = new BoundedThread(new URL("./rank-worker.mjs", import.meta.url), 
 });
 
 /** Ranks the sentences of the evidence in a thread of its own. @throws Error when it takes too long or too many wait */
-export const ranked = (question: string, evidence: readonly Evidence[], most: number): Promise<Ranked> =>
+export const rankInThread = (question: string, evidence: readonly Evidence[], most: number): Promise<Ranked> =>
   thread.ask<Ranked>({ question, texts: evidence.map(({ url: _, ...text }) => text), most }, RANK_LIMITS);
 
 /** Selects sentences of the evidence by BM25. */
@@ -160,7 +164,7 @@ export const extractive: Summariser = {
   name: "extractive",
   says: "Sentences chosen by BM25; those that say the same are one claim. Nothing is written that no source says.",
   async summarise(question, evidence, most) {
-    const { claims, differences } = await ranked(question, evidence, most);
+    const { claims, differences } = await rankInThread(question, evidence, most);
     return { claims: claims.map((quotations) => ({ text: quotations[0]!.text, quotations })), differences };
   },
 };

@@ -86,7 +86,7 @@ export const termsOf = (text: string): string[] =>
     .map(stem);
 
 /** A word of a question, with all terms that stand for it. */
-export interface Sought {
+export interface SoughtWord {
   /** As it was asked. */
   word: string;
   terms: readonly string[];
@@ -96,10 +96,10 @@ export interface Sought {
 const FIGURE_PHRASE = /\bhow (?:big|far|fast|high|large|late|long|many|much|often|old|soon)\b/giu;
 
 /** Returns the words that a question looks for, each once. Words of a German question also get English terms. */
-export function soughtIn(question: string): Sought[] {
+export function soughtWordsOf(question: string): SoughtWord[] {
   const words = wordsOf(question.replaceAll(FIGURE_PHRASE, "how"));
   const isGerman = words.some((word) => GERMAN_MARKERS.has(word));
-  const sought = new Map<string, Sought>();
+  const sought = new Map<string, SoughtWord>();
   for (const word of words) {
     if (/^\p{Script=Latin}$/u.test(word) || STOPWORDS.has(word) || (isGerman && GERMAN_STOPWORDS.has(word))) continue;
     const terms = new Set([stem(word), ...(isGerman ? englishFor(word) : [])]);

@@ -1,8 +1,8 @@
 import { describe, expect, test } from "vitest";
 import { differenceOf, isSameStatement, rank as rankTexts } from "../../../serving/work/brief/rank.ts";
 import { sentencesOf, wholeSentences } from "../../../serving/work/brief/sentences.ts";
-import { statedIn, verified, verifiedQuote } from "../../../serving/work/brief/summariser.ts";
-import { soughtIn, termsOf } from "../../../serving/work/brief/terms.ts";
+import { statedSentences, verifyDraft, verifyQuote } from "../../../serving/work/brief/summariser.ts";
+import { soughtWordsOf, termsOf } from "../../../serving/work/brief/terms.ts";
 
 const TERMS = [
   "Our shop sells salt and pepper. A buyer may ask for a refund within 30 days of the purchase.",
@@ -21,7 +21,7 @@ describe("words of a question", () => {
 });
 
 describe("a German question", () => {
-  const termsFor = (question: string) => soughtIn(question).map(({ word, terms }) => [word, terms.slice(1)]);
+  const termsFor = (question: string) => soughtWordsOf(question).map(({ word, terms }) => [word, terms.slice(1)]);
   test.each<[string, [string, string[]][]]>([
     ["Wie lange ist die Rückgabefrist?", [["rückgabefrist", ["return", "period", "deadline"]]]],
     [
@@ -243,7 +243,7 @@ describe("quotations", () => {
     ["too short to be one", { source: 0, text: "The shop" }, null],
     ["too long to be one", { source: 0, text: TERMS.repeat(9) }, null],
   ])("%s", (_, quote, begins) => {
-    const found = verifiedQuote(quote as { source: number; text: string }, evidence);
+    const found = verifyQuote(quote as { source: number; text: string }, evidence);
     if (begins === null) expect(found).toBeNull();
     else expect(found).toMatchObject({ text: expect.stringContaining(begins), offset: TERMS.indexOf("The shop is") });
   });
@@ -265,12 +265,12 @@ describe("a claim", () => {
     ["The seller objects.", null],
     ["", null],
     ["…", null],
-  ])("%s", (claim, stated) => expect(statedIn(claim, B)).toBe(stated));
+  ])("%s", (claim, stated) => expect(statedSentences(claim, B)).toBe(stated));
 
   test("is left out, and counted, if it does not stand in its own quotation; support that says something else is dropped", () => {
     const shop = { source: 0, text: "The shop is closed on Sundays, as it has always been." };
     const buyer = { source: 1, text: "Sellers rarely pay the buyer." };
-    const { claims, leftOut } = verified(
+    const { claims, leftOut } = verifyDraft(
       {
         claims: [
           { text: buyer.text, quotations: [shop] },
