@@ -32,7 +32,7 @@ const FIRST_REFRESH_RETRY_S = "2";
  * @throws Problem not_ready
  */
 function refuseUntilFirstView({ follower }: Service, limitHeaders: Record<string, string>): void {
-  if (follower.staleMs !== null) return;
+  if (follower.viewAgeMs !== null) return;
   const headers = { "retry-after": FIRST_REFRESH_RETRY_S, ...limitHeaders };
   throw new Problem("not_ready", "the record has not been read yet", { headers });
 }
@@ -57,7 +57,7 @@ function toCall(service: Service, operation: Operation, event: H3Event): Call {
   }
   const peer = peerOf(event);
   if (isRefusedWhenOverloaded(operation)) refuseWhenOverloaded(service, operation, peer);
-  const client = service.client(peer, headers.get("x-forwarded-for"));
+  const client = service.clientKeyOf(peer, headers.get("x-forwarded-for"));
   const limiter = operation.limiter(service);
   const decision = limiter?.take(client);
   const limitHeaders = limiter && decision ? limiter.headers(decision) : {};
@@ -65,7 +65,7 @@ function toCall(service: Service, operation: Operation, event: H3Event): Call {
     const { quota, windowS } = limiter.limit;
     throw new Problem("too_many_requests", `at most ${quota} requests in ${windowS} s`, { headers: limitHeaders });
   }
-  if (operation.ofRecord) refuseUntilFirstView(service, limitHeaders);
+  if (operation.needsRecord) refuseUntilFirstView(service, limitHeaders);
   const { pathname, searchParams } = event.url;
   return {
     service,
@@ -75,7 +75,7 @@ function toCall(service: Service, operation: Operation, event: H3Event): Call {
     params: event.context.params ?? {},
     client,
     limitHeaders,
-    shed: () => refuseWhenOverloaded(service, operation, peer),
+    refuseWhenOverloaded: () => refuseWhenOverloaded(service, operation, peer),
     operations: OPERATIONS,
   };
 }

@@ -95,7 +95,7 @@ export interface ServingDeps {
    * The queue of asks (urls that wait for a free probe), folded from the log. Without it a replica knows only the asks
    * that it appended itself.
    */
-  askLine?: AskQueue;
+  askQueue?: AskQueue;
   /** Counts which endpoints clients check; absent: nothing is counted. */
   demand?: Demand;
   /** The parts needed to probe a listing; absent: this process probes nothing. */
@@ -103,17 +103,17 @@ export interface ServingDeps {
   /** Our own addresses in addition to `baseUrl`. */
   ownAddresses?: readonly string[];
   /** How receivers of watchers are reached, and the log that holds watchers; absent: no watcher is accepted. */
-  receivers?: { egress: Pick<Egress, "fetch">; log: ServingLog; plain: boolean };
+  receivers?: { egress: Pick<Egress, "fetch">; log: ServingLog; allowPlainHttp: boolean };
   /** Folder in which folds of the log are stored; absent: each start reads their topics from the beginning. */
   folds?: FoldFolder;
   /** The parts needed to buy calls; absent: nothing is sold. */
   sales?: Sales;
   /** Why nothing is sold, as a sentence for a client that wants to buy. */
-  unsold?: string;
+  whyNotSold?: string;
   /** The parts needed for our own paid operations, in addition to the rest; absent: there are none. */
   workshop?: Pick<WorkDeps, "egress" | "extractor" | "register"> & Partial<Pick<WorkDeps, "summariser" | "search">>;
   /** Secret from which planted pages are derived; absent: none is served. */
-  pages?: Uint8Array;
+  plantedPageSecret?: Uint8Array;
   /** Detects whether this process is overloaded; absent: no request is refused for that. */
   overload?: Pick<Overload, "refuseFree">;
   /** Folder of the documentation (default: `docs/` of the project). */
@@ -152,11 +152,11 @@ export interface Service extends Omit<ServingDeps, "looks" | "clientFile" | "pro
   disputeLimiter: Limiter;
   retests: Retests;
   statusFigures: StatusFigures;
-  looks: ListingChecks;
-  lookLimiter: Limiter;
+  listingChecks: ListingChecks;
+  listingCheckLimiter: Limiter;
   watchers: Watchers;
   /** Returns the key of the client behind a socket address and an X-Forwarded-For header. */
-  client: (peer: string | undefined, forwarded: string | null) => string;
+  clientKeyOf: (peer: string | undefined, forwarded: string | null) => string;
 }
 
 const PROJECT_DOCS = fileURLToPath(new URL("../docs", import.meta.url));
@@ -176,8 +176,8 @@ export function createService(deps: ServingDeps): Service {
   const docs = readDocs(deps.docsDir ?? PROJECT_DOCS, (markdown) => withHashes(markdown, clientFile, proveFile));
   const asks = new Asks({
     ...{ log, clock, logger, baseUrl, limits, producer: "serving" },
-    seen: (cap) => view().row(cap)?.last_seen ?? null,
-    ...(deps.askLine ? { line: deps.askLine } : {}),
+    lastProbeTime: (cap) => view().row(cap)?.last_seen ?? null,
+    ...(deps.askQueue ? { queue: deps.askQueue } : {}),
   });
   const terms = termsOf({ ...deps, baseUrl });
   const checks = new Checks({
@@ -212,11 +212,11 @@ export function createService(deps: ServingDeps): Service {
     disputeLimiter: limiter("disputes", limits.disputes_per_hour, 3600),
     retests: new Retests({ view, asks, validateUrl, clock, service: serviceOrigin }),
     statusFigures: new StatusFigures(clock),
-    looks: new ListingChecks({
-      ...{ view, validateUrl, clock, metrics, limits, tools: deps.looks ?? null },
-      own: [deps.baseUrl, ...(deps.ownAddresses ?? [])],
+    listingChecks: new ListingChecks({
+      ...{ view, validateUrl, clock, metrics, limits, probeDeps: deps.looks ?? null },
+      ownAddresses: [deps.baseUrl, ...(deps.ownAddresses ?? [])],
     }),
-    lookLimiter: limiter("looks", limits.looks_per_hour, 3600),
+    listingCheckLimiter: limiter("looks", limits.looks_per_hour, 3600),
     watchers: createWatchers(deps, limits),
     payOnDelivery: sales
       ? new PayOnDelivery(sales, {
@@ -228,12 +228,12 @@ export function createService(deps: ServingDeps): Service {
     work: createWork(deps, docs, {
       ...{ baseUrl, checks, search },
       failures: async (searchedView, cap, limit) => {
-        const page = await failuresOf(searchedView, cap, paidRows, { limit, base: baseUrl, ...BRIEF_READS });
+        const page = await failuresOf(searchedView, cap, paidRows, { limit, baseUrl, ...BRIEF_READS });
         return { schema: "svc.trust.failures.v1", capability_id: cap, ...page };
       },
     }),
     buyLimiter: limiter("buys", limits.buys_per_minute),
-    client: (peer, forwarded) => clientKey(peer, forwarded, proxies),
+    clientKeyOf: (peer, forwarded) => clientKey(peer, forwarded, proxies),
   };
 }
 
@@ -259,7 +259,7 @@ function createWork(
  */
 const NO_RECEIVERS = {
   log: NO_LOG,
-  plain: false,
+  allowPlainHttp: false,
   egress: { fetch: async () => ({ outcome: "refused" as const, says: "not from here", totalMs: 0, sent: false }) },
 };
 

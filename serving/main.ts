@@ -23,7 +23,7 @@ export interface ServeOptions {
   proxies?: readonly Cidr[];
   metrics?: Pick<Metrics, "count">;
   /** Gets the sources of the share of sockets in use, and of the time that a connection waits to be accepted. */
-  overload?: Pick<Overload, "ofSockets" | "ofAcceptQueue">;
+  overload?: Pick<Overload, "setSocketShare" | "setAcceptWait">;
   /** Longest time for running answers after closing began, ms (default 10,000). */
   graceMs?: number;
 }
@@ -113,10 +113,10 @@ export async function serve(options: ServeOptions): Promise<Serving> {
   server.maxRequestsPerSocket = MAX_REQUESTS;
   server.timeout = SILENCE_MS;
   const share = guardSockets(server, toNodeHandler(app), limits, (peer) => socketKey(peer, proxies), metrics);
-  options.overload?.ofSockets(share);
+  options.overload?.setSocketShare(share);
   await listen(server, host, port, shared === true);
   // When several processes share the port, another process may accept the connection that measures the wait.
-  if (!shared) options.overload?.ofAcceptQueue(measureAcceptWait(server));
+  if (!shared) options.overload?.setAcceptWait(measureAcceptWait(server));
   const boundPort = (server.address() as AddressInfo).port;
   const urlHost = host.includes(":") ? `[${host}]` : host;
   return {

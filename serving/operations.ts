@@ -23,7 +23,7 @@ const livez: Operation = {
   path: "/livez",
   summary: "The process runs",
   type: TEXT_TYPE,
-  always: true,
+  evenWhenOverloaded: true,
   limiter: () => null,
   run: ({ request }) => reply(request, "ok\n", { type: TEXT_TYPE, cache: "no-store" }),
 };
@@ -33,10 +33,10 @@ const readyz: Operation = {
   path: "/readyz",
   summary: "The record is loaded and followed",
   type: TEXT_TYPE,
-  always: true,
+  evenWhenOverloaded: true,
   limiter: () => null,
   run({ service, request }) {
-    const viewAgeMs = service.follower.staleMs;
+    const viewAgeMs = service.follower.viewAgeMs;
     if (viewAgeMs === null) throw new Problem("not_ready", "the record has not been read yet");
     if (viewAgeMs > MAX_VIEW_AGE_MS)
       throw new Problem("not_ready", `the record was last read ${Math.round(viewAgeMs / 1000)} s ago`);

@@ -17,7 +17,7 @@ const DROP_INTERVAL_MS = 60_000;
 /** Creates the queue of asks (urls that clients asked about and that wait for a free probe), with these limits. */
 export const createAskQueue = (limits: Partial<Limits> = {}): AskQueue => {
   const { asks_in_line: max, asks_per_domain_hour: perDomainHour } = { ...LIMITS, ...limits };
-  return new AskQueue({ max, perDomainHour });
+  return new AskQueue({ maxAsks: max, perDomainHour });
 };
 
 export interface Ask {
@@ -26,7 +26,7 @@ export interface Ask {
   normalised: string;
   method: string | undefined;
   /** Only for an endpoint in the record: its id, and its tool where it is one. */
-  known?: { cap: string; tool: string | null };
+  knownEndpoint?: { cap: string; tool: string | null };
 }
 
 /** A seller's signed request to probe its endpoint again (a re-test), and the wallet that signed it. */
@@ -41,7 +41,7 @@ export interface AskReply {
 /** When an ask was made, the earliest time of its probe (unix ms), and its client. */
 interface AskTime {
   now: Date;
-  from: number;
+  notBeforeMs: number;
   client: string;
   proof?: SignedRetest;
 }
@@ -55,9 +55,9 @@ export interface AskDeps {
   baseUrl: string;
   limits?: Partial<Limits>;
   /** The queue as folded from the log; without it, only what this replica itself appended. */
-  line?: AskQueue;
+  queue?: AskQueue;
   /** Time of an endpoint's newest handshake in the tables, unix ms. */
-  seen?: (cap: string) => number | null;
+  lastProbeTime?: (cap: string) => number | null;
 }
 
 /**
@@ -72,7 +72,7 @@ export class Asks {
 
   constructor(private readonly deps: AskDeps) {
     const limits = { ...LIMITS, ...deps.limits };
-    this.#queue = deps.line ?? createAskQueue(limits);
+    this.#queue = deps.queue ?? createAskQueue(limits);
     const monotonicNow = () => deps.clock.monotonic();
     this.#clients = new Limiter({ name: "asks", quota: limits.asks_per_hour, windowS: 3600 }, monotonicNow);
     this.#total = new Limiter(
@@ -91,12 +91,12 @@ export class Asks {
     const t = now.getTime();
     this.#dropProbed();
     const queue = this.#queue;
-    const cap = ask.known?.cap ?? capId(ask.method ?? "GET", ask.normalised);
-    if (queue.isFresh(cap, t)) return { queued: true, next: JUST_PROBED };
-    const notBeforeMs = Math.max(queue.earliest(cap, t), t + this.#delayFor(client));
+    const cap = ask.knownEndpoint?.cap ?? capId(ask.method ?? "GET", ask.normalised);
+    if (queue.wasJustProbed(cap, t)) return { queued: true, next: JUST_PROBED };
+    const notBeforeMs = Math.max(queue.earliestNewProbe(cap, t), t + this.#delayFor(client));
     const queuedProbeAt = queue.earliestProbe(cap);
     if (queuedProbeAt !== null && queuedProbeAt <= notBeforeMs) return queuedReply(queue.wait(cap, t));
-    return this.#append(ask, cap, { now, from: notBeforeMs, client });
+    return this.#append(ask, cap, { now, notBeforeMs, client });
   }
   /**
    * Appends a re-test for a seller that proved to be the payee: its endpoint is probed again even if it was probed
@@ -104,18 +104,18 @@ export class Asks {
    * @returns null when an earlier re-test was made on this UTC day
    */
   async retest(
-    ask: Ask & { known: NonNullable<Ask["known"]> },
+    ask: Ask & { knownEndpoint: NonNullable<Ask["knownEndpoint"]> },
     proof: SignedRetest,
     client: string,
   ): Promise<AskReply | null> {
     const now = this.deps.clock.now();
     this.#dropProbed();
-    const { cap } = ask.known;
-    const last = this.#queue.retested(cap);
+    const { cap } = ask.knownEndpoint;
+    const last = this.#queue.lastRetest(cap);
     if (last !== null && dayOf(new Date(last)) === dayOf(now)) {
       return this.#queue.earliestProbe(cap) === null ? null : queuedReply(this.#queue.wait(cap, now.getTime()));
     }
-    return this.#append(ask, cap, { now, from: now.getTime() + this.#clientDelayFor(client), client, proof });
+    return this.#append(ask, cap, { now, notBeforeMs: now.getTime() + this.#clientDelayFor(client), client, proof });
   }
 
   /** Delay of an ask because its client asked often, real ms. */
@@ -125,7 +125,7 @@ export class Asks {
   #delayFor = (client: string): number => this.#clientDelayFor(client) || Math.round(this.#total.msUntil("all", 1));
 
   async #append(ask: Ask, cap: string, turn: AskTime): Promise<AskReply> {
-    const { now, from: notBeforeMs, client, proof } = turn;
+    const { now, notBeforeMs, client, proof } = turn;
     const t = now.getTime();
     const queue = this.#queue;
     const wait = queue.waitFor(ask.normalised, notBeforeMs, t);
@@ -161,7 +161,7 @@ export class Asks {
   }
 
   #dropProbed(): void {
-    const { seen, clock } = this.deps;
+    const { lastProbeTime: seen, clock } = this.deps;
     if (!seen || clock.monotonic() < this.#droppedAt + DROP_INTERVAL_MS) return;
     this.#droppedAt = clock.monotonic();
     this.#queue.dropProbed(seen);
@@ -174,11 +174,11 @@ export class Asks {
    * forward is not dropped as a copy of the earlier one. The slot of a re-test is its UTC day, so two replicas that are
    * asked at once make one record.
    */
-  #record({ url, normalised, method, known }: Ask, cap: string, { now, from: notBeforeMs, proof }: AskTime) {
+  #record({ url, normalised, method, knownEndpoint }: Ask, cap: string, { now, notBeforeMs, proof }: AskTime) {
     const { host } = new URL(normalised);
     const slot = proof ? `${dayOf(now)}/retest` : rfc3339(now).slice(0, 13);
     const notBeforeField = notBeforeMs > now.getTime() ? { not_before: rfc3339(new Date(notBeforeMs)) } : {};
-    const tool = known?.tool ?? null;
+    const tool = knownEndpoint?.tool ?? null;
     const turnWords = proof ? [] : Object.values(notBeforeField);
     const hashedText = [method ?? "", normalised, ...(tool === null ? [] : [tool]), ...turnWords].join(" ");
     const attempt = sha256(hashedText).readUInt32BE(0) >>> 1;

@@ -65,7 +65,7 @@ export class Checks {
   }
 
   /** Returns the cached answer to this query, if there is one. */
-  kept(query: CheckQuery, client: string): CachedAnswer | undefined {
+  getCached(query: CheckQuery, client: string): CachedAnswer | undefined {
     const cached = this.#cache.get(cacheKey(query, query.url));
     // The entry of a normalised url may hold the answer to another spelling.
     return cached?.asked === query.url ? this.#countAnswer(cached, client) : undefined;
@@ -76,7 +76,7 @@ export class Checks {
    * @throws Problem bad_request for a text that is not a url
    */
   answer(query: CheckQuery, client: string): CachedAnswer | Promise<CachedAnswer> {
-    const cached = this.kept(query, client);
+    const cached = this.getCached(query, client);
     if (cached) return cached;
     // Two spellings of one url share the cached answer; their answers differ only in `asked`.
     const resolved = this.#resolve(query.url);
@@ -165,8 +165,8 @@ export class Checks {
     if (refusalReason)
       return probeReason === ASKED_NO_PAYMENT ? facts : withNext(facts, neverProbedReply(refusalReason));
     const entry = view.entry(match.cap);
-    const known = { cap: match.cap, tool: entry?.listing?.tool ?? null };
-    const ask = { url, normalised: url, method: entry?.listing?.method ?? view.row(match.cap)?.method, known };
+    const knownEndpoint = { cap: match.cap, tool: entry?.listing?.tool ?? null };
+    const ask = { url, normalised: url, method: entry?.listing?.method ?? view.row(match.cap)?.method, knownEndpoint };
     return this.deps.asks
       .put(ask, client)
       .then(({ queued, next }) => withNext(facts, { queued, next: `${probeReason} ${next}` }));

@@ -14,7 +14,7 @@ export interface EndpointCorrections {
   /** Whether a dispute is open, that is, no correction in force has answered it. */
   disputed: boolean;
   /** Ids of corrections that were withdrawn; what they had withdrawn counts again. */
-  takenBack: readonly string[];
+  withdrawnCorrectionIds: readonly string[];
 }
 
 const PendingRecords = z.array(
@@ -24,7 +24,7 @@ const PendingRecords = z.array(
 /** Corrections, disputes and reinstatements of one endpoint, as its records yield them. */
 type CorrectionState = Omit<EndpointCorrections, "disputed">;
 
-const NO_CORRECTIONS: CorrectionState = { corrections: [], disputes: [], takenBack: [] };
+const NO_CORRECTIONS: CorrectionState = { corrections: [], disputes: [], withdrawnCorrectionIds: [] };
 
 /** Reads corrections, disputes and reinstatements, in the order in which they were made. */
 export function readCorrections(records: readonly CorrectionRecord[]): CorrectionState {
@@ -45,7 +45,7 @@ export function readCorrections(records: readonly CorrectionRecord[]): Correctio
           corrections[i] = { ...one, says: `${one.says} (taken back: ${textOrEmpty(body.says)})` };
     }
   }
-  return { corrections, disputes, takenBack: withdrawnCorrectionIds };
+  return { corrections, disputes, withdrawnCorrectionIds };
 }
 
 const textOrEmpty = (value: unknown): string => (typeof value === "string" ? value : "");
@@ -74,10 +74,15 @@ export function correctionsOf(view: View, cap: string): EndpointCorrections {
  * Reports whether a correction in force withdraws this record. A correction without a record id withdraws all records
  * that were observed before it was issued (as in sql/samples/touched, withdrawn).
  */
-export const isWithdrawn = ({ corrections, takenBack }: EndpointCorrections, record: string, at: string): boolean =>
+export const isWithdrawn = (
+  { corrections, withdrawnCorrectionIds }: EndpointCorrections,
+  record: string,
+  at: string,
+): boolean =>
   corrections.some(
     ({ id, recordId, issuedAt }) =>
-      !takenBack.includes(id) && (recordId == null ? Date.parse(at) < Date.parse(issuedAt) : recordId === record),
+      !withdrawnCorrectionIds.includes(id) &&
+      (recordId == null ? Date.parse(at) < Date.parse(issuedAt) : recordId === record),
   );
 
 /** Returns the records that are not published yet, each once. */
@@ -110,12 +115,12 @@ function unpublishedInRow(view: View, cap: string): readonly CorrectionRecord[] 
  * sql/samples/touched, site).
  */
 function isOpen(
-  { corrections, takenBack }: CorrectionState,
+  { corrections, withdrawnCorrectionIds }: CorrectionState,
   { record_id, received_at }: Record<string, unknown>,
 ): boolean {
   const since = typeof received_at === "string" ? received_at : "";
   return !corrections.some(
     ({ id, recordId, issuedAt }) =>
-      !takenBack.includes(id) && issuedAt >= since && (recordId == null || recordId === record_id),
+      !withdrawnCorrectionIds.includes(id) && issuedAt >= since && (recordId == null || recordId === record_id),
   );
 }

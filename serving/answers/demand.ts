@@ -15,13 +15,13 @@ export interface DemandBounds {
    * Largest number of clients, and of pairs of client and endpoint, that are remembered of a day. Beyond it nothing is
    * counted.
    */
-  clients: number;
-  pairs: number;
+  maxClients: number;
+  maxPairs: number;
   /** Largest number of endpoints in one record, the most requested first; the next record has the others. */
   perRecord: number;
 }
 
-const DEMAND_BOUNDS: DemandBounds = { perClient: 50, clients: 50_000, pairs: 200_000, perRecord: 1_000 };
+const DEMAND_BOUNDS: DemandBounds = { perClient: 50, maxClients: 50_000, maxPairs: 200_000, perRecord: 1_000 };
 
 /** Real ms between two records. */
 const FLUSH_INTERVAL_MS = 600_000;
@@ -59,10 +59,10 @@ export class Demand {
     const pair = `${cap} ${client}`;
     const today = dayOf(this.deps.clock.now());
     if (today !== this.#day) this.#startDay(today);
-    if (this.#pairs.has(pair) || this.#pairs.size >= this.#bounds.pairs) return;
+    if (this.#pairs.has(pair) || this.#pairs.size >= this.#bounds.maxPairs) return;
     const counted = this.#clients.get(client) ?? 0;
     if (counted >= this.#bounds.perClient) return;
-    if (counted === 0 && this.#clients.size >= this.#bounds.clients) return;
+    if (counted === 0 && this.#clients.size >= this.#bounds.maxClients) return;
     this.#clients.set(client, counted + 1);
     this.#pairs.add(pair);
     this.#counts.set(cap, (this.#counts.get(cap) ?? 0) + 1);

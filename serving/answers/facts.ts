@@ -53,7 +53,7 @@ const orderFlags = (flags: Iterable<string>): string[] => {
  */
 function gradeOf(view: View, cap: string, entry: Entry | undefined, { disputed }: EndpointCorrections): Grade {
   const headline = entry ? headlineOf(entry) : null;
-  const { observations, withdrawn } = view.since(cap, headline?.leaf);
+  const { observations, withdrawn } = view.countsSince(cap, headline?.leaf);
   if (!headline) {
     return {
       ...{ band: "UNRATED", tier: null, composite: null, why: NO_CARD, components: null, sampleCount: 0 },
@@ -120,12 +120,12 @@ function moreOriginsHint(view: View, { pay_to }: CheckQuery): string | null {
 /** Largest number of tools that one answer names. */
 const MAX_TOOLS = 20;
 
-function toolHint(url: string, { about, others, missing }: ToolChoice): string {
+function toolHint(url: string, { answeredTool, others, unknownTool }: ToolChoice): string {
   const shownTools = others.slice(0, MAX_TOOLS).join(", ");
   const more = others.length > MAX_TOOLS ? ` and ${others.length - MAX_TOOLS} more` : "";
   return [
-    ...(missing === null ? [] : [`The record has no tool ${missing} of this server.`]),
-    `This is about the tool ${about}.`,
+    ...(unknownTool === null ? [] : [`The record has no tool ${unknownTool} of this server.`]),
+    `This is about the tool ${answeredTool}.`,
     ...(others.length > 0 ? [`Ask for another one as ${url}#NAME: ${shownTools}${more}.`] : []),
   ].join(" ");
 }
@@ -160,7 +160,7 @@ export function knownFacts(view: View, query: CheckQuery, { cap, matched, tools 
   const endpointCorrections = correctionsOf(view, cap);
   const { band, tier, composite, why, ...grade } = gradeOf(view, cap, entry, endpointCorrections);
   const payToResult = query.pay_to === undefined ? null : payToVerdict(row, query.pay_to);
-  const related = relatedVerdict(view, { cap, url, payTos: payTosOf(query, row), card: grade.flags }, now);
+  const related = relatedVerdict(view, { cap, url, payTos: payTosOf(query, row), cardFlags: grade.flags }, now);
   const correctionCount = endpointCorrections.corrections.length;
   const next = [
     ...(tools && url !== null ? [toolHint(url, tools)] : []),
@@ -206,7 +206,7 @@ export interface UnknownUrl {
 
 /** Builds the answer about a url or id that is not in the record. Its payee and its domain may be known. */
 export function unknownFacts(view: View, query: CheckQuery, { url, queued, next }: UnknownUrl, now: Date): CheckFacts {
-  const related = relatedVerdict(view, { cap: null, url, payTos: payTosOf(query, undefined), card: [] }, now);
+  const related = relatedVerdict(view, { cap: null, url, payTos: payTosOf(query, undefined), cardFlags: [] }, now);
   const { flags } = related;
   return {
     band: "UNRATED",

@@ -26,7 +26,7 @@ export interface PageRequest {
   maxFiles: number;
   maxBytes: number;
   /** Address of this service, with which the addresses of files begin. */
-  base: string;
+  baseUrl: string;
 }
 
 export type FailuresPage = Omit<FailuresAnswer, "schema" | "capability_id">;
@@ -56,7 +56,7 @@ function groupByDay(files: readonly EvidenceFile[]): [string, EvidenceFile[]][] 
 
 /** Reads files within the limits of one answer; cached files cost nothing. */
 class BoundedReads {
-  readonly leftOut: string[] = [];
+  readonly skippedFiles: string[] = [];
   #filesLeft: number;
   #bytesLeft: number;
 
@@ -69,14 +69,14 @@ class BoundedReads {
   }
 
   /** Returns what these files hold of an endpoint; null when reading one of them would exceed the limits. */
-  async of(files: readonly EvidenceFile[], cap: string): Promise<{ key: string; part: PaidPart }[] | null> {
+  async readEndpoint(files: readonly EvidenceFile[], cap: string): Promise<{ key: string; part: PaidPart }[] | null> {
     const parts: { key: string; part: PaidPart }[] = [];
     for (const file of files) {
       if (this.paid.isTooLong(file)) {
-        this.leftOut.push(file.key);
+        this.skippedFiles.push(file.key);
         continue;
       }
-      let content = this.paid.held(file);
+      let content = this.paid.getCached(file);
       if (!content) {
         if (this.#filesLeft === 0 || file.bytes > this.#bytesLeft) return null;
         this.#filesLeft--;
@@ -98,7 +98,7 @@ class BoundedReads {
  * request gets further); errors of {@link PaidRows.read}
  */
 export async function failuresOf(view: View, cap: string, paid: PaidRows, request: PageRequest): Promise<FailuresPage> {
-  const { base: baseUrl } = request;
+  const { baseUrl } = request;
   const start = parseCursor(request.cursor);
   const corrections = correctionsOf(view, cap);
   const reads = new BoundedReads(paid, request);
@@ -108,17 +108,17 @@ export async function failuresOf(view: View, cap: string, paid: PaidRows, reques
   const page = (next: CallPosition | null): FailuresPage => ({
     evidence_until: view.evidence.newestDay,
     failures: failures,
-    left_out: reads.leftOut,
+    left_out: reads.skippedFiles,
     next: next && cursorOf(next),
   });
-  for (const [day, files] of groupByDay(view.evidence.of(bucketOf(cap)))) {
-    const read = await reads.of(files, cap);
+  for (const [day, files] of groupByDay(view.evidence.filesOf(bucketOf(cap)))) {
+    const read = await reads.readEndpoint(files, cap);
     if (!read) {
       if (lastReadDay !== null) return page({ ms: dayStart(lastReadDay).getTime(), id: "" });
       throw new Problem("unavailable", "older evidence is being read", { headers: { "retry-after": "1" } });
     }
     for (const fact of read.flatMap(({ part }) => part.facts)) {
-      laterFacts.set(fact.of, [...(laterFacts.get(fact.of) ?? []), fact]);
+      laterFacts.set(fact.callId, [...(laterFacts.get(fact.callId) ?? []), fact]);
     }
     if (dayStart(day).getTime() >= start.ms) continue;
     lastReadDay = day;
@@ -158,18 +158,18 @@ const expectationOf = (name: string): string =>
 
 interface FailedCheck {
   name: string;
-  came: string;
+  received: string;
 }
 
 /** Returns the failed checks in the order in which they ran; terms that were not kept come last. */
 function failedChecks({ checks, differs, honest, delivered }: PaidRow): FailedCheck[] {
   const failed = (checks ?? [])
     .filter(({ ok }) => !ok)
-    .map(({ name, says }) => ({ name, came: receivedWords(name, says) }));
+    .map(({ name, says }) => ({ name, received: receivedWords(name, says) }));
   const otherTerms = differs?.map(({ says }) => says).join(", ");
   if (honest === false) failed.push({ name: "terms", came: otherTerms || "other terms" });
   // A process that ended during the call recorded no checks.
-  return failed.length === 0 && !delivered ? [{ name: "bytes_came", came: "nothing" }] : failed;
+  return failed.length === 0 && !delivered ? [{ name: "bytes_came", received: "nothing" }] : failed;
 }
 
 function receivedWords(name: string, says = ""): string {
@@ -198,7 +198,7 @@ function toFailedCall(row: PaidRow, keys: readonly string[], baseUrl: string): F
   const files = keys.map((key) => `${baseUrl}/${key}`);
   const { settlement, quote, status = null } = row;
   const failed = failedChecks(row);
-  const receivedTexts = failed.map(({ came }) => came);
+  const receivedTexts = failed.map(({ received }) => received);
   const isStatusListed = status === null || failed.some(({ name }) => name === "status") || row.kind === 2;
   return {
     id: row.obs_id,

@@ -74,15 +74,15 @@ const MAX_NAMED = 5;
 export function describeNearby(view: View, normalised: string): string | null {
   const keepRecorded = (names: readonly NamedEndpoint[]) =>
     names.slice(0, MAX_COMPARED).filter(({ cap }) => view.has(cap));
-  const sameUrl = keepRecorded(view.names.withUrl(normalised));
+  const sameUrl = keepRecorded(view.urlIndex.withUrl(normalised));
   if (sameUrl.length > 0) {
     const methods = [...new Set(sameUrl.map(({ method }) => method))].sort();
     return `The record holds this url with ${methods.join(" and ")}: ask with method=${methods[0]}.`;
   }
-  const [samePath] = keepRecorded(view.names.withPath(normalised));
+  const [samePath] = keepRecorded(view.urlIndex.withPath(normalised));
   if (samePath)
     return `The record holds ${formatEndpoint(samePath)}, which differs by its method and its ${differenceOf(normalised, samePath.url)}.`;
-  const sameOrigin = view.names.withOrigin(normalised);
+  const sameOrigin = view.urlIndex.withOrigin(normalised);
   const otherPaths = keepRecorded(sameOrigin);
   if (otherPaths.length === 0) return null;
   const shown = otherPaths.slice(0, MAX_NAMED).map(formatEndpoint).join(", ");

@@ -16,9 +16,9 @@ import { listingAnswer } from "./listing-look.ts";
 
 export interface ListingCheckDeps {
   /** The parts needed to probe a listing; null: this process probes nothing. */
-  tools: ProbeDeps | null;
+  probeDeps: ProbeDeps | null;
   /** Our own addresses, which nobody can make us probe. */
-  own: readonly string[];
+  ownAddresses: readonly string[];
   view: () => View;
   validateUrl: Egress["validate"];
   clock: Clock;
@@ -48,14 +48,14 @@ export class ListingChecks {
 
   constructor(private readonly deps: ListingCheckDeps) {
     this.#limits = { ...LIMITS, ...deps.limits };
-    const { clock, own } = deps;
+    const { clock, ownAddresses } = deps;
     const quota = this.#limits.looks_per_domain_minute;
     const monotonicNow = () => clock.monotonic();
     this.#perDomain = new Limiter({ name: "looks at one domain", quota, windowS: 60 }, monotonicNow);
     const platformLimit = { name: "looks at one platform", quota: PLATFORM_CAP_FACTOR * quota, windowS: 60 };
     this.#perPlatform = new Limiter(platformLimit, monotonicNow);
     this.#places = new Places({ name: "looks", size: this.#limits.looks_at_once, most: { domain: 1 } });
-    this.#ownDomains = new Set(own.map(registrableDomain));
+    this.#ownDomains = new Set(ownAddresses.map(registrableDomain));
   }
 
   /**
@@ -86,7 +86,7 @@ export class ListingChecks {
     if (this.#ownDomains.has(domain)) throw badField("/url", "is an address of this service");
     const verdict = this.deps.validateUrl(url);
     if (!verdict.ok) throw badField("/url", `is never fetched: ${verdict.says.replace(/\.$/, "")}`);
-    if (!this.deps.tools)
+    if (!this.deps.probeDeps)
       throw new Problem("unavailable", "this server does not look at listings; ask the service itself");
     const retry = { headers: { "retry-after": String(RETRY_S) } };
     const place = this.#places.tryTake({ client, domain });
@@ -111,9 +111,9 @@ export class ListingChecks {
   }
 
   async #probe(url: string, method: "GET" | "POST" | null): Promise<ListingAnswer> {
-    const { tools, clock, metrics, view } = this.deps;
+    const { probeDeps, clock, metrics, view } = this.deps;
     const findCap = (calledMethod: ListingAnswer["method"]) => matchUrl(view(), url, calledMethod)?.cap ?? null;
-    const answer = await listingAnswer(tools!, url, method, clock, findCap);
+    const answer = await listingAnswer(probeDeps!, url, method, clock, findCap);
     metrics.count("touchstone_listing_looks_total", { state: answer.state });
     return answer;
   }

@@ -13,7 +13,7 @@ export interface RelatedSubject {
   /** Addresses to which a payment would go: the client's pay_to, and those that the endpoint names now. */
   payTos: readonly string[];
   /** Flags of its card; the card's sentence tells what the endpoint itself did. */
-  card: readonly string[];
+  cardFlags: readonly string[];
 }
 
 /**
@@ -35,7 +35,8 @@ const joinSome = (names: readonly string[]): string => {
 
 const TOOK_MONEY = "settled on the chain, brought nothing and were not paid back";
 
-const whereOf = ({ caps, last }: TheftSummary): string => `at ${joinSome(caps)}; last on ${dayOf(new Date(last))}`;
+const whereOf = ({ caps, lastTheftMs }: TheftSummary): string =>
+  `at ${joinSome(caps)}; last on ${dayOf(new Date(lastTheftMs))}`;
 
 /**
  * Returns the verdict of a replica without live tables, from the table of related parties in the leaves. That table has
@@ -82,12 +83,12 @@ export function ownFlags(view: View, cap: string, flags: readonly string[], leaf
 export function relatedVerdict(view: View, subject: RelatedSubject, now: Date): RelatedVerdict {
   const { thefts, madeAt } = view.volatile;
   if (madeAt === null) return publishedVerdict(view, subject);
-  const { cap, url, payTos, card } = subject;
+  const { cap, url, payTos, cardFlags } = subject;
   const verdict: RelatedVerdict = { flags: [], says: [] };
-  const ownThefts = cap === null ? null : thefts.own(cap, now);
-  if (ownThefts && !card.includes("took_the_money")) {
+  const ownThefts = cap === null ? null : thefts.ofEndpoint(cap, now);
+  if (ownThefts && !cardFlags.includes("took_the_money")) {
     verdict.flags.push("took_the_money");
-    verdict.says.push(`payments to this endpoint ${TOOK_MONEY} (last on ${dayOf(new Date(ownThefts.last))})`);
+    verdict.says.push(`payments to this endpoint ${TOOK_MONEY} (last on ${dayOf(new Date(ownThefts.lastTheftMs))})`);
   }
   const payees = payTos.flatMap((address) => {
     const theftSummary = thefts.ofPayee(address, cap, now);

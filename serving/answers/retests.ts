@@ -59,12 +59,12 @@ export class Retests {
     const statement = retestStatement(request, service);
     await checkSigner(view, cap, request, statement);
     const listing = view.entry(cap)?.listing;
-    const known = { cap, tool: listing?.tool ?? null };
+    const knownEndpoint = { cap, tool: listing?.tool ?? null };
     const url = listing?.url ?? view.row(cap)!.url;
     const method = listing?.method ?? view.row(cap)?.method;
     const { pay_to, signature } = request;
     const reply = await asks.retest(
-      { url, normalised: url, method: method ?? undefined, known },
+      { url, normalised: url, method: method ?? undefined, knownEndpoint },
       { statement, pay_to, signature },
       client,
     );

@@ -85,7 +85,7 @@ function* makeRanking(entries: LayeredMap<Entry>): Generator<undefined, Ranking>
 export interface Hit {
   entry: ListedEntry;
   /** Words of the query that its text does not contain. */
-  lacks: readonly string[];
+  lackedWords: readonly string[];
   /**
    * 0: contains every word and matches closely. 1: contains every word. 2 and above: lacks some words; lower means
    * nearer.
@@ -111,10 +111,10 @@ const MAX_FITS = 64;
 
 /** The fit of each row of the index, and the words that rows of a fit lack. */
 interface Fits {
-  of: Uint8Array;
-  lacks: readonly (readonly string[])[];
+  byRow: Uint8Array;
+  lackedWords: readonly (readonly string[])[];
   /** Fits below this one lack little (see {@link NEAR_SHARE}). */
-  near: number;
+  nearLimit: number;
 }
 const NO_FIT = 255;
 
@@ -136,9 +136,9 @@ function fitsOf({ words, weights, rows, held, scores }: TextMatches, size: numbe
   }
   const totalWeight = weightOf(allMask);
   return {
-    of: fitByRow,
-    lacks: [[], [], ...partialMasks.map((mask) => words.filter((_, n) => (mask & (1 << n)) === 0))],
-    near: 2 + partialMasks.filter((mask) => weightOf(mask) >= NEAR_SHARE * totalWeight).length,
+    byRow: fitByRow,
+    lackedWords: [[], [], ...partialMasks.map((mask) => words.filter((_, n) => (mask & (1 << n)) === 0))],
+    nearLimit: 2 + partialMasks.filter((mask) => weightOf(mask) >= NEAR_SHARE * totalWeight).length,
   };
 }
 
@@ -151,7 +151,7 @@ async function rowsOf(view: View, ranking: Ranking): Promise<Int32Array> {
   const rows = new Int32Array(ranking.entries.length);
   for (let place = 0; place < rows.length; place++) {
     if (place % ENTRIES_PER_TURN === ENTRIES_PER_TURN - 1) await turn();
-    rows[place] = view.words.rowOf(ranking.entries[place]!.cap) ?? -1;
+    rows[place] = view.wordIndex.rowOf(ranking.entries[place]!.cap) ?? -1;
   }
   rowsInOrder.set(ranking, rows);
   return rows;
@@ -161,13 +161,13 @@ async function rowsOf(view: View, ranking: Ranking): Promise<Int32Array> {
 const ROWS_PER_TURN = 50_000;
 
 /** Groups the places of the ranking by fit, in the ranking's order: first those without an F, then those with one. */
-async function groupByFit(view: View, ranking: Ranking, { of }: Fits): Promise<[number[][], number[][]]> {
+async function groupByFit(view: View, ranking: Ranking, { byRow }: Fits): Promise<[number[][], number[][]]> {
   const emptyPlacesByFit = (): number[][] => Array.from({ length: MAX_FITS }, () => []);
   const places: [number[][], number[][]] = [emptyPlacesByFit(), emptyPlacesByFit()];
   const rows = await rowsOf(view, ranking);
   for (let place = 0; place < rows.length; place++) {
     if (place % ROWS_PER_TURN === ROWS_PER_TURN - 1) await turn();
-    const fit = of[rows[place]!] ?? NO_FIT;
+    const fit = byRow[rows[place]!] ?? NO_FIT;
     if (fit !== NO_FIT) places[place < ranking.firstF ? 0 : 1][fit]!.push(place);
   }
   return places;
@@ -198,21 +198,21 @@ export async function findEndpoints(
   const ranking = await rankingOf(view);
   const { entries } = ranking;
   if (question.words.length === 0) {
-    return { words: [], hits: entries.map((entry) => ({ entry, lacks: [], fit: 0 })) };
+    return { words: [], hits: entries.map((entry) => ({ entry, lackedWords: [], fit: 0 })) };
   }
-  const matched = await view.words.match(view, question.words, byClass);
-  const fits = fitsOf(matched, view.words.rows);
+  const matched = await view.wordIndex.match(view, question.words, byClass);
+  const fits = fitsOf(matched, view.wordIndex.rows);
   const [good, failed] = await groupByFit(view, ranking, fits);
   const hasWholeMatch = (places: readonly number[][]): boolean => places[0]!.length + places[1]!.length > 0;
   // Chooses the fits that come before endpoints with an F. If an endpoint without an F holds every word, only such
   // fits; else, if one with an F does, the fits that lack little; else all.
-  const goodFitLimit = hasWholeMatch(good) ? 2 : hasWholeMatch(failed) ? fits.near : MAX_FITS;
+  const goodFitLimit = hasWholeMatch(good) ? 2 : hasWholeMatch(failed) ? fits.nearLimit : MAX_FITS;
   const failedFitLimit = hasWholeMatch(good) || hasWholeMatch(failed) ? 2 : MAX_FITS;
   function* yieldHits(): Generator<Hit> {
     for (const [place, fit] of placesBestFirst(good, goodFitLimit))
-      yield { entry: entries[place]!, lacks: fits.lacks[fit]!, fit };
+      yield { entry: entries[place]!, lackedWords: fits.lackedWords[fit]!, fit };
     for (const [place, fit] of placesBestFirst(failed, failedFitLimit))
-      yield { entry: entries[place]!, lacks: fits.lacks[fit]!, fit };
+      yield { entry: entries[place]!, lackedWords: fits.lackedWords[fit]!, fit };
   }
   return { words: matched.words, hits: yieldHits() };
 }
@@ -359,7 +359,7 @@ function describeGaps(found: readonly FoundCapability[], words: readonly string[
   return `Nothing that did not fail holds ${wordsPhrase}: these are the nearest, each with the words that it lacks.`;
 }
 
-function toResult(view: View, { entry, lacks }: Hit, { now, termsOf }: SearchContext): FoundCapability {
+function toResult(view: View, { entry, lackedWords }: Hit, { now, termsOf }: SearchContext): FoundCapability {
   const { cap, listing } = entry;
   const row = view.row(cap);
   const facts = knownFacts(view, { url: cap }, { cap, matched: "exact" }, now);
@@ -367,7 +367,7 @@ function toResult(view: View, { entry, lacks }: Hit, { now, termsOf }: SearchCon
   const terms = termsOf(view, cap);
   return {
     ...{ capability_id: cap, url: listing.url, method: listing.method, tool: listing.tool },
-    ...{ class: listing.class, description: listing.description, lacks: [...lacks] },
+    ...{ class: listing.class, description: listing.description, lacks: [...lackedWords] },
     ...{ band: facts.band, tier: facts.tier, composite: facts.composite, why: facts.why },
     ...{ sample_count: facts.sampleCount ?? null, flags: facts.flags ?? [], defects: facts.defects },
     ...{ price: row?.price ?? null, asset: row?.asset ?? null, unit: row?.unit ?? null },

@@ -42,7 +42,7 @@ export interface WatchersDeps {
   /** Host of this service, which may not be a receiver. */
   ownHost: string;
   /** Development switch: receivers may be on plain http. */
-  plain: boolean;
+  allowPlainHttp: boolean;
   limits?: Partial<Limits>;
   /** Folder in which the fold of the topic is stored, so that a start reads only the records after it. */
   folds?: FoldFolder | undefined;
@@ -55,7 +55,7 @@ const RETRY_S = "5";
 export interface CreatedWatcher {
   watcher: Watcher;
   token: string;
-  taken: Record<string, string>;
+  limitHeaders: Record<string, string>;
 }
 
 /**
@@ -95,7 +95,7 @@ export class Watchers {
    * Creates a watcher for a receiver that echoes a challenge. Nothing is recorded before the echo.
    * @throws Problem bad_request with pointers, too_many_requests, too_many_watchers, receiver_failed, log_unavailable
    */
-  async make({ url, watch, secret: givenSecret }: WatcherRequest, client: string): Promise<CreatedWatcher> {
+  async create({ url, watch, secret: givenSecret }: WatcherRequest, client: string): Promise<CreatedWatcher> {
     const receiver = this.#checkReceiver(url);
     const view = this.deps.view();
     const watched = resolveAllWatched(view, watch, this.deps.validateUrl);
@@ -125,7 +125,7 @@ export class Watchers {
     };
     const { partition, offset } = await this.#append("watcher.created", body);
     const watcher = this.table.get(id)!;
-    return { watcher, token: formatToken({ id, partition, offset, secret }), taken: limitHeaders };
+    return { watcher, token: formatToken({ id, partition, offset, secret }), limitHeaders };
   }
 
   /**
@@ -168,7 +168,7 @@ export class Watchers {
     const verdict = this.deps.validateUrl(url);
     if (!verdict.ok) throw badField("/url", `is no receiver: ${verdict.says}`);
     const parsed = new URL(url);
-    if (parsed.protocol !== "https:" && !this.deps.plain) throw badField("/url", "must be https");
+    if (parsed.protocol !== "https:" && !this.deps.allowPlainHttp) throw badField("/url", "must be https");
     if (parsed.host === this.deps.ownHost) throw badField("/url", "is this service itself");
     parsed.hash = "";
     if (parsed.href.length > 2048) throw badField("/url", "is longer than 2048 characters");

@@ -19,14 +19,14 @@ export interface SalePolicy {
   /** Highest seller's price. */
   maxPrice: bigint;
   /** Highest seller's price of an endpoint without a letter. */
-  unratedPrice: bigint;
+  maxUnratedPrice: bigint;
   /** Number of our own calls that must have passed before an endpoint without a letter is sold. */
-  unratedPasses: number;
+  minUnratedPasses: number;
 }
 
 /** The fixed part of the policy; the setting `sell.least_price` adds the rest. */
 export const SALE_POLICY: Omit<SalePolicy, "leastPrice"> = {
-  ...{ maxPrice: 10_000_000n, unratedPrice: 100_000n, unratedPasses: 5 },
+  ...{ maxPrice: 10_000_000n, maxUnratedPrice: 100_000n, minUnratedPasses: 5 },
 };
 
 /** An endpoint whose calls can be sold. */
@@ -92,11 +92,11 @@ export function saleRefusal(view: View, cap: string, priceMicro: bigint, policy:
   if (priceMicro < policy.leastPrice) return `Calls below ${formatMoney(policy.leastPrice)} USDC are not bought.`;
   if (priceMicro > policy.maxPrice) return `At most ${formatMoney(policy.maxPrice)} USDC are paid for one call.`;
   if (band !== "UNRATED") return null;
-  if (priceMicro > policy.unratedPrice) {
-    return `It has no letter: at most ${formatMoney(policy.unratedPrice)} USDC are paid for one of its calls.`;
+  if (priceMicro > policy.maxUnratedPrice) {
+    return `It has no letter: at most ${formatMoney(policy.maxUnratedPrice)} USDC are paid for one of its calls.`;
   }
-  return passes < policy.unratedPasses
-    ? `It has no letter, and ${passes} of the ${policy.unratedPasses} calls of ours that have to pass first.`
+  return passes < policy.minUnratedPasses
+    ? `It has no letter, and ${passes} of the ${policy.minUnratedPasses} calls of ours that have to pass first.`
     : null;
 }
 
@@ -174,6 +174,6 @@ export const NOTHING_SOLD = "Nothing is sold here.";
 
 /** Returns {@link buyTerms} for one service, so that check, search and pages agree about an endpoint. */
 export const termsOf =
-  ({ baseUrl, sales, unsold }: { baseUrl: string; sales?: SaleContext; unsold?: string }) =>
+  ({ baseUrl, sales, whyNotSold }: { baseUrl: string; sales?: SaleContext; whyNotSold?: string }) =>
   (view: View, cap: string, under?: string): Buy | { says: string } =>
-    sales ? buyTerms(view, cap, baseUrl, sales, under) : { says: unsold ?? NOTHING_SOLD };
+    sales ? buyTerms(view, cap, baseUrl, sales, under) : { says: whyNotSold ?? NOTHING_SOLD };

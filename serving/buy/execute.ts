@@ -21,7 +21,7 @@ export const EXECUTE_PATH = "/v1/route/execute";
 
 /** A request to buy a call from any suitable endpoint. */
 export interface Execution {
-  asked: ExecuteRequest;
+  request: ExecuteRequest;
   /** Bytes of the request's body, whose hash binds a payment to this request. */
   bytes: Uint8Array;
   payment: Payment | null;
@@ -35,7 +35,7 @@ export interface Execution {
  * costs too much, and one that is refused, and stores the reason for the buyer.
  */
 class Candidates implements Fallback {
-  readonly passed: string[] = [];
+  readonly skipped: string[] = [];
   readonly #remainingCaps: string[];
   readonly #deadlineMs: number;
   /** Highest price of a fallback, micro-units; null until the first candidate was chosen. */
@@ -53,7 +53,7 @@ class Candidates implements Fallback {
     caps: readonly string[],
   ) {
     this.#remainingCaps = caps.slice(0, MAX_CANDIDATES);
-    this.#deadlineMs = systemClock.monotonic() + execution.asked.deadline_s * 1000;
+    this.#deadlineMs = systemClock.monotonic() + execution.request.deadline_s * 1000;
   }
 
   /** Time until the buyer's deadline for asking candidates, real ms. */
@@ -67,7 +67,7 @@ class Candidates implements Fallback {
   }
 
   mayCancel(): boolean {
-    this.#cancellationGranted ||= this.selling.fallsBack(this.execution.payment!.from);
+    this.#cancellationGranted ||= this.selling.takeFallback(this.execution.payment!.from);
     return this.#cancellationGranted;
   }
 
@@ -75,7 +75,7 @@ class Candidates implements Fallback {
    * Turns the remaining candidates into fallbacks. A fallback may cost at most the quoted price, its answer is checked
    * at least as promised, and it uses the order's place.
    */
-  atMost({ priceMicro, want }: SellerQuote, place: Place): this {
+  toFallbacks({ priceMicro, want }: SellerQuote, place: Place): this {
     this.#maxPriceMicro = priceMicro;
     this.#promisedCheck = strongestCheckOf(want);
     this.#place = place;
@@ -95,22 +95,23 @@ class Candidates implements Fallback {
         this.#cancellationGranted = false;
         return quoteOrReason;
       }
-      this.passed.push(`${cap}: ${quoteOrReason}`);
+      this.skipped.push(`${cap}: ${quoteOrReason}`);
     }
     return null;
   }
 
   async #askPrice(cap: string): Promise<SellerQuote | string> {
     const { selling, execution } = this;
-    const { asked, payment } = execution;
+    const { request, payment } = execution;
     const { buying, policy } = selling.sales;
     const view = selling.deps.view();
     if (!view.has(cap)) return "it is not in the record.";
     const sellable = sellableOf(view, cap);
     if ("says" in sellable) return sellable.says;
-    const { path, query, body } = asked.input ?? {};
+    const { path, query, body } = request.input ?? {};
     if (body !== undefined && sellable.method === "GET") return "it takes no body.";
-    if (asked.method !== undefined && sellable.method !== asked.method) return `it is called with ${sellable.method}.`;
+    if (request.method !== undefined && sellable.method !== request.method)
+      return `it is called with ${sellable.method}.`;
     const bodyBytes = body === undefined ? null : Buffer.from(JSON.stringify(body));
     const sellerCall = sellerRequest(sellable, {
       path,
@@ -121,9 +122,9 @@ class Candidates implements Fallback {
     if (sellerCall.url.length > 4096) return "its address with this query is too long.";
     const quote = await selling.quote(sellable, sellerCall, execution);
     const { priceMicro } = quote;
-    if (asked.max_price !== undefined && priceMicro > parseMoney(asked.max_price))
+    if (request.max_price !== undefined && priceMicro > parseMoney(request.max_price))
       return "its price is above max_price now.";
-    if (buyerTotal(priceMicro) > parseMoney(asked.max_total)) return "with our fee it costs more than max_total.";
+    if (buyerTotal(priceMicro) > parseMoney(request.max_total)) return "with our fee it costs more than max_total.";
     if (this.#maxPriceMicro !== null && priceMicro > this.#maxPriceMicro) return "its price is above the quoted one.";
     const check = strongestCheckOf(quote.want);
     if (this.#promisedCheck !== null && !isAtLeastAsStrong(check, this.#promisedCheck))
@@ -143,12 +144,12 @@ class Candidates implements Fallback {
 }
 
 /** Returns the candidates that the buyer named, or the best ones for its need. */
-async function capsOf(selling: PayOnDelivery, { asked }: Execution): Promise<readonly string[]> {
-  const { need, capability_ids, input, class: kind, max_price, min_band, max_latency_ms } = asked;
+async function capsOf(selling: PayOnDelivery, { request }: Execution): Promise<readonly string[]> {
+  const { need, capability_ids, input, class: kind, max_price, min_band, max_latency_ms } = request;
   if (capability_ids) return capability_ids;
   const { view, clock, baseUrl } = selling.deps;
   // Default method: POST with a body, GET without one.
-  const method = asked.method ?? (input?.body === undefined ? "GET" : "POST");
+  const method = request.method ?? (input?.body === undefined ? "GET" : "POST");
   const query = { need: need!, class: kind, max_price, min_band, max_latency_ms, method, limit: MAX_CANDIDATES };
   const { candidates } = await rankEndpointsFor(view(), query, {
     baseUrl,
@@ -169,8 +170,8 @@ const NO_CANDIDATE = "No endpoint in the record fits the request; POST /v1/route
  */
 export async function execute(selling: PayOnDelivery, execution: Execution): Promise<Response> {
   const { checkout, sales } = selling;
-  const { payment, bytes, asked } = execution;
-  if (asked.expect) await requireUsable(sales.seller.reader, asked.expect, "/expect");
+  const { payment, bytes, request } = execution;
+  if (request.expect) await requireUsable(sales.seller.reader, request.expect, "/expect");
   const requestSha256 = sha256hex(Buffer.concat([Buffer.from(`POST ${EXECUTE_PATH}\n`), bytes]));
   if (!payment) return executeNew(selling, execution, requestSha256);
   const existing = await checkout.existingOrder(payment, requestSha256);
@@ -187,11 +188,11 @@ async function executeNew(selling: PayOnDelivery, execution: Execution, requestS
   const quote = await candidates.quote();
   if (!quote) {
     const error =
-      candidates.passed.length === 0 ? NO_CANDIDATE : `No candidate can be paid: ${candidates.passed.join(" ")}`;
+      candidates.skipped.length === 0 ? NO_CANDIDATE : `No candidate can be paid: ${candidates.skipped.join(" ")}`;
     return paymentRequired(sales.cashier, saleOf(selling, 0n), { error: error.slice(0, 2000), sold: false });
   }
   const { priceMicro } = quote;
-  const expect = execution.asked.expect ?? null;
+  const expect = execution.request.expect ?? null;
   const sale: Sale = {
     ...saleOf(selling, buyerTotal(priceMicro), quote.want.mime),
     guarantee: guaranteeOf(quote.want, expect),
@@ -208,7 +209,11 @@ async function executeNew(selling: PayOnDelivery, execution: Execution, requestS
   const claimedPurchase = checkout.claimOf(payment, sale, purchaseRequest);
   const place = await selling.places.forCall(holderOf(client, payment, quote.request.url), candidates.leftMs);
   try {
-    return await checkout.buy({ ...claimedPurchase, quote, fallback: candidates.atMost(quote, place) }, payment, sale);
+    return await checkout.buy(
+      { ...claimedPurchase, quote, fallback: candidates.toFallbacks(quote, place) },
+      payment,
+      sale,
+    );
   } finally {
     place.leave();
   }

@@ -81,10 +81,10 @@ const WEAKER_CHECK_FAULT: PaymentFault = {
  * Clients of version 2 send back the description of the terms that they saw.
  */
 export function weakerThanPromised(
-  { described }: Pick<Payment, "described">,
+  { termsDescription }: Pick<Payment, "termsDescription">,
   { want }: SellerQuote,
 ): PaymentFault | null {
-  const promised = parsePromisedCheck(described ?? "");
+  const promised = parsePromisedCheck(termsDescription ?? "");
   return promised === null || isAtLeastAsStrong(strongestCheckOf(want), promised) ? null : WEAKER_CHECK_FAULT;
 }
 
@@ -132,7 +132,7 @@ export class PayOnDelivery {
       payer: new Limiter({ name: "fallbacks", quota: payer, windowS: 3600 }, monotonicNow),
       all: new Limiter({ name: "all fallbacks", quota: all, windowS: 3600 }, monotonicNow),
     };
-    sales.buying.cancelling.mayCancel = (payer) => this.fallsBack(payer);
+    sales.buying.cancelling.mayCancel = (payer) => this.takeFallback(payer);
   }
 
   /**
@@ -178,7 +178,7 @@ export class PayOnDelivery {
   }
 
   /** Reports whether one more payment may be cancelled for this wallet, and counts it. */
-  fallsBack(payer: string): boolean {
+  takeFallback(payer: string): boolean {
     const { payer: payerLimiter, all } = this.#fallbacks;
     return payerLimiter.take(payer.toLowerCase()).ok && all.take("all").ok;
   }

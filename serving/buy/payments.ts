@@ -60,7 +60,7 @@ export interface Payment {
   /** Deadlines of a hold, from the buyer's echo of the offer: they differ between offers, and its nonce depends on them. */
   deadlines: { captureDeadline: number; refundDeadline: number } | null;
   /** Description in the 402 that is paid, which clients of version 2 send back; null if it is not sent. */
-  described: string | null;
+  termsDescription: string | null;
   /** Identifier that the client gave it (x402's extension `payment-identifier`). */
   identifier: string | null;
   /** sha256 of the canonical payload, which identifies it independently of its formatting. */
@@ -131,7 +131,7 @@ export function paymentOf(headers: Headers): Payment | null {
     networkName: offer.network,
     ...{ from, to, amountAtomic: valueAtomic, nonce, validAfter, validBefore, payload },
     deadlines: escrowFields?.deadlines ?? null,
-    described: (data.x402Version === 2 && data.resource?.description) || null,
+    termsDescription: (data.x402Version === 2 && data.resource?.description) || null,
     identifier: data.x402Version === 2 ? identifierIn(headerName, data.extensions) : null,
     sha256: sha256hex(canonicalBytes(payload)),
   };

@@ -33,7 +33,7 @@ const isBandAtLeast = (band: Candidate["band"], lowestBand: PlanQuery["min_band"
 /** Compares one endpoint with a query. Returns a candidate, whose reasons lack its rank; or why it is none. */
 function candidateOf(
   view: View,
-  { entry, lacks, fit }: Hit,
+  { entry, lackedWords, fit }: Hit,
   query: PlanQuery,
   { baseUrl, seller, now }: PlanContext,
 ): FittingCandidate | PassedOver {
@@ -51,7 +51,7 @@ function candidateOf(
   return {
     ...{ capability_id: entry.cap, url: entry.listing.url, method: buy.method as Candidate["method"] },
     ...{ tool: entry.listing.tool, variables: variablesOf(entry.listing.url) },
-    ...{ class: entry.listing.class, description: entry.listing.description, lacks: [...lacks], fit },
+    ...{ class: entry.listing.class, description: entry.listing.description, lacks: [...lackedWords], fit },
     ...{ band: facts.band, tier: facts.tier, composite: facts.composite, latency_p95_ms },
     ...{ price, fee, total, buy: buy.url, guarantee: buy.guarantee, defects: facts.defects },
     ...{ retry: retryOf(view.row(entry.cap), now).verdict, reasons: [facts.why] },
@@ -59,23 +59,24 @@ function candidateOf(
 }
 
 /** The keys of the ranking rule, in order: `compare` is above zero if `a` ranks behind `b`; `behind` is the reason. */
-const RANKING_KEYS: readonly { by: (a: FittingCandidate, b: FittingCandidate) => number; behind: string }[] = [
-  { by: (a, b) => a.fit - b.fit, behind: "its text is closer to the need" },
-  { by: (a, b) => RANKED.indexOf(a.band) - RANKED.indexOf(b.band), behind: "its letter is better" },
-  { by: (a, b) => (b.composite ?? -1) - (a.composite ?? -1), behind: "its composite is higher" },
-  { by: (a, b) => Number(parseMoney(a.price) - parseMoney(b.price)), behind: "it costs less" },
+const RANKING_KEYS: readonly { compare: (a: FittingCandidate, b: FittingCandidate) => number; behind: string }[] = [
+  { compare: (a, b) => a.fit - b.fit, behind: "its text is closer to the need" },
+  { compare: (a, b) => RANKED.indexOf(a.band) - RANKED.indexOf(b.band), behind: "its letter is better" },
+  { compare: (a, b) => (b.composite ?? -1) - (a.composite ?? -1), behind: "its composite is higher" },
+  { compare: (a, b) => Number(parseMoney(a.price) - parseMoney(b.price)), behind: "it costs less" },
   {
-    by: (a, b) => (a.latency_p95_ms ?? 1e9) - (b.latency_p95_ms ?? 1e9),
+    compare: (a, b) => (a.latency_p95_ms ?? 1e9) - (b.latency_p95_ms ?? 1e9),
     behind: "its latency is shorter, or known",
   },
-  { by: (a, b) => (a.url < b.url ? -1 : a.url > b.url ? 1 : 0), behind: "its url is first in the alphabet" },
+  { compare: (a, b) => (a.url < b.url ? -1 : a.url > b.url ? 1 : 0), behind: "its url is first in the alphabet" },
 ];
 
 /** Returns the first key in which two candidates differ. */
-const firstDifferentKey = (a: FittingCandidate, b: FittingCandidate) => RANKING_KEYS.find(({ by }) => by(a, b) !== 0);
+const firstDifferentKey = (a: FittingCandidate, b: FittingCandidate) =>
+  RANKING_KEYS.find(({ compare: by }) => by(a, b) !== 0);
 
 function rankCandidates(candidates: FittingCandidate[]): Candidate[] {
-  const sorted = candidates.sort((a, b) => firstDifferentKey(a, b)?.by(a, b) ?? 0);
+  const sorted = candidates.sort((a, b) => firstDifferentKey(a, b)?.compare(a, b) ?? 0);
   return sorted.map(({ fit, ...one }, i) => {
     const previous = sorted[i - 1];
     const placeText = previous
@@ -108,7 +109,7 @@ export async function rankEndpointsFor(view: View, query: PlanQuery, context: Pl
   let hasMore = false;
   const { hits } = words.length > 0 ? await findEndpoints(view, { words }, !context.strict) : { hits: [] };
   for (const hit of hits) {
-    if (context.strict && hit.lacks.length > 0) continue;
+    if (context.strict && hit.lackedWords.length > 0) continue;
     if (query.class !== undefined && hit.entry.listing.class !== query.class) continue;
     if (examinedCount === MAX_EXAMINED) {
       hasMore = true;

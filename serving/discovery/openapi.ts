@@ -160,7 +160,7 @@ const RECEIPT_HEADERS = [
 ] as const;
 
 function responseHeadersOf(
-  { type, status, price, gives = [], ...row }: DescribedOperation,
+  { type, status, price, responseHeaders = [], ...row }: DescribedOperation,
   isLimited: boolean,
 ): ResponseHeader[] {
   return [
@@ -169,7 +169,7 @@ function responseHeadersOf(
     ...(status === 201 ? (["Location"] as const) : []),
     ...(price ? RECEIPT_HEADERS : []),
     ...(isLimited ? LIMIT_HEADERS : []),
-    ...gives,
+    ...responseHeaders,
   ];
 }
 
@@ -257,12 +257,12 @@ function problemResponses(codes: readonly ProblemCode[]): Json {
 }
 
 /** Returns the request headers that an operation reads. */
-function requestHeadersOf({ type, price, takes = [], ...row }: DescribedOperation): Json[] {
+function requestHeadersOf({ type, price, requestHeaders = [], ...row }: DescribedOperation): Json[] {
   const names: RequestHeader[] = [
     ...(hasEtag(row as Operation) ? (["If-None-Match"] as const) : []),
     ...(type === NDJSON_TYPE ? (["Accept-Encoding"] as const) : []),
     ...(price ? (["PAYMENT-SIGNATURE", "X-PAYMENT"] as const) : []),
-    ...takes,
+    ...requestHeaders,
   ];
   return names.map((name) => ({ $ref: `#/components/parameters/${name}` }));
 }

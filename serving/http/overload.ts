@@ -13,11 +13,11 @@ export const OVERLOAD_LIMITS = {
   steadyMs: 50,
   steadyLooks: 10,
   /** Share of sockets in use at which a process is overloaded, and below which it has recovered. */
-  fullAt: 0.9,
-  roomAt: 0.75,
+  fullShare: 0.9,
+  recoveredShare: 0.75,
   /** Time that a connection waits to be accepted, ms, at which a process is overloaded, and below which it has recovered. */
-  queueMs: 2_000,
-  acceptMs: 200,
+  longWaitMs: 2_000,
+  recoveredWaitMs: 200,
 } as const;
 
 /** Range from which Retry-After is drawn, seconds. It is random, so that refused clients do not return all at once. */
@@ -47,12 +47,12 @@ export class Overload {
   }
 
   /** Sets the source of the share of sockets in use. @param share from 0 to 1 */
-  ofSockets(share: () => number): void {
+  setSocketShare(share: () => number): void {
     this.#socketShare = share;
   }
 
   /** Sets the source of the time that a connection waits to be accepted. @param waitMs in ms */
-  ofAcceptQueue(waitMs: () => number): void {
+  setAcceptWait(waitMs: () => number): void {
     this.#acceptWaitMs = waitMs;
   }
 
@@ -78,15 +78,24 @@ export class Overload {
   }
 
   #onTimer(lateMs: number): void {
-    const { slowMs, slowLooks, slowInAllMs, steadyMs, steadyLooks, fullAt, roomAt, queueMs, acceptMs } =
-      OVERLOAD_LIMITS;
+    const {
+      slowMs,
+      slowLooks,
+      slowInAllMs,
+      steadyMs,
+      steadyLooks,
+      fullShare,
+      recoveredShare,
+      longWaitMs,
+      recoveredWaitMs,
+    } = OVERLOAD_LIMITS;
     this.#slowTimers =
       lateMs >= slowMs ? { looks: this.#slowTimers.looks + 1, ms: this.#slowTimers.ms + lateMs } : { looks: 0, ms: 0 };
     this.#steadyTimers = lateMs < steadyMs ? this.#steadyTimers + 1 : 0;
     if (this.#slowTimers.looks >= slowLooks && this.#slowTimers.ms >= slowInAllMs) this.#isLate = true;
     else if (this.#steadyTimers >= steadyLooks) this.#isLate = false;
-    this.#isFull = this.#socketShare() >= (this.#isFull ? roomAt : fullAt);
-    this.#isQueued = this.#acceptWaitMs() >= (this.#isQueued ? acceptMs : queueMs);
+    this.#isFull = this.#socketShare() >= (this.#isFull ? recoveredShare : fullShare);
+    this.#isQueued = this.#acceptWaitMs() >= (this.#isQueued ? recoveredWaitMs : longWaitMs);
     this.metrics?.gauge("touchstone_http_overloaded", Number(this.isBehind));
   }
 }

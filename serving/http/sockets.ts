@@ -16,15 +16,15 @@ const TIMEOUT_RESPONSE = "HTTP/1.1 408 Request Timeout\r\nconnection: close\r\nc
 /** State of one socket at the last measurement. */
 interface SocketState {
   /** Bytes that the system accepted for sending. */
-  drained: number;
+  drainedBytes: number;
   /** Bytes that were received. */
-  received: number;
+  receivedBytes: number;
   /** Bytes that the socket is ahead of the slowest rate when sending; below zero it is too slow. */
-  out: number;
+  sendingCredit: number;
   /** Bytes that the socket is ahead of the slowest rate when receiving; below zero it is too slow. */
-  in: number;
+  receivingCredit: number;
   /** The newest answer; the body of its request may still be arriving. */
-  newest: ServerResponse | null;
+  newestAnswer: ServerResponse | null;
   /** Number of requests whose answers are not completely sent. */
   unanswered: number;
 }
@@ -60,16 +60,20 @@ export function guardSockets(
     for (const [socket, one] of watched) {
       const waitingBytes = socket.writableLength;
       const drained = socket.bytesWritten - waitingBytes;
-      one.out = waitingBytes > 0 ? Math.min(graceBytes, one.out + drained - one.drained - dueBytes) : graceBytes;
-      const isReceiving = one.newest !== null && !one.newest.req.complete;
-      one.in = isReceiving ? Math.min(graceBytes, one.in + socket.bytesRead - one.received - dueBytes) : graceBytes;
-      one.drained = drained;
-      one.received = socket.bytesRead;
+      one.sendingCredit =
+        waitingBytes > 0 ? Math.min(graceBytes, one.sendingCredit + drained - one.drainedBytes - dueBytes) : graceBytes;
+      const isReceiving = one.newestAnswer !== null && !one.newestAnswer.req.complete;
+      one.receivingCredit = isReceiving
+        ? Math.min(graceBytes, one.receivingCredit + socket.bytesRead - one.receivedBytes - dueBytes)
+        : graceBytes;
+      one.drainedBytes = drained;
+      one.receivedBytes = socket.bytesRead;
       // Node counts a write as sent only when all of it is, so waiting bytes may be partly sent already.
-      const reason = one.out + waitingBytes < 0 ? "slow_reader" : one.in < 0 ? "slow_writer" : null;
+      const reason =
+        one.sendingCredit + waitingBytes < 0 ? "slow_reader" : one.receivingCredit < 0 ? "slow_writer" : null;
       if (reason === null) continue;
       countCut(reason);
-      if (reason === "slow_writer" && !one.newest?.headersSent) socket.write(TIMEOUT_RESPONSE, () => undefined);
+      if (reason === "slow_writer" && !one.newestAnswer?.headersSent) socket.write(TIMEOUT_RESPONSE, () => undefined);
       if (reason === "slow_writer") socket.destroy();
       else socket.resetAndDestroy();
     }
@@ -85,7 +89,14 @@ export function guardSockets(
       socket.destroy();
       return;
     }
-    watched.set(socket, { drained: 0, received: 0, out: graceBytes, in: graceBytes, newest: null, unanswered: 0 });
+    watched.set(socket, {
+      drainedBytes: 0,
+      receivedBytes: 0,
+      sendingCredit: graceBytes,
+      receivingCredit: graceBytes,
+      newestAnswer: null,
+      unanswered: 0,
+    });
     socket.once("close", () => {
       watched.delete(socket);
       place.leave();
@@ -100,7 +111,7 @@ export function guardSockets(
       request.socket.destroy();
       return;
     }
-    one.newest = response;
+    one.newestAnswer = response;
     one.unanswered++;
     response.on("close", () => one.unanswered--);
     handle(request, response);

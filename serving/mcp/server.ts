@@ -77,7 +77,7 @@ function countToolCall(tool: Tool, { service, client }: McpContext): void {
 async function callTool(tool: Tool, input: unknown, context: McpContext): Promise<CallToolResult> {
   try {
     const { service, client } = context;
-    if (service.follower.staleMs === null) throw new Problem("not_ready", "the record has not been read yet");
+    if (service.follower.viewAgeMs === null) throw new Problem("not_ready", "the record has not been read yet");
     countToolCall(tool, context);
     const answer = await tool.run(service, input, client);
     return { structuredContent: { ...answer }, content: [{ type: "text", text: JSON.stringify(answer) }] };

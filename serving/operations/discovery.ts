@@ -26,7 +26,7 @@ function documentOperation(
   row: Pick<Operation, "id" | "path" | "summary" | "answer"> & { type?: string },
   make: (operations: readonly Operation[], service: Service) => string,
 ): Operation {
-  const cache = new WeakMap<Service, { of: string; text: string; etag: string }>();
+  const cache = new WeakMap<Service, { offeredIds: string; text: string; etag: string }>();
   return {
     type: JSON_TYPE,
     ...row,
@@ -34,12 +34,12 @@ function documentOperation(
     cache: CACHE_FIVE_MINUTES,
     limiter: (service) => service.readLimiter,
     run({ service, operations, request, limitHeaders }) {
-      const offered = operations.filter((one) => one.offered?.(service) ?? true);
+      const offered = operations.filter((one) => one.isOffered?.(service) ?? true);
       const offeredIds = offered.map(({ id }) => id).join();
       let cached = cache.get(service);
-      if (cached?.of !== offeredIds) {
+      if (cached?.offeredIds !== offeredIds) {
         const text = make(offered, service);
-        cached = { of: offeredIds, text, etag: etagOfText(text) };
+        cached = { offeredIds, text, etag: etagOfText(text) };
         cache.set(service, cached);
       }
       const { text, etag } = cached;

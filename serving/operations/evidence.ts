@@ -17,7 +17,7 @@ const RETRY_S = "10";
  */
 const receiptProof: Operation = {
   id: "receiptProof",
-  ofRecord: true,
+  needsRecord: true,
   path: "/v1/web/evidence/receipts/:sha256",
   summary: "The proof that the log holds a receipt of web/evidence: leaf, path to the root, and the signed tree head",
   params: ReceiptParams,
@@ -46,12 +46,12 @@ const evidenceBody: Operation = {
   summary: "A body that web/evidence fetched, for 30 days; the address is a secret of its buyer",
   params: BodyParams,
   type: "application/octet-stream",
-  always: true,
+  evenWhenOverloaded: true,
   errors: ["not_found", "unavailable"],
   limiter: (service) => service.readLimiter,
   async run({ service, request, params, client, limitHeaders }) {
     const { id } = validate(BodyParams, params);
-    const body = await service.work?.receipts?.body(id);
+    const body = await service.work?.receipts?.readBody(id);
     if (!body) throw new Problem("not_found", "no body is kept under this id, or not any more: it is kept for 30 days");
     service.streams.admit(client);
     service.streams.charge(client, body.length);

@@ -12,7 +12,7 @@ const MAX_BODY_BYTES = MAX_DEPENDENCIES * 2_560;
 /** POST /v1/exposure (docs/exposure.md). */
 export const exposure: Operation = {
   id: "exposure",
-  ofRecord: true,
+  needsRecord: true,
   method: "POST",
   path: "/v1/exposure",
   summary: "Up to 200 dependencies looked up at once and added up by the address that each one pays",
@@ -69,7 +69,7 @@ function faultTexts(problem: Problem, { lines }: ParsedLines): string[] {
 
 const report: Operation = {
   id: "exposureReportPage",
-  ofRecord: true,
+  needsRecord: true,
   method: "POST",
   path: "/exposure/report",
   summary: "A report of many endpoints, as a page",
@@ -85,14 +85,14 @@ const report: Operation = {
         ...headers,
       });
     const parsed = parseLines(text);
-    if (parsed.wrong.length > 0) return page({ wrong: parsed.wrong.slice(0, 20) }, 400);
-    if (parsed.dependencies.length === 0) return page({ wrong: ["The field names no url"] }, 400);
+    if (parsed.errors.length > 0) return page({ errors: parsed.errors.slice(0, 20) }, 400);
+    if (parsed.dependencies.length === 0) return page({ errors: ["The field names no url"] }, 400);
     try {
       const signedReport = await service.exposures.report({ dependencies: parsed.dependencies }, client);
       return page({ report: JSON.parse(signedReport.text) as ExposureReport }, 200);
     } catch (error) {
       if (!(error instanceof Problem)) throw error;
-      return page({ wrong: faultTexts(error, parsed) }, PROBLEMS[error.code].status, error.extra.headers);
+      return page({ errors: faultTexts(error, parsed) }, PROBLEMS[error.code].status, error.extra.headers);
     }
   },
 };

@@ -15,7 +15,7 @@ const MAX_BODY_BYTES = 8_192;
  */
 export const validateListing: Operation = {
   id: "validateListing",
-  ofRecord: true,
+  needsRecord: true,
   method: "POST",
   path: "/v1/listings/validate",
   summary: "One look at a listing now: every defect with what to change, and whether a stock x402 client would sign",
@@ -24,10 +24,10 @@ export const validateListing: Operation = {
   type: JSON_TYPE,
   tag: "check",
   errors: ["unavailable"],
-  limiter: (service) => service.lookLimiter,
+  limiter: (service) => service.listingCheckLimiter,
   async run({ service, request, client, limitHeaders }) {
     const question = validate(ListingQuestion, await readJson(request.body, MAX_BODY_BYTES));
-    const answer = await service.looks.answer(question, client);
+    const answer = await service.listingChecks.answer(question, client);
     return uncachedJson(answer, 200, limitHeaders);
   },
 };
@@ -35,7 +35,7 @@ export const validateListing: Operation = {
 /** POST /v1/listings/retest: a seller that proves its payTo has its endpoint queued for a free probe. */
 export const retestListing: Operation = {
   id: "retestListing",
-  ofRecord: true,
+  needsRecord: true,
   method: "POST",
   path: "/v1/listings/retest",
   summary: "A seller that proves its payTo has its endpoint looked at again: a free look, no letter, no paid call",
@@ -45,7 +45,7 @@ export const retestListing: Operation = {
   tag: "check",
   status: 202,
   errors: ["unknown_capability", "not_the_payee", "unavailable"],
-  limiter: (service) => service.lookLimiter,
+  limiter: (service) => service.listingCheckLimiter,
   async run({ service, request, client, limitHeaders }) {
     const retest = validate(RetestRequest, await readJson(request.body, MAX_BODY_BYTES));
     return uncachedJson(await service.retests.put(retest, client), 202, limitHeaders);
@@ -75,13 +75,13 @@ async function readFields(request: Call["request"]): Promise<CheckListingPage> {
 
 const answerPage: Operation = {
   id: "checkMyListingAnswer",
-  ofRecord: true,
+  needsRecord: true,
   method: "POST",
   path: "/check-my-listing/answer",
   summary: "What a look at one's own listing saw, as a page",
   type: HTML_TYPE,
   page: true,
-  limiter: (service) => service.lookLimiter,
+  limiter: (service) => service.listingCheckLimiter,
   async run({ service, request, client, limitHeaders }) {
     refuseOtherSites(request);
     const fields = await readFields(request);
@@ -90,10 +90,10 @@ const answerPage: Operation = {
     try {
       const { url, method } = fields;
       const question = validate(ListingQuestion, { url, ...(method === "" ? {} : { method }) });
-      return page({ answer: await service.looks.answer(question, client) }, 200);
+      return page({ answer: await service.listingChecks.answer(question, client) }, 200);
     } catch (error) {
       if (!(error instanceof Problem)) throw error;
-      return page({ wrong: error.message }, PROBLEMS[error.code].status, error.extra.headers);
+      return page({ error: error.message }, PROBLEMS[error.code].status, error.extra.headers);
     }
   },
 };

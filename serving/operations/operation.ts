@@ -20,7 +20,7 @@ export interface Call {
    * Refuses the request while this process is overloaded, unless the process itself sent it. @throws Problem
    * unavailable
    */
-  shed: () => void;
+  refuseWhenOverloaded: () => void;
   /** All operations, for those that describe the API. */
   operations: readonly Operation[];
 }
@@ -74,9 +74,9 @@ export interface Operation {
   /** null or absent: free. */
   price?: Price | null;
   /** Request headers that it reads, besides those that are derived from the row. */
-  takes?: readonly RequestHeader[];
+  requestHeaders?: readonly RequestHeader[];
   /** Response headers that it sends, besides those that are derived from the row. */
-  gives?: readonly ResponseHeader[];
+  responseHeaders?: readonly ResponseHeader[];
   /** Needs the token of a watcher as a bearer credential. */
   bearer?: true;
   /** Needs a credential that a wallet signed. */
@@ -84,7 +84,7 @@ export interface Operation {
   /**
    * Its answers depend on the record. Requests are refused until the record was read, since answers would be wrong before.
    */
-  ofRecord?: true;
+  needsRecord?: true;
   /** Its tool in /mcp, with `query` or `body` as input and `answer` as output. */
   tool?: {
     name: string;
@@ -98,18 +98,20 @@ export interface Operation {
    * It is answered also by an overloaded process, as all paid operations are: health, orders for their buyers, planted
    * pages, and operations that shed load themselves.
    */
-  always?: true;
+  evenWhenOverloaded?: true;
   /** Errors are shown as a page. */
   page?: boolean;
   /** Returns whether it is described and listed (default: always). It is routed in any case. */
-  offered?(service: Service): boolean;
+  isOffered?(service: Service): boolean;
   limiter: (service: Service) => Limiter | null;
   run(call: Call): Response | Promise<Response>;
 }
 
 /** Reports whether an operation is refused while this process is overloaded. */
-export const isRefusedWhenOverloaded = ({ price, always }: Pick<Operation, "price" | "always">): boolean =>
-  !price && always !== true;
+export const isRefusedWhenOverloaded = ({
+  price,
+  evenWhenOverloaded,
+}: Pick<Operation, "price" | "evenWhenOverloaded">): boolean => !price && evenWhenOverloaded !== true;
 
 /** Cache-Control of answers that may be a minute old. */
 export const CACHE_ONE_MINUTE = "public, max-age=60";
@@ -137,12 +139,12 @@ export const tagOf = ({ tag }: Pick<Operation, "tag">): Tag => tag ?? "service";
  * Returns all problems of an operation, those derived from its row and those that the row names, in the table's order.
  */
 export function errorsOf(operation: Operation, service: Service): ProblemCode[] {
-  const { query, params, body, ofRecord, errors = [] } = operation;
+  const { query, params, body, needsRecord, errors = [] } = operation;
   const codes = new Set<ProblemCode>(errors);
   if (query || params || body) codes.add("bad_request");
   if (body) codes.add("too_large");
   if (operation.limiter(service)) codes.add("too_many_requests");
-  if (ofRecord) codes.add("not_ready");
+  if (needsRecord) codes.add("not_ready");
   if (isRefusedWhenOverloaded(operation)) codes.add("unavailable");
   codes.add("internal");
   return (Object.keys(PROBLEMS) as ProblemCode[]).filter((code) => codes.has(code));

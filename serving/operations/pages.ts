@@ -42,7 +42,7 @@ const HomeQuery = z.object({
 
 const home: Operation = {
   id: "home",
-  ofRecord: true,
+  needsRecord: true,
   path: "/",
   summary: "The market's table",
   query: HomeQuery,
@@ -65,7 +65,7 @@ const home: Operation = {
 
 const leaderboard: Operation = {
   id: "leaderboard",
-  ofRecord: true,
+  needsRecord: true,
   path: "/leaderboard",
   summary: "The best endpoints of each class",
   type: HTML_TYPE,
@@ -85,22 +85,22 @@ const status: Operation = {
   page: true,
   limiter: (service) => service.readLimiter,
   async run(call) {
-    const { follower, clock, statusFigures, askLine, payOnDelivery, metrics } = call.service;
+    const { follower, clock, statusFigures, askQueue, payOnDelivery, metrics } = call.service;
     const [low, missed, failing, witnesses] = await Promise.all([
       metrics.gauges(GAUGES.low),
       metrics.gauges(GAUGES.missed),
       metrics.gauges(GAUGES.failing),
       metrics.gauges(GAUGES.witnesses),
     ]);
-    const { view, snapshot, staleMs } = follower;
+    const { view, snapshot, viewAgeMs } = follower;
     const text = statusPage({
       now: clock.now(),
       simulated: follower.simulated,
-      staleMs,
+      viewAgeMs,
       cosignedAt: snapshot?.head.cosignedAt ?? null,
       view,
-      figures: statusFigures.of(view),
-      inLine: askLine?.size ?? null,
+      figures: statusFigures.figuresFor(view),
+      waitingUrls: askQueue?.size ?? null,
       orders: payOnDelivery?.sales.buying.orders.table.countByState() ?? null,
       gauges: { low, missed, failing, witnesses },
     });
@@ -119,7 +119,7 @@ async function newestFailures(
   cap: string,
 ): Promise<FailuresPage | null> {
   try {
-    return await failuresOf(follower.view, cap, paidRows, { ...FAILURE_LIMITS, base: baseUrl });
+    return await failuresOf(follower.view, cap, paidRows, { ...FAILURE_LIMITS, baseUrl });
   } catch (error) {
     if (!(error instanceof Problem)) logger.warn({ err: error, cap }, "evidence could not be read for a page");
     return null;
@@ -128,7 +128,7 @@ async function newestFailures(
 
 const endpoint: Operation = {
   id: "endpointPage",
-  ofRecord: true,
+  needsRecord: true,
   path: "/endpoint/:id",
   summary: "The page of one endpoint",
   params: EndpointParams,
@@ -143,7 +143,7 @@ const endpoint: Operation = {
     const now = clock.now();
     const facts = knownFacts(view, { url: id }, { cap: id, matched: "exact" }, now);
     const buy = termsOf(view, id);
-    const days = await history.of(view, id);
+    const days = await history.daysOf(view, id);
     const failures = await newestFailures(call.service, id);
     const content = { view, cap: id, facts, buy, days, failures, now, simulated, base: baseUrl, proveFile };
     return replyText(call, endpointPage(content), endpointHeaders(facts.scorecard ? proveFile : null, baseUrl));
@@ -186,7 +186,7 @@ const CheckPageQuery = z.object({
 
 const check: Operation = {
   id: "checkPage",
-  ofRecord: true,
+  needsRecord: true,
   path: "/check",
   summary: "What the record holds about a url, as a page",
   query: CheckPageQuery,
@@ -205,7 +205,7 @@ const check: Operation = {
       return replyPage({ facts: JSON.parse(answer.bytes.toString("utf8")) as CheckFacts }, 200);
     } catch (error) {
       if (!(error instanceof Problem)) throw error;
-      return replyPage({ wrong: error.message.replace(/\.$/, "") }, PROBLEMS[error.code].status);
+      return replyPage({ error: error.message.replace(/\.$/, "") }, PROBLEMS[error.code].status);
     }
   },
 };
@@ -244,7 +244,7 @@ const UNRATED_FACTS = { band: "UNRATED", tier: null } as const;
 /** GET /badge/{id}.svg: the letter that a check of this id answers, as a picture. An unknown id is unrated. */
 export const badge: Operation = {
   id: "badge",
-  ofRecord: true,
+  needsRecord: true,
   path: "/badge/:id.svg",
   summary: "The letter of an endpoint as a picture",
   params: BadgeParams,
@@ -271,10 +271,11 @@ export const planted: Operation = {
   summary: "A page that an endpoint is asked to read",
   type: HTML_TYPE,
   // A seller that was paid to read this page must not be refused: its wrong answer would be our fault.
-  always: true,
+  evenWhenOverloaded: true,
   limiter: (service) => service.readLimiter,
   run({ service, request, params, limitHeaders }) {
-    const page = service.pages && plantedPage(service.pages, params.token ?? "", service.clock.now());
+    const page =
+      service.plantedPageSecret && plantedPage(service.plantedPageSecret, params.token ?? "", service.clock.now());
     if (!page) throw new Problem("not_found", "there is no such page");
     const headers = { ...PLANTED_HEADERS, "content-security-policy": "default-src 'none'; sandbox", ...limitHeaders };
     return reply(request, plantedHtml(page), { type: HTML_TYPE, cache: "no-store", headers });

@@ -58,7 +58,7 @@ const rowOf = (work: Work): Omit<Operation, "run"> => ({
     since: "2026-11-23",
   },
   errors: [...new Set([...ERRORS, ...work.errors])],
-  offered: (service) => isOffered(work, service),
+  isOffered: (service) => isOffered(work, service),
   limiter: (service) => service.buyLimiter,
 });
 

@@ -36,7 +36,7 @@ function archiveManifest(view: View, id: string): ArchiveManifest {
 
 const list: Operation = {
   id: "archive",
-  ofRecord: true,
+  needsRecord: true,
   path: "/v1/archive",
   summary: "Signed manifests of the files that old rows were moved to",
   query: ArchiveQuery,
@@ -53,7 +53,7 @@ const list: Operation = {
 
 const manifestById: Operation = {
   id: "archiveManifest",
-  ofRecord: true,
+  needsRecord: true,
   path: "/v1/archive/:id",
   summary: "One manifest: day, rows, hash of the unpacked file, and the command that fetches and checks it",
   params: ArchiveParams,

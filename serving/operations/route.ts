@@ -30,7 +30,7 @@ const plan: Operation = {
   answer: PlanAnswer,
   type: JSON_TYPE,
   tag: "buy",
-  ofRecord: true,
+  needsRecord: true,
   errors: ["unavailable"],
   tool: {
     name: "plan_route",
@@ -54,15 +54,15 @@ const executeOperation: Operation = {
     "Buy a call of whoever can do it, with fallbacks: charged once, only if an answer passed. Without a payment: the price, as a 402",
   body: ExecuteRequest,
   errors: ["bad_payment", "payment_used", "answer_expired", "seller_failed", "unavailable", "log_unavailable"],
-  async run({ service, request, client, shed }) {
+  async run({ service, request, client, refuseWhenOverloaded }) {
     const selling = sellingOf(service);
     const { headers } = request;
     const payment = paymentOf(headers);
-    if (!payment) shed();
+    if (!payment) refuseWhenOverloaded();
     const publish = wantsPublish(headers);
     const bytes = await readBody(request.body, MAX_EXECUTE_BODY_BYTES);
     const executeRequest = validate(ExecuteRequest, jsonOf(bytes));
-    return execute(selling, { asked: executeRequest, bytes, payment, publish, client });
+    return execute(selling, { request: executeRequest, bytes, payment, publish, client });
   },
 };
 
@@ -81,7 +81,7 @@ export const evaluate: Operation = {
   answer: EvaluateAnswer,
   type: JSON_TYPE,
   tag: "check",
-  ofRecord: true,
+  needsRecord: true,
   errors: ["unknown_capability", "bad_input", "unavailable"],
   tool: {
     name: "evaluate_answer",

@@ -10,7 +10,7 @@ const searchRecord = ({ follower, search }: Service, input: unknown): Promise<Se
 /** GET /v1/search (docs/api.md). */
 export const search: Operation = {
   id: "search",
-  ofRecord: true,
+  needsRecord: true,
   path: "/v1/search",
   summary: "Paid endpoints by what they do, with letter, price and how to call and buy them; the best first",
   query: SearchQuery,

@@ -43,7 +43,7 @@ const MAX_AGE_S = 60;
 /** GET /v1/check. The signed bytes are cached for a minute; the header `Age` is their age. */
 export const check: Operation = {
   id: "check",
-  ofRecord: true,
+  needsRecord: true,
   path: "/v1/check",
   summary: "What the record holds about a paid endpoint, before it is paid",
   query: CheckQuery,
@@ -51,7 +51,7 @@ export const check: Operation = {
   type: JSON_TYPE,
   tag: "check",
   cache: `public, max-age=${MAX_AGE_S}`,
-  gives: ["Age"],
+  responseHeaders: ["Age"],
   tool: {
     name: "check_grade",
     title: "Check before you pay",
@@ -62,15 +62,15 @@ export const check: Operation = {
     },
   },
   // A cached answer costs nothing; all others are shed under overload.
-  always: true,
+  evenWhenOverloaded: true,
   errors: ["unavailable"],
   limiter: (service) => service.checkLimiter,
   run(call) {
     const query = validate(CheckQuery, queryOf(call.query));
     const { checks } = call.service;
-    const cached = checks.kept(query, call.client);
+    const cached = checks.getCached(query, call.client);
     if (cached) return respond(call, cached);
-    call.shed();
+    call.refuseWhenOverloaded();
     const answer = checks.answer(query, call.client);
     return answer instanceof Promise ? answer.then((made) => respond(call, made)) : respond(call, answer);
   },
@@ -207,7 +207,7 @@ function* indexLines(view: View): Generator<string> {
 
 const market: Operation = {
   id: "trustIndex",
-  ofRecord: true,
+  needsRecord: true,
   path: "/v1/trust/index",
   summary: "One line per listed paid endpoint: band, tier, sample count, defects, offers and the signed card",
   answer: IndexLine,
@@ -225,7 +225,7 @@ const market: Operation = {
 
 const feed: Operation = {
   id: "trustFeed",
-  ofRecord: true,
+  needsRecord: true,
   path: "/v1/trust/feed",
   summary: "Every grade as published, resumable from a cursor",
   query: FeedQuery,
@@ -233,7 +233,7 @@ const feed: Operation = {
   type: NDJSON_TYPE,
   tag: "record",
   cache: "no-cache",
-  gives: ["Link"],
+  responseHeaders: ["Link"],
   errors: ["bad_cursor", "unavailable"],
   limiter: (service) => service.readLimiter,
   run(call) {
@@ -250,7 +250,7 @@ const feed: Operation = {
 
 const trustById: Operation = {
   id: "trust",
-  ofRecord: true,
+  needsRecord: true,
   path: "/v1/trust/:id",
   summary: "The signed cards of one endpoint, the seller's disputes and our corrections",
   params: TrustParams,
@@ -272,7 +272,7 @@ const FAILURES_READ_LIMITS = { maxFiles: 64, maxBytes: 64 * 1024 * 1024 };
 /** GET /v1/trust/{id}/failures (docs/evidence.md). */
 const failures: Operation = {
   id: "failures",
-  ofRecord: true,
+  needsRecord: true,
   path: "/v1/trust/:id/failures",
   summary: "Paid calls of one endpoint that failed, newest first: what was expected, what came, and the evidence",
   params: TrustParams,
@@ -292,7 +292,7 @@ const failures: Operation = {
       const page = await failuresOf(follower.view, id, paidRows, {
         cursor,
         limit,
-        base: baseUrl,
+        baseUrl,
         ...FAILURES_READ_LIMITS,
       });
       const answer: FailuresAnswer = { schema: "svc.trust.failures.v1", capability_id: id, ...page };
@@ -317,7 +317,7 @@ function headlineIn(view: View, id: string): { entry: Entry; headline: CardEntry
 /** GET /v1/trust/{id}/bundle (docs/card-bundle.md). */
 const bundle: Operation = {
   id: "cardBundle",
-  ofRecord: true,
+  needsRecord: true,
   path: "/v1/trust/:id/bundle",
   summary: "The headline card of one endpoint with all that proves it offline, as one file",
   params: TrustParams,
@@ -325,7 +325,7 @@ const bundle: Operation = {
   type: JSON_TYPE,
   tag: "record",
   cache: CACHE_ONE_MINUTE,
-  gives: ["Content-Disposition"],
+  responseHeaders: ["Content-Disposition"],
   errors: ["unknown_capability", "not_found", "not_ready"],
   limiter: (service) => service.readLimiter,
   async run(call) {
@@ -345,7 +345,7 @@ const bundle: Operation = {
 /** GET /v1/trust/{id}/proof (docs/card-bundle.md). */
 const proof: Operation = {
   id: "cardProof",
-  ofRecord: true,
+  needsRecord: true,
   path: "/v1/trust/:id/proof",
   summary: "What a browser proves the headline card of one endpoint from, and makes a letter again from",
   params: TrustParams,
@@ -373,7 +373,7 @@ const proof: Operation = {
       ...{ schema: "svc.card.proof.v1", capability_id: id },
       bundle: await bundleAt(headline.leaf, unpackLeaf(headline.packed)),
       graded: gradedLeaf === undefined ? null : await bundleAt(gradedLeaf),
-      evidence: evidence.of(bucketOf(id)).map(({ day, key, bytes, rows }) => ({ day, key, bytes, rows })),
+      evidence: evidence.filesOf(bucketOf(id)).map(({ day, key, bytes, rows }) => ({ day, key, bytes, rows })),
     };
     return replyJson(call, JSON.stringify(cardProof), CACHE_ONE_MINUTE);
   },
@@ -387,7 +387,7 @@ const MAX_DISPUTE_BYTES = 32_768;
 /** POST /v1/trust/{id}/disputes: a seller's dispute, signed by its payTo (docs/corrections.md). */
 export const disputes: Operation = {
   id: "dispute",
-  ofRecord: true,
+  needsRecord: true,
   method: "POST",
   path: "/v1/trust/:id/disputes",
   summary: "A seller's dispute, signed by the address that the endpoint is paid at",

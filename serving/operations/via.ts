@@ -25,9 +25,9 @@ import type { Call, Operation, Price } from "./operation.ts";
 const MAX_BODY_BYTES = 131_072;
 
 /** Returns the part that sells calls. @throws Problem unavailable if nothing is sold */
-export function sellingOf({ payOnDelivery, unsold }: Service): PayOnDelivery {
+export function sellingOf({ payOnDelivery, whyNotSold }: Service): PayOnDelivery {
   if (payOnDelivery) return payOnDelivery;
-  throw new Problem("unavailable", unsold ?? NOTHING_SOLD);
+  throw new Problem("unavailable", whyNotSold ?? NOTHING_SOLD);
 }
 
 /** Reports whether the buyer asks for the call to be published. @throws Problem bad_request */
@@ -70,7 +70,7 @@ function expectationIn(headers: Headers): BuyersExpectation | null {
 
 async function viaCall(
   method: "GET" | "POST",
-  { service, request, params, query, client, shed }: Call,
+  { service, request, params, query, client, refuseWhenOverloaded }: Call,
 ): Promise<Response> {
   const selling = sellingOf(service);
   const cap = validate(ViaPath, params).capability_id;
@@ -78,7 +78,7 @@ async function viaCall(
   // A HEAD gets the headers of a GET and buys nothing.
   const payment = request.method === "HEAD" ? null : paymentOf(headers);
   // Under overload, free requests for a price are refused in favour of requests with a payment.
-  if (!payment) shed();
+  if (!payment) refuseWhenOverloaded();
   const publish = wantsPublish(headers);
   const expect = expectationIn(headers);
   const body = method === "POST" ? await readBody(request.body, MAX_BODY_BYTES) : null;
@@ -104,14 +104,14 @@ export const PURCHASE = {
   type: JSON_TYPE,
   tag: "buy",
   price: PRICE,
-  ofRecord: true,
-  takes: ["Touchstone-Publish"],
+  needsRecord: true,
+  requestHeaders: ["Touchstone-Publish"],
   limiter: (service) => service.buyLimiter,
 } satisfies Partial<Operation>;
 
 const via = {
   ...PURCHASE,
-  takes: [...PURCHASE.takes, EXPECT_HEADER],
+  requestHeaders: [...PURCHASE.requestHeaders, EXPECT_HEADER],
   path: "/v1/via/:capability_id",
   params: ViaPath,
   errors: [
@@ -165,7 +165,7 @@ const order: Operation = {
   answer: SignedOrder,
   type: JSON_TYPE,
   tag: "buy",
-  always: true,
+  evenWhenOverloaded: true,
   errors: ["not_found", "log_unavailable", "unavailable"],
   limiter: (service) => service.readLimiter,
   async run({ service, params, limitHeaders }) {
@@ -244,7 +244,7 @@ export const buyerOrders: Operation = {
   answer: BuyerOrders,
   type: JSON_TYPE,
   tag: "buy",
-  always: true,
+  evenWhenOverloaded: true,
   wallet: true,
   errors: ["not_the_wallet", "bad_cursor", "log_unavailable", "unavailable"],
   limiter: (service) => service.readLimiter,

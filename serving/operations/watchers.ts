@@ -19,7 +19,7 @@ const replyPrivately = (
 /** POST /v1/watchers: a receiver that echoes its challenge becomes a watcher (docs/watchers.md). */
 const createOperation: Operation = {
   id: "watcherCreate",
-  ofRecord: true,
+  needsRecord: true,
   method: "POST",
   path: "/v1/watchers",
   summary: "A receiver is told when the card of a watched endpoint changes",
@@ -32,13 +32,13 @@ const createOperation: Operation = {
   limiter: (service) => service.readLimiter,
   async run({ service, request, client }) {
     const value = await readJson(request.body, MAX_BODY_BYTES);
-    const { watcher, token, taken } = await service.watchers.make(validate(WatcherRequest, value), client);
+    const { watcher, token, limitHeaders } = await service.watchers.create(validate(WatcherRequest, value), client);
     const { id, url, createdAt, watched } = watcher;
     const created: WatcherMade = {
       ...{ watcher_id: id, token, url, state: "active", created_at: createdAt },
       watched: watched.map(({ asked, matched, capability_ids }) => ({ asked, matched, capability_ids })),
     };
-    return replyPrivately({ limitHeaders: taken }, 201, created, `/v1/watchers/${id}`);
+    return replyPrivately({ limitHeaders }, 201, created, `/v1/watchers/${id}`);
   },
 };
 
@@ -67,7 +67,7 @@ const stopOperation: Operation = {
 /** GET /v1/watchers/{watcher_id} with the token. */
 const readOperation: Operation = {
   id: "watcher",
-  ofRecord: true,
+  needsRecord: true,
   path: "/v1/watchers/:watcher_id",
   summary: "A watcher, its deliveries of late and what waits, for the holder of its token",
   params: WatcherParams,

@@ -87,56 +87,60 @@ function priceChart(days: readonly HistoryDay[], x: TimeScale): unknown {
       low === high
         ? `Every 402 of these days asked ${formatMicro(low)}.`
         : `402s of these days asked ${formatMicro(low)} to ${formatMicro(high)}; the newest asked ${formatMicro(last.line)}.`,
-    inside: spreadShape(quoted, x, formatMicro),
-    key: [
+    frameSvg: spreadShape(quoted, x, formatMicro),
+    legend: [
       [LEGEND_LINE, "last of the day"],
       [LEGEND_AREA, "lowest to dearest"],
     ],
-    table: DAYS_TABLE,
+    tableId: DAYS_TABLE,
   });
 }
 
 interface LatencyChart {
   id: string;
   title: string;
-  of: (day: HistoryDay) => [number | null, number | null];
-  none: string;
+  valuesOf: (day: HistoryDay) => [number | null, number | null];
+  emptyText: string;
 }
 
 const LATENCY_CHARTS: readonly LatencyChart[] = [
   {
     id: "terms",
     title: "Time to the 402",
-    of: (day) => [day.terms_ms_median, day.terms_ms_p95],
-    none: "No free handshake was answered in these days.",
+    valuesOf: (day) => [day.terms_ms_median, day.terms_ms_p95],
+    emptyText: "No free handshake was answered in these days.",
   },
   {
     id: "paid",
     title: "Paid time to the last byte",
-    of: (day) => [day.paid_ms_median, day.paid_ms_p95],
-    none: "No paid call delivered in these days.",
+    valuesOf: (day) => [day.paid_ms_median, day.paid_ms_p95],
+    emptyText: "No paid call delivered in these days.",
   },
 ];
 
-function latencyChart(days: readonly HistoryDay[], x: TimeScale, { id, title, of, none }: LatencyChart): unknown {
+function latencyChart(
+  days: readonly HistoryDay[],
+  x: TimeScale,
+  { id, title, valuesOf, emptyText }: LatencyChart,
+): unknown {
   const measured = days.flatMap((one) => {
-    const [median, p95] = of(one);
+    const [median, p95] = valuesOf(one);
     return median === null || p95 === null ? [] : [{ day: one.day, low: median, high: p95, line: median }];
   });
   if (measured.length === 0)
-    return html`<figure class="chart"><h3>${title}</h3><figcaption>${none}</figcaption></figure>`;
+    return html`<figure class="chart"><h3>${title}</h3><figcaption>${emptyText}</figcaption></figure>`;
   const medians = measured.map((one) => one.line).sort((a, b) => a - b);
   const worst = Math.max(...measured.map((one) => one.high));
   return timeChart({
     id,
     title,
     says: `The usual day's median is ${formatDuration(medians[medians.length >> 1])}; the worst day's 95th percentile is ${formatDuration(worst)}.`,
-    inside: spreadShape(measured, x, (ms) => (ms === 0 ? "0" : ms < 1000 ? `${ms} ms` : `${ms / 1000} s`)),
-    key: [
+    frameSvg: spreadShape(measured, x, (ms) => (ms === 0 ? "0" : ms < 1000 ? `${ms} ms` : `${ms / 1000} s`)),
+    legend: [
       [LEGEND_LINE, "median of the day"],
       [LEGEND_AREA, "up to the 95th percentile"],
     ],
-    table: DAYS_TABLE,
+    tableId: DAYS_TABLE,
   });
 }
 
@@ -171,7 +175,7 @@ function callsChart(days: readonly HistoryDay[], x: TimeScale): unknown {
       sum((day) => day.probes),
       "free handshake",
     )}, ${sum((day) => day.answered)} answered.`,
-    inside: `${horizontalLine(paidFloor, "paid")}${horizontalLine(FLOOR, "free")}${timeAxis(x)}${bars(
+    frameSvg: `${horizontalLine(paidFloor, "paid")}${horizontalLine(FLOOR, "free")}${timeAxis(x)}${bars(
       paidFloor,
       (day) => day.paid,
       (day) => day.delivered,
@@ -180,11 +184,11 @@ function callsChart(days: readonly HistoryDay[], x: TimeScale): unknown {
       (day) => day.probes,
       (day) => day.answered,
     )}`,
-    key: [
+    legend: [
       ['<path class="good" d="M4 0h8v10h-8z"/>', "delivered, answered"],
       ['<path class="hollow" d="M4 1h8v8h-8z"/>', "not"],
     ],
-    table: DAYS_TABLE,
+    tableId: DAYS_TABLE,
   });
 }
 
@@ -242,12 +246,12 @@ export function lettersChart(letters: readonly DatedLetter[], now: number): unkn
     id: "letter",
     title: "Letter",
     says: `Published now: ${bandWords(last.band)}. Raw letter of the newest card: ${bandWords(last.raw)}. A letter falls at once and rises after 14 clean days.`,
-    inside: `${ALL_BANDS.map((band) => horizontalLine(y(band), letterText(band))).join("")}${timeAxis(x)}<path class="line" stroke-width="2.5" d="${path(({ band }) => band)}"/><path class="thin" d="${path(({ raw }) => raw)}"/>`,
-    key: [
+    frameSvg: `${ALL_BANDS.map((band) => horizontalLine(y(band), letterText(band))).join("")}${timeAxis(x)}<path class="line" stroke-width="2.5" d="${path(({ band }) => band)}"/><path class="thin" d="${path(({ raw }) => raw)}"/>`,
+    legend: [
       [LEGEND_LINE, "published"],
       [LEGEND_THIN, "raw, before the hold"],
     ],
-    table: LETTERS_TABLE,
+    tableId: LETTERS_TABLE,
   });
 }
 

@@ -9,7 +9,7 @@ export interface CheckListingPage {
   method: string;
   answer?: ListingAnswer;
   /** Why there is no answer. */
-  wrong?: string;
+  error?: string;
 }
 
 const option = (value: string, words: string, chosen: string): unknown =>
@@ -18,14 +18,14 @@ const option = (value: string, words: string, chosen: string): unknown =>
 const form = ({
   url,
   method,
-  wrong,
+  error,
 }: CheckListingPage): unknown => html`<form method="post" action="/check-my-listing/answer">
 <label class="wide">Url of the endpoint<input type="url" name="url" value="${url}" required minlength="8" maxlength="2048"${
-  wrong === undefined ? "" : raw(' aria-invalid="true" aria-describedby="wrong"')
+  error === undefined ? "" : raw(' aria-invalid="true" aria-describedby="wrong"')
 } placeholder="https://api.example.com/v1/sum"></label>
 <label>Method<select name="method">${option("", "as listed, else GET", method)}${option("GET", "GET", method)}${option("POST", "POST", method)}</select></label>
 <button type="submit">Look now</button></form>
-${wrong === undefined ? "" : html`<p id="wrong" class="note" role="alert"><strong>No look was made:</strong> ${wrong}.</p>`}`;
+${error === undefined ? "" : html`<p id="wrong" class="note" role="alert"><strong>No look was made:</strong> ${error}.</p>`}`;
 
 const VERDICTS: Record<ListingAnswer["stock_client"]["verdict"], string> = {
   signs: "yes",

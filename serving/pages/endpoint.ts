@@ -104,7 +104,7 @@ function failedPart(content: EndpointPage): unknown {
   const { view, cap } = content;
   const days = recentDays(content);
   const failedDays = days.filter(({ probes, answered, paid, delivered }) => answered < probes || delivered < paid);
-  const files = new Map(view.evidence.of(bucketOf(cap)).map(({ day, key }) => [day, key]));
+  const files = new Map(view.evidence.filesOf(bucketOf(cap)).map(({ day, key }) => [day, key]));
   const rows = failedDays
     .toReversed()
     .slice(0, MAX_FAILED_DAYS)
@@ -169,7 +169,7 @@ const command = (text: string): unknown => html`<pre tabindex="0"><code>${text}<
 const MAX_NAMED_FILES = 8;
 
 function evidencePart(view: View, bucket: number): unknown {
-  const files = view.evidence.of(bucket).slice(0, MAX_NAMED_FILES);
+  const files = view.evidence.filesOf(bucket).slice(0, MAX_NAMED_FILES);
   const introduction = html`Every sample behind the grade lies in the daily evidence files of bucket ${bucket}, each named with its hash by an
 <code>evidence</code> leaf of the log`;
   if (files.length === 0) return html`<p>${introduction}; none of them was published yet.</p>`;

@@ -10,7 +10,7 @@ export interface ExposurePage {
   text: string;
   report?: ExposureReport;
   /** Why there is no report, one sentence each. */
-  wrong?: readonly string[];
+  errors?: readonly string[];
   simulated: boolean;
 }
 
@@ -33,7 +33,7 @@ export interface ParsedLines {
   dependencies: ExposureRequest["dependencies"];
   /** Line number of each dependency, from 1. */
   lines: number[];
-  wrong: string[];
+  errors: string[];
 }
 
 /**
@@ -42,7 +42,7 @@ export interface ParsedLines {
  * looked up.
  */
 export function parseLines(text: string): ParsedLines {
-  const parsed: ParsedLines = { dependencies: [], lines: [], wrong: [] };
+  const parsed: ParsedLines = { dependencies: [], lines: [], errors: [] };
   for (const [i, line] of text.split(/\r\n|\r|\n/).entries()) {
     const [url, ...rest] = line.trim().split(/\s+/);
     if (!url || url.startsWith("#")) continue;
@@ -50,7 +50,7 @@ export function parseLines(text: string): ParsedLines {
     const prices = rest.filter((one) => one.startsWith("$"));
     const payees = rest.filter((one) => !/^(?:\d+(?:\.\d+)?$|\$)/.test(one));
     if (calls.length > 1 || prices.length > 1 || payees.length > 1) {
-      parsed.wrong.push(`Line ${i + 1}: a url, calls a month, a price and one address, and nothing else`);
+      parsed.errors.push(`Line ${i + 1}: a url, calls a month, a price and one address, and nothing else`);
       continue;
     }
     const more = {
@@ -67,13 +67,13 @@ export function parseLines(text: string): ParsedLines {
 /** Completes a whole number, which people write as money: `1` becomes `1.0`. */
 const moneyOf = (text: string): string => (/^\d+$/.test(text) ? `${text}.0` : text);
 
-const form = ({ text, wrong }: ExposurePage): unknown => html`<form method="post" action="/exposure/report">
+const form = ({ text, errors }: ExposurePage): unknown => html`<form method="post" action="/exposure/report">
 <label class="whole">Urls that you pay, one a line; after each, if you know them, calls a month, what you pay for one ($0.01) and the address of its 402
-<textarea name="dependencies" rows="8" required spellcheck="false"${wrong ? raw(' aria-invalid="true" aria-describedby="wrong"') : ""} placeholder="https://api.example.com/v1/sum 12000 0x1111111111111111111111111111111111111111">${text}</textarea></label>
+<textarea name="dependencies" rows="8" required spellcheck="false"${errors ? raw(' aria-invalid="true" aria-describedby="wrong"') : ""} placeholder="https://api.example.com/v1/sum 12000 0x1111111111111111111111111111111111111111">${text}</textarea></label>
 <button type="submit">Look up</button></form>
 ${
-  wrong
-    ? html`<div id="wrong" class="note" role="alert"><strong>Nothing was looked up:</strong><ul class="says">${wrong.map((one) => html`<li>${one}</li>`)}</ul></div>`
+  errors
+    ? html`<div id="wrong" class="note" role="alert"><strong>Nothing was looked up:</strong><ul class="says">${errors.map((one) => html`<li>${one}</li>`)}</ul></div>`
     : ""
 }`;
 

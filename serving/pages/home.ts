@@ -190,7 +190,7 @@ ${checkBox("")}${simulatedNote(simulated)}
 ${form(view, marketQuery)}
 ${isFiltered ? html`<p role="status">${marketPage.total} of ${listedCount} endpoints match. <a href="/">Show all</a></p>` : ""}
 ${marketPage.entries.length > 0 ? table(view, marketPage, marketQuery) : html`<p>Nothing is listed ${isFiltered ? "that matches" : marketQuery.page > 1 ? "on this page" : "yet"}.</p>`}
-${marketPage.pages > 1 || marketQuery.page > 1 ? pager(marketQuery, marketPage.pages) : ""}`;
+${marketPage.pageCount > 1 || marketQuery.page > 1 ? pager(marketQuery, marketPage.pageCount) : ""}`;
   return page({ title: "Touchstone: the market of paid endpoints", body });
 }
 
@@ -199,7 +199,7 @@ export interface CheckPage {
   url: string;
   facts?: CheckFacts;
   /** Why there is no answer. */
-  wrong?: string;
+  error?: string;
   simulated: boolean;
 }
 
@@ -222,9 +222,9 @@ ${defects.length > 0 ? html`<ul class="says">${defects.map(({ says }) => html`<l
 
 /** Renders the page about one url. */
 export function checkPage(content: CheckPage): string {
-  const { url, facts, wrong, simulated } = content;
-  const body = html`<h1>Check before you pay</h1>${checkBox(url, wrong)}
-${wrong === undefined ? "" : html`<p id="wrong" class="note" role="alert"><strong>Nothing was looked up:</strong> ${wrong}.</p>`}
+  const { url, facts, error, simulated } = content;
+  const body = html`<h1>Check before you pay</h1>${checkBox(url, error)}
+${error === undefined ? "" : html`<p id="wrong" class="note" role="alert"><strong>Nothing was looked up:</strong> ${error}.</p>`}
 ${simulatedNote(simulated)}${facts ? answerPart({ ...content, facts }) : ""}
 <p class="soft small">The same for programs, signed: <code>GET /v1/check?url=…</code> (<a href="/docs/check-before-you-pay">how</a>). UNRATED means unknown, not bad.</p>`;
   return page({ title: facts ? `Check: ${facts.band}` : "Check before you pay", body });

@@ -34,7 +34,7 @@ export interface MarketPage {
   entries: readonly ListedEntry[];
   /** Number of all endpoints found, and of their pages. */
   total: number;
-  pages: number;
+  pageCount: number;
 }
 
 /** A listed endpoint with the values by which it is sorted and found. */
@@ -45,7 +45,7 @@ interface Row {
   rank: number;
   host: string;
   /** Address and description in lower case; made at the first search. */
-  words: string | null;
+  searchText: string | null;
 }
 
 interface Market {
@@ -81,7 +81,7 @@ function marketOf(view: View): Market {
     letters.set(band, letters.get(band)! + 1);
     const { class: kind, url } = entry.listing;
     classes.set(kind, (classes.get(kind) ?? 0) + 1);
-    rows.push({ entry, card, band, rank: ALL_BANDS.indexOf(band), host: hostText(url), words: null });
+    rows.push({ entry, card, band, rank: ALL_BANDS.indexOf(band), host: hostText(url), searchText: null });
   }
   const byCount = [...classes].sort(([a, n], [b, m]) => m - n || (a < b ? -1 : 1));
   const market = { rows, letters, classes: new Map(byCount), sorted: new Map() };
@@ -113,8 +113,8 @@ function sortedBy(market: Market, sort: Sort): readonly Row[] {
 }
 
 function containsText(row: Row, q: string): boolean {
-  row.words ??= `${row.entry.listing.url}\n${row.entry.listing.description ?? ""}`.toLowerCase();
-  return row.words.includes(q);
+  row.searchText ??= `${row.entry.listing.url}\n${row.entry.listing.description ?? ""}`.toLowerCase();
+  return row.searchText.includes(q);
 }
 
 /** Number of listed endpoints with each letter. */
@@ -166,5 +166,5 @@ export async function findIn(view: View, { page, q, letter, kind, sort }: Market
           (row) => (letter === null || row.band === letter) && (kind === null || row.entry.listing.class === kind),
         );
   const entries = found.slice((page - 1) * ROWS_PER_PAGE, page * ROWS_PER_PAGE).map(({ entry }) => entry);
-  return { entries, total: found.length, pages: Math.max(1, Math.ceil(found.length / ROWS_PER_PAGE)) };
+  return { entries, total: found.length, pageCount: Math.max(1, Math.ceil(found.length / ROWS_PER_PAGE)) };
 }

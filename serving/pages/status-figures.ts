@@ -35,7 +35,7 @@ export class StatusFigures {
 
   constructor(private readonly clock: Pick<Clock, "now" | "monotonic">) {}
 
-  of(view: View): Figures {
+  figuresFor(view: View): Figures {
     const at = this.clock.monotonic();
     // Figures of an empty view are not cached, since the record was not read yet.
     if (this.#cached && this.#cached.size > 0 && at - this.#cached.at < MIN_INTERVAL_MS) return this.#cached.figures;
@@ -57,9 +57,9 @@ function figuresOf(view: View, now: number): Figures {
     const card = headlineOf(entry);
     if (card) figures.newestCardMs = Math.max(figures.newestCardMs ?? 0, Date.parse(entry.computedAt));
     const kind = entry.listing?.class ?? "any";
-    const { corrections, takenBack } = readCorrections(entry.corrections);
+    const { corrections, withdrawnCorrectionIds } = readCorrections(entry.corrections);
     for (const { id, fault, issuedAt } of corrections) {
-      if (fault !== "wrong_checker" || issuedAt < since || takenBack.includes(id)) continue;
+      if (fault !== "wrong_checker" || issuedAt < since || withdrawnCorrectionIds.includes(id)) continue;
       const ofClass = withdrawn.get(kind) ?? { calls: 0, since: issuedAt };
       ofClass.calls++;
       if (issuedAt < ofClass.since) ofClass.since = issuedAt;

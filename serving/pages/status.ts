@@ -19,13 +19,13 @@ export interface StatusContent {
   now: Date;
   simulated: boolean;
   /** Time since the record was last read, by the steady clock, ms; null when it never was. */
-  staleMs: number | null;
+  viewAgeMs: number | null;
   /** When the witness last cosigned the tree head, or null. */
   cosignedAt: Date | null;
   view: View;
   figures: Figures;
   /** Number of urls that wait for a handshake, or null where this server does not know. */
-  inLine: number | null;
+  waitingUrls: number | null;
   /** Number of known orders by state; null where nothing is sold. */
   orders: ReadonlyMap<string, number> | null;
   /** Gauges of this process by {@link GAUGES}, with those of roles that run in it. */
@@ -40,8 +40,8 @@ interface ServicePart {
   name: string;
   says: string;
   ageMs: number | null;
-  at: number | null;
-  withinMs: number;
+  newestAt: number | null;
+  maxAgeMs: number;
 }
 
 /** `40 s`, `12 min`, `5 h`, `3 days`: rounded down. */
@@ -53,8 +53,8 @@ export function ageWords(ms: number): string {
 }
 
 /** The parts that this server can see, in the order in which an observation passes through them. */
-function partsOf({ now, staleMs, cosignedAt, view, figures }: StatusContent): ServicePart[] {
-  const since = (at: number | null) => ({ at, ageMs: at === null ? null : now.getTime() - at });
+function partsOf({ now, viewAgeMs, cosignedAt, view, figures }: StatusContent): ServicePart[] {
+  const since = (at: number | null) => ({ newestAt: at, ageMs: at === null ? null : now.getTime() - at });
   const day = view.evidence.newestDay;
   // A day's file is due when the day is closed.
   const evidence = day === null ? null : Date.parse(`${day}T00:00:00.000Z`) + DAY_MS;
@@ -63,41 +63,41 @@ function partsOf({ now, staleMs, cosignedAt, view, figures }: StatusContent): Se
       name: "Probes",
       says: "newest handshake with any endpoint",
       ...since(figures.newestProbeMs),
-      withinMs: 6 * HOUR_MS,
+      maxAgeMs: 6 * HOUR_MS,
     },
     {
       name: "Live figures",
       says: "when prices and counts were last put together",
       ...since(view.volatile.madeAt),
-      withinMs: 5 * MINUTE_MS,
+      maxAgeMs: 5 * MINUTE_MS,
     },
-    { name: "Grades", says: "newest card", ...since(figures.newestCardMs), withinMs: 36 * HOUR_MS },
+    { name: "Grades", says: "newest card", ...since(figures.newestCardMs), maxAgeMs: 36 * HOUR_MS },
     {
       name: "Checkpoint",
       says: "newest signature of the witness",
       ...since(cosignedAt === null ? null : cosignedAt.getTime()),
-      withinMs: 15 * MINUTE_MS,
+      maxAgeMs: 15 * MINUTE_MS,
     },
-    { name: "Evidence", says: "end of the newest day that has a file", ...since(evidence), withinMs: 3 * DAY_MS },
+    { name: "Evidence", says: "end of the newest day that has a file", ...since(evidence), maxAgeMs: 3 * DAY_MS },
     {
       name: "This server",
       says: "last look at the record",
-      at: staleMs === null ? null : now.getTime() - staleMs,
-      ageMs: staleMs,
-      withinMs: MINUTE_MS,
+      newestAt: viewAgeMs === null ? null : now.getTime() - viewAgeMs,
+      ageMs: viewAgeMs,
+      maxAgeMs: MINUTE_MS,
     },
   ];
 }
 
-const isBehind = ({ ageMs, withinMs }: ServicePart): boolean => ageMs === null || ageMs > withinMs;
+const isBehind = ({ ageMs, maxAgeMs }: ServicePart): boolean => ageMs === null || ageMs > maxAgeMs;
 
 const stateWords = (part: ServicePart): string =>
   part.ageMs === null ? "none yet" : isBehind(part) ? "behind" : "in time";
 
 const partRow = (
   part: ServicePart,
-): unknown => html`<tr><th scope="row">${part.name}</th><td>${part.says}</td><td>${formatTime(part.at)}</td>
-<td class="n">${part.ageMs === null ? NONE : ageWords(part.ageMs)}</td><td class="n">${ageWords(part.withinMs)}</td><td><strong>${stateWords(part)}</strong></td></tr>`;
+): unknown => html`<tr><th scope="row">${part.name}</th><td>${part.says}</td><td>${formatTime(part.newestAt)}</td>
+<td class="n">${part.ageMs === null ? NONE : ageWords(part.ageMs)}</td><td class="n">${ageWords(part.maxAgeMs)}</td><td><strong>${stateWords(part)}</strong></td></tr>`;
 
 /** Orders by state in words, such as `12 settled, 3 released`, the most first. Nothing tells whose they are. */
 function ordersWords(orders: StatusContent["orders"]): string {
@@ -162,12 +162,12 @@ function classWords({ figures: { withdrawn }, gauges }: StatusContent): unknown 
  * are on no public page.
  */
 export function statusPage(status: StatusContent): string {
-  const { view, figures, staleMs, inLine, simulated } = status;
+  const { view, figures, viewAgeMs, waitingUrls, simulated } = status;
   const parts = partsOf(status);
   const partsBehind = parts.filter(isBehind);
   const leavesAfterFigures = view.size - view.volatile.treeSize;
   const verdict =
-    staleMs === null
+    viewAgeMs === null
       ? "The record has not been read yet: nothing is answered until it is."
       : partsBehind.length === 0
         ? "Everything that this server can see is up to date."
@@ -181,7 +181,7 @@ export function statusPage(status: StatusContent): string {
 <dt>Leaves of the log</dt><dd>${view.size}${leavesAfterFigures > 0 ? `, ${leavesAfterFigures} of them newer than the live figures` : ""}</dd>
 <dt>Endpoints listed</dt><dd>${figures.listedCount}, ${figures.letteredCount} of them with a letter</dd>
 <dt>Endpoints probed</dt><dd>${figures.probedCount}, ${figures.probedTodayCount} of them within a day</dd>
-<dt>Urls in line</dt><dd>${inLine === null ? "not known to this server" : `${inLine} that somebody asked about`}</dd>
+<dt>Urls in line</dt><dd>${waitingUrls === null ? "not known to this server" : `${waitingUrls} that somebody asked about`}</dd>
 <dt>Orders</dt><dd>${ordersWords(status.orders)}</dd>
 <dt><a href="/docs/witness">Witnesses</a></dt><dd>${witnessWords(status)}</dd>
 <dt>Wallets</dt><dd>${walletWords(status)}</dd>

@@ -66,19 +66,19 @@ export interface Chart {
   /** One sentence about what it shows. */
   says: string;
   /** SVG inside the frame, made of numbers and our own text only. */
-  inside: string;
+  frameSvg: string;
   /** The legend: [SVG of 22 by 10, words]. */
-  key: readonly (readonly [string, string])[];
+  legend: readonly (readonly [string, string])[];
   /** Id of the table with the figures. */
-  table: string;
+  tableId: string;
 }
 
 /** A chart with its title, a sentence about it, its legend, and a reference to its table. */
-export const timeChart = ({ id, title, says, inside, key, table }: Chart): unknown => html`<figure class="chart">
+export const timeChart = ({ id, title, says, frameSvg, legend, tableId }: Chart): unknown => html`<figure class="chart">
 <h3 id="${id}-name">${title}</h3>
-<svg role="img" aria-labelledby="${id}-title ${id}-desc" aria-details="${table}" viewBox="0 0 ${WIDTH} ${HEIGHT}"><title id="${id}-title">${title}</title>
-<desc id="${id}-desc">${says}</desc>${raw(inside)}</svg>
-<ul class="key">${key.map(([mark, words]) => html`<li>${raw(`<svg aria-hidden="true" viewBox="0 0 22 10">${mark}</svg>`)}${words}</li>`)}</ul>
+<svg role="img" aria-labelledby="${id}-title ${id}-desc" aria-details="${tableId}" viewBox="0 0 ${WIDTH} ${HEIGHT}"><title id="${id}-title">${title}</title>
+<desc id="${id}-desc">${says}</desc>${raw(frameSvg)}</svg>
+<ul class="key">${legend.map(([mark, words]) => html`<li>${raw(`<svg aria-hidden="true" viewBox="0 0 22 10">${mark}</svg>`)}${words}</li>`)}</ul>
 <figcaption aria-hidden="true">${says}</figcaption></figure>`;
 
 export const LEGEND_LINE = '<path class="line" d="M0 5h22"/>';

@@ -17,12 +17,12 @@ export interface Place {
 
 /** What the tree holds behind a card's leaf. */
 export interface LeavesBehind {
-  leaves: number;
-  bundles: number;
+  leafCount: number;
+  bundleCount: number;
   /** The last leaf with a newer headline card of this endpoint; null: there is none. */
-  newer: number | null;
+  newerLeaf: number | null;
   /** Corrections, disputes and reinstatements of this endpoint behind the card. */
-  corrections: number;
+  correctionCount: number;
 }
 
 /** Left siblings of an inclusion proof, from the leaf up: the hashes of everything before the leaf. */
@@ -114,5 +114,5 @@ export async function readLeavesBehind(
     throw new BadObject(`${hashes.length} leaves came, and ${size - index} are behind`);
   const root = base64(await rootOf(place, leftSiblings(place), hashes));
   if (root !== place.root) throw new BadObject("the leaves behind the card lead to another root than the checkpoint's");
-  return { leaves: size - index - 1, bundles, newer, corrections };
+  return { leafCount: size - index - 1, bundleCount: bundles, newerLeaf: newer, correctionCount: corrections };
 }

@@ -22,15 +22,15 @@ export interface GradeLeaf {
 
 /** The result of making a card again from its rows. */
 export interface RegradeResult {
-  rows: number;
+  rowCount: number;
   /** The letter that the rows give, before the hold. */
-  raw: string;
+  rawLetter: string;
   /** Number of members that are equal to the published ones. */
-  same: number;
+  equalMembers: number;
   /** Members that differ from the published ones, in words. */
   differs: string[];
   /** What these rows alone do not decide. */
-  open: string[];
+  undecided: string[];
 }
 
 /** Members that are added when a card is signed. */
@@ -92,5 +92,11 @@ export async function regrade(leaf: GradeLeaf, lines: readonly EvidenceLine[]): 
     if (!isWorse)
       differs.push(`letter: published ${band}, and the rows make ${regraded.raw_band}; a hold never raises`);
   }
-  return { rows: rows.length, raw: regraded.raw_band, same: equalMembers, differs, open: [...undecided] };
+  return {
+    rowCount: rows.length,
+    rawLetter: regraded.raw_band,
+    equalMembers,
+    differs,
+    undecided: [...undecided],
+  };
 }

@@ -210,10 +210,11 @@ async function evidenceStep(
     index === main.index
       ? "This card"
       : `Of an earlier card, leaf ${index} of ${String(leaf.card.computed_at)} with the letter ${leaf.card.band} (the newest whose evidence is published; a day follows six hours after its end):`;
-  const undecidedText = regraded.open.length > 0 ? ` Not decided by its rows alone: ${regraded.open.join(", ")}.` : "";
+  const undecidedText =
+    regraded.undecided.length > 0 ? ` Not decided by its rows alone: ${regraded.undecided.join(", ")}.` : "";
   return [
     "shown",
-    `${cardPhrase} ${plural(regraded.rows, "row")} in ${plural(files.length, "evidence file")} have the hash in the leaf; the rules of ${params.method} (parameters ${PARAMS_SHA256.slice(0, 16)}…) make the raw letter ${regraded.raw} of them, and ${regraded.same} members as published.${undecidedText}`,
+    `${cardPhrase} ${plural(regraded.rowCount, "row")} in ${plural(files.length, "evidence file")} have the hash in the leaf; the rules of ${params.method} (parameters ${PARAMS_SHA256.slice(0, 16)}…) make the raw letter ${regraded.rawLetter} of them, and ${regraded.equalMembers} members as published.${undecidedText}`,
   ];
 }
 
@@ -285,15 +286,15 @@ export async function proveCard(proof: CardProof, options: ProveOptions): Promis
   await readLeavesBehind(place, { cap, computedAt: card.computed_at }, get, progressOf("newest")).then(
     (behind) => {
       if (typeof behind === "string") return endStep("newest", "open", behind);
-      const { newer, leaves, bundles, corrections } = behind;
-      if (newer !== null)
-        return endStep("newest", "failed", `leaf ${newer} of the same tree is a newer card of this endpoint`);
+      const { newerLeaf, leafCount, bundleCount, correctionCount } = behind;
+      if (newerLeaf !== null)
+        return endStep("newest", "failed", `leaf ${newerLeaf} of the same tree is a newer card of this endpoint`);
       const correctionsText =
-        corrections > 0 ? `; ${plural(corrections, "correction or dispute")} of it came since` : "";
+        correctionCount > 0 ? `; ${plural(correctionCount, "correction or dispute")} of it came since` : "";
       endStep(
         "newest",
         "shown",
-        `all ${leavesOf(leaves)} behind it (${plural(bundles, "entry bundle")}) lead to the root, and none is a newer headline card of it${correctionsText}. A later checkpoint may hold one`,
+        `all ${leavesOf(leafCount)} behind it (${plural(bundleCount, "entry bundle")}) lead to the root, and none is a newer headline card of it${correctionsText}. A later checkpoint may hold one`,
       );
     },
     (error) => endStep("newest", "failed", errorText(error)),

@@ -11,12 +11,12 @@ export interface LiveBounds {
   /** Most bytes of one object. */
   maxBytes: number;
   /** Most bytes of all cached objects. */
-  heldBytes: number;
+  cacheBytes: number;
   /** How long `live/view.json` is served from the cache, ms of the steady counter. */
-  viewMs: number;
+  viewTtlMs: number;
 }
 
-const LIVE_BOUNDS: LiveBounds = { maxBytes: 256 * 1024 * 1024, heldBytes: 384 * 1024 * 1024, viewMs: 1_000 };
+const LIVE_BOUNDS: LiveBounds = { maxBytes: 256 * 1024 * 1024, cacheBytes: 384 * 1024 * 1024, viewTtlMs: 1_000 };
 
 /**
  * Reads objects below `live/` from a replica's source. Mirrors do not copy them, since no proof covers them. Their keys are
@@ -36,7 +36,7 @@ export class LiveObjects {
 
   /** Reads an object from the cache or the source. @throws Oversized, SourceDown, and other errors of the source */
   async get(key: string): Promise<StoredObject | null> {
-    if (key === VIEW && this.#cachedView && this.clock.monotonic() - this.#cachedView.at < this.bounds.viewMs)
+    if (key === VIEW && this.#cachedView && this.clock.monotonic() - this.#cachedView.at < this.bounds.viewTtlMs)
       return this.#cachedView.object;
     const cached = this.#cached.get(key);
     if (cached) {
@@ -63,7 +63,7 @@ export class LiveObjects {
   #addToCache(object: StoredObject): void {
     this.#cached.set(object.key, object);
     this.#cachedBytes += object.size;
-    while (this.#cachedBytes > this.bounds.heldBytes) {
+    while (this.#cachedBytes > this.bounds.cacheBytes) {
       const [oldest, dropped] = this.#cached.entries().next().value!;
       this.#cached.delete(oldest);
       this.#cachedBytes -= dropped.size;

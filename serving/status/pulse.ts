@@ -9,12 +9,12 @@ export type Role = "start" | "own" | "publish" | "observe" | "serve";
 /** State of one required part of a role's work. */
 interface RequiredWork {
   /** When it became required, ms of the steady counter. */
-  since: number;
+  requiredAtMs: number;
   /** When it last succeeded, ms of the steady counter. */
-  done: number | null;
+  lastDoneMs: number | null;
   /** When it last succeeded, in record time. */
-  doneAt: Date | null;
-  failed: { at: Date; error: string } | null;
+  lastDoneAt: Date | null;
+  lastFailure: { at: Date; error: string } | null;
 }
 
 /** The document of `/health`. */
@@ -77,15 +77,15 @@ export class Pulse {
   /** @param firstWork the required work that has to succeed before the role counts as started */
   constructor(
     parts: PulseParts,
-    private readonly first: string,
+    private readonly firstWork: string,
   ) {
     this.#parts = parts;
-    this.#require(first);
+    this.#require(firstWork);
   }
 
   /** Sets the required works, in addition to the first one. The patience of new ones starts now. */
   setRequired(...names: string[]): void {
-    const required = new Set([this.first, ...names]);
+    const required = new Set([this.firstWork, ...names]);
     for (const name of this.#works.keys()) {
       if (required.has(name)) continue;
       this.#works.delete(name);
@@ -117,7 +117,11 @@ export class Pulse {
     this.#failing.delete(name);
     const work = this.#works.get(name);
     if (!work) return;
-    Object.assign(work, { done: clock.monotonic(), doneAt: clock.now(), failed: null });
+    Object.assign(work, {
+      lastDoneMs: clock.monotonic(),
+      lastDoneAt: clock.now(),
+      lastFailure: null,
+    } satisfies Partial<RequiredWork>);
     metrics.gauge(LAST_DONE_GAUGE, clock.now().getTime() / 1000, { work: name });
   }
 
@@ -126,7 +130,7 @@ export class Pulse {
     const error = cause instanceof Error ? cause.name : "Error";
     this.#failing.set(name, { work: workName, times: (this.#failing.get(name)?.times ?? 0) + 1, error });
     const work = this.#works.get(workName);
-    if (work) work.failed = { at: this.#parts.clock.now(), error };
+    if (work) work.lastFailure = { at: this.#parts.clock.now(), error };
   }
 
   /**
@@ -160,8 +164,8 @@ export class Pulse {
   health(): Health {
     const { role, clock, patienceMs, metrics } = this.#parts;
     const now = clock.monotonic();
-    const isStarting = this.#works.get(this.first)!.done === null;
-    const problems = isStarting ? [`${this.first} was not done yet`] : [];
+    const isStarting = this.#works.get(this.firstWork)!.lastDoneMs === null;
+    const problems = isStarting ? [`${this.firstWork} was not done yet`] : [];
     const freeBytes = this.#parts.freeBytes?.() ?? null;
     if (freeBytes !== null && freeBytes < MIN_FREE_BYTES)
       problems.push(`the disk of the data folder is full: ${Math.round(freeBytes / 2 ** 20)} MiB are free`);
@@ -172,15 +176,15 @@ export class Pulse {
       unhealthy.add(work);
       problems.push(`${name} failed ${times} times in succession: ${error}`);
     }
-    for (const [name, { since, done, doneAt, failed }] of this.#works) {
+    for (const [name, { requiredAtMs, lastDoneMs, lastDoneAt, lastFailure }] of this.#works) {
       works[name] = {
-        last_done: doneAt && rfc3339(doneAt),
-        last_failed: failed && rfc3339(failed.at),
-        error: failed?.error ?? null,
+        last_done: lastDoneAt && rfc3339(lastDoneAt),
+        last_failed: lastFailure && rfc3339(lastFailure.at),
+        error: lastFailure?.error ?? null,
       };
-      const undoneMs = now - Math.max(since, done ?? since);
+      const undoneMs = now - Math.max(requiredAtMs, lastDoneMs ?? requiredAtMs);
       if (undoneMs > patienceMs) unhealthy.add(name);
-      if (undoneMs > patienceMs && !(isStarting && name === this.first)) {
+      if (undoneMs > patienceMs && !(isStarting && name === this.firstWork)) {
         problems.push(`${name} was not done for ${Math.round(undoneMs / 1000)} s`);
       }
       metrics.gauge(OK_GAUGE, unhealthy.has(name) ? 0 : 1, { role, work: name });
@@ -198,7 +202,7 @@ export class Pulse {
   #require(name: string): void {
     if (this.#works.has(name)) return;
     const { clock, metrics } = this.#parts;
-    this.#works.set(name, { since: clock.monotonic(), done: null, doneAt: null, failed: null });
+    this.#works.set(name, { requiredAtMs: clock.monotonic(), lastDoneMs: null, lastDoneAt: null, lastFailure: null });
     metrics.gauge(LAST_DONE_GAUGE, clock.now().getTime() / 1000, { work: name });
   }
 }

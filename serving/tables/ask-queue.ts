@@ -25,7 +25,7 @@ const UNKNOWN_CLIENT = "elsewhere";
 
 export interface AskQueueLimits {
   /** Most asks that wait, and ten times the number of re-tests that wait. */
-  max: number;
+  maxAsks: number;
   /** Asks of one registrable domain that are probed in an hour; of one platform {@link PLATFORM_CAP_FACTOR} as many. */
   perDomainHour: number;
 }
@@ -35,9 +35,9 @@ interface DomainQueue {
   /** Asks that are probed in an hour. */
   perHour: number;
   /** Waiting asks in the order in which they are probed. */
-  line: WaitingAsk[];
+  queue: WaitingAsk[];
   /** Times of the newest probes, unix ms, oldest first; at most `perHour` of them. */
-  looks: number[];
+  probeTimes: number[];
 }
 
 /** An ask that waits for its probe. */
@@ -50,9 +50,9 @@ interface WaitingAsk {
   /** When it was asked, unix ms. */
   t: number;
   /** Earliest time of its probe, unix ms. */
-  from: number;
+  notBeforeMs: number;
   /** A probe that is at most this much earlier also serves it, ms. */
-  rest: number;
+  earlyByMs: number;
 }
 
 /**
@@ -84,8 +84,8 @@ export class AskQueue {
   #nextSequence = 0;
 
   constructor(private readonly limits: AskQueueLimits) {
-    this.#asks = new FairQueue({ name: "asks", size: limits.max });
-    this.#retests = new FairQueue({ name: "re-tests", size: Math.ceil(RETEST_SHARE * limits.max) });
+    this.#asks = new FairQueue({ name: "asks", size: limits.maxAsks });
+    this.#retests = new FairQueue({ name: "re-tests", size: Math.ceil(RETEST_SHARE * limits.maxAsks) });
   }
 
   /** Number of asks that wait. */
@@ -100,21 +100,21 @@ export class AskQueue {
 
   /** Returns the earliest time of an endpoint's probe (unix ms), or null when it is not in the queue. */
   earliestProbe(cap: string): number | null {
-    return this.#waiting.get(cap)?.from ?? null;
+    return this.#waiting.get(cap)?.notBeforeMs ?? null;
   }
 
   /** Reports whether an endpoint was probed within the last five minutes, so that its result may not be visible yet. */
-  isFresh(cap: string, now: number): boolean {
+  wasJustProbed(cap: string, now: number): boolean {
     return this.#lastProbeOf(cap) > now - RESULT_DELAY_MS;
   }
 
   /** Returns when an endpoint's seller last asked for a re-test, unix ms, or null. */
-  retested(cap: string): number | null {
+  lastRetest(cap: string): number | null {
     return this.#lastRetests.get(cap) ?? null;
   }
 
   /** Returns the earliest probe of an ask that is made now (unix ms): an endpoint is probed for asks once a day at most. */
-  earliest(cap: string, now: number): number {
+  earliestNewProbe(cap: string, now: number): number {
     return Math.max(now, this.#lastProbeOf(cap) + MIN_PROBE_INTERVAL_MS + 1);
   }
 
@@ -126,7 +126,7 @@ export class AskQueue {
    * @param client key of the client, if it is known
    */
   ask(cap: string, normalised: string, t: number, from = t, client = UNKNOWN_CLIENT): void {
-    this.#put(cap, normalised, { t, from, rest: MIN_PROBE_INTERVAL_MS, retest: false }, client);
+    this.#put(cap, normalised, { t, notBeforeMs: from, earlyByMs: MIN_PROBE_INTERVAL_MS, retest: false }, client);
   }
 
   /**
@@ -135,14 +135,14 @@ export class AskQueue {
    */
   retest(cap: string, normalised: string, t: number, from = t, client = UNKNOWN_CLIENT): void {
     this.#lastRetests.set(cap, t);
-    this.#put(cap, normalised, { t, from, rest: 0, retest: true }, client);
+    this.#put(cap, normalised, { t, notBeforeMs: from, earlyByMs: 0, retest: true }, client);
   }
 
   #put(cap: string, normalised: string, when: Omit<WaitingAsk, "domains" | "n">, client: string): void {
-    const { t, from, rest, retest } = when;
-    if (this.#lastProbeOf(cap) >= from - rest) return;
+    const { t, notBeforeMs, earlyByMs, retest } = when;
+    if (this.#lastProbeOf(cap) >= notBeforeMs - earlyByMs) return;
     const existing = this.#waiting.get(cap);
-    if (existing && existing.from <= from && existing.rest <= rest) return;
+    if (existing && existing.notBeforeMs <= notBeforeMs && existing.earlyByMs <= earlyByMs) return;
     this.#expire(t);
     if (existing) this.#removeWaiting(cap);
     const evicted = (retest ? this.#retests : this.#asks).admit({ client }, cap);
@@ -151,9 +151,9 @@ export class AskQueue {
     const waiting = { ...when, domains: namesOf(normalised), n: this.#nextSequence++ };
     for (const [i, name] of waiting.domains.entries()) {
       const perHour = this.limits.perDomainHour * (i === 0 ? 1 : PLATFORM_CAP_FACTOR);
-      const domain = this.#domains.get(name) ?? { perHour, line: [], looks: [] };
+      const domain = this.#domains.get(name) ?? { perHour, queue: [], probeTimes: [] };
       this.#domains.set(name, domain);
-      domain.line.splice(insertPosition(domain.line, waiting), 0, waiting);
+      domain.queue.splice(insertPosition(domain.queue, waiting), 0, waiting);
     }
     this.#waiting.set(cap, waiting);
   }
@@ -162,17 +162,17 @@ export class AskQueue {
   recordProbe(cap: string, t: number): void {
     this.#lastProbes.set(cap, t);
     const waiting = this.#waiting.get(cap);
-    if (!waiting || t < waiting.from - waiting.rest) return;
-    for (const { looks, perHour } of this.#removeWaiting(cap)) {
-      looks.push(t);
-      if (looks.length > perHour) looks.shift();
+    if (!waiting || t < waiting.notBeforeMs - waiting.earlyByMs) return;
+    for (const { probeTimes, perHour } of this.#removeWaiting(cap)) {
+      probeTimes.push(t);
+      if (probeTimes.length > perHour) probeTimes.shift();
     }
   }
 
   /** Removes endpoints that the daily plan has probed meanwhile. @param newestProbeOf returns the newest probe, unix ms */
   dropProbed(newestProbeOf: (cap: string) => number | null): void {
-    for (const [cap, { from, rest }] of this.#waiting) {
-      if ((newestProbeOf(cap) ?? Number.NEGATIVE_INFINITY) >= from - rest) this.#removeWaiting(cap);
+    for (const [cap, { notBeforeMs, earlyByMs }] of this.#waiting) {
+      if ((newestProbeOf(cap) ?? Number.NEGATIVE_INFINITY) >= notBeforeMs - earlyByMs) this.#removeWaiting(cap);
     }
   }
 
@@ -185,18 +185,18 @@ export class AskQueue {
 
   /** Returns the expected wait of an ask that would be added now. */
   waitFor(normalised: string, from: number, now: number): ExpectedWait {
-    return this.#wait({ domains: namesOf(normalised), n: this.#nextSequence, from }, now);
+    return this.#wait({ domains: namesOf(normalised), n: this.#nextSequence, notBeforeMs: from }, now);
   }
 
-  #wait(waiting: Pick<WaitingAsk, "domains" | "n" | "from">, now: number): ExpectedWait {
+  #wait(waiting: Pick<WaitingAsk, "domains" | "n" | "notBeforeMs">, now: number): ExpectedWait {
     const domainHours = Math.max(
       ...waiting.domains.map((name) => {
-        const { line, looks, perHour } = this.#domains.get(name) ?? { line: [], looks: [], perHour: 1 };
-        const probedThisHour = looks.filter((t) => t > now - HOUR_MS).length;
-        return Math.floor((insertPosition(line, waiting) + probedThisHour) / perHour) + 1;
+        const { queue, probeTimes, perHour } = this.#domains.get(name) ?? { queue: [], probeTimes: [], perHour: 1 };
+        const probedThisHour = probeTimes.filter((t) => t > now - HOUR_MS).length;
+        return Math.floor((insertPosition(queue, waiting) + probedThisHour) / perHour) + 1;
       }),
     );
-    const ownHours = Math.floor(Math.max(0, waiting.from - now) / HOUR_MS) + 1;
+    const ownHours = Math.floor(Math.max(0, waiting.notBeforeMs - now) / HOUR_MS) + 1;
     const queueHours = Math.ceil(this.size / PROBES_PER_HOUR);
     const hours = Math.max(1, domainHours, ownHours, queueHours);
     if (hours === 1) return { hours };
@@ -228,7 +228,7 @@ export class AskQueue {
     (waiting.retest ? this.#retests : this.#asks).remove(cap);
     return waiting.domains.map((name) => {
       const domain = this.#domains.get(name)!;
-      domain.line.splice(insertPosition(domain.line, waiting), 1);
+      domain.queue.splice(insertPosition(domain.queue, waiting), 1);
       return domain;
     });
   }
@@ -239,9 +239,9 @@ export class AskQueue {
       if (t >= now - ASK_LIFETIME_MS) break;
       this.#removeWaiting(cap);
     }
-    if (this.#domains.size <= this.limits.max * 4) return;
-    for (const [name, { line, looks }] of this.#domains) {
-      if (line.length === 0 && (looks.at(-1) ?? 0) <= now - HOUR_MS) this.#domains.delete(name);
+    if (this.#domains.size <= this.limits.maxAsks * 4) return;
+    for (const [name, { queue, probeTimes }] of this.#domains) {
+      if (queue.length === 0 && (probeTimes.at(-1) ?? 0) <= now - HOUR_MS) this.#domains.delete(name);
     }
   }
 }
@@ -254,13 +254,16 @@ function namesOf(normalised: string): string[] {
 }
 
 /** Returns the position of an ask in a queue, which is ordered by earliest time and then by arrival. */
-function insertPosition(queue: readonly WaitingAsk[], { from, n }: Pick<WaitingAsk, "from" | "n">): number {
+function insertPosition(
+  queue: readonly WaitingAsk[],
+  { notBeforeMs, n }: Pick<WaitingAsk, "notBeforeMs" | "n">,
+): number {
   let low = 0;
   let high = queue.length;
   while (low < high) {
     const middle = (low + high) >> 1;
     const other = queue[middle]!;
-    if (other.from < from || (other.from === from && other.n < n)) low = middle + 1;
+    if (other.notBeforeMs < notBeforeMs || (other.notBeforeMs === notBeforeMs && other.n < n)) low = middle + 1;
     else high = middle;
   }
   return low;

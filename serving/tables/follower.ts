@@ -63,7 +63,7 @@ export class Follower {
   }
 
   /** Milliseconds of the steady counter since the last successful refresh, or null before the first. */
-  get staleMs(): number | null {
+  get viewAgeMs(): number | null {
     return this.#refreshedAtMs === null ? null : this.deps.clock.monotonic() - this.#refreshedAtMs;
   }
 
@@ -108,7 +108,7 @@ export class Follower {
     const { entries, related } = snapshot ? await this.#fold(old, snapshot) : old;
     const { volatile, newRows } = await this.#loadVolatileRows(old);
     const addName = (row: VolatileRow): void =>
-      old.names.add({ cap: row.capability_id, url: row.url, method: row.method });
+      old.urlIndex.add({ cap: row.capability_id, url: row.url, method: row.method });
     await forEachYielding(newRows, LEAVES_PER_TURN, addName);
     const size = snapshot?.head.size ?? 0;
     const changed = volatile !== old.volatile || size !== old.size;
@@ -157,7 +157,7 @@ export class Follower {
       if (cap === null) continue;
       const entryBefore = changes.get(cap) ?? old.entry(cap) ?? SERVING_PROJECTION.createEndpoint(cap);
       changes.set(cap, applyLeafToEndpoint(entryBefore, leaf, SERVING_PROJECTION, bytes));
-      if (leaf.kind === "listing") old.names.add({ cap, url: leaf.url, method: leaf.method });
+      if (leaf.kind === "listing") old.urlIndex.add({ cap, url: leaf.url, method: leaf.method });
     }
     const related = isTableChanged ? new RelatedParties(this.#relatedParties.table) : old.related;
     return { entries: old.entries.with(changes), related };

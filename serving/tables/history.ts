@@ -39,7 +39,7 @@ export class HistoryTables {
    * Returns the days of one endpoint, oldest first; synchronously when its file is cached. Null when there is no history
    * yet, or its file cannot be read: the page is then shown without charts.
    */
-  of(view: View, cap: string): HistoryDay[] | null | Promise<HistoryDay[] | null> {
+  daysOf(view: View, cap: string): HistoryDay[] | null | Promise<HistoryDay[] | null> {
     const key = view.volatile.history.get(bucketOf(cap));
     if (key === undefined) return null;
     const cached = this.#cached.get(key);

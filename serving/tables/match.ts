@@ -15,11 +15,11 @@ export interface Match {
 /** The tool of an MCP server that an answer is about, when the question did not name a known one. */
 export interface ToolChoice {
   /** Name of the tool that the answer is about. */
-  about: string;
+  answeredTool: string;
   /** Names of the server's other tools in the record, sorted. */
   others: readonly string[];
   /** Name of the tool that was asked for and is not in the record, or null. */
-  missing: string | null;
+  unknownTool: string | null;
 }
 
 /** Returns the tool that a url names in its fragment, or null. The record may not have it. */
@@ -36,7 +36,7 @@ const toolOf = (view: View, { cap }: NamedEndpoint): string | null => view.entry
 
 /** Reports whether a url is that of an MCP server with tools in the record; only there a fragment names a tool. */
 export const hasTools = (view: View, normalised: string): boolean =>
-  view.names.withUrl(normalised).some((name) => toolOf(view, name) !== null);
+  view.urlIndex.withUrl(normalised).some((name) => toolOf(view, name) !== null);
 
 function toolChoiceOf(
   view: View,
@@ -48,7 +48,9 @@ function toolChoiceOf(
   if (about === null) return null;
   const tools = new Set(names.flatMap((name) => toolOf(view, name) ?? []));
   tools.delete(about);
-  return tools.size === 0 && missing === null ? null : { about, others: [...tools].sort(), missing };
+  return tools.size === 0 && missing === null
+    ? null
+    : { answeredTool: about, others: [...tools].sort(), unknownTool: missing };
 }
 
 /** Preferred methods when the question names none; listed endpoints come before them. */
@@ -87,7 +89,7 @@ const MAX_TEMPLATES = 500;
 function findByTemplate(view: View, normalised: string, method: string | undefined): NamedEndpoint | null {
   const segments = segmentsOf(normalised);
   let templatesLeft = MAX_TEMPLATES;
-  for (const templates of view.names.templatesFor(normalised)) {
+  for (const templates of view.urlIndex.templatesFor(normalised)) {
     const chosen = choose(
       view,
       templates.slice(0, templatesLeft).filter((template) => template.matches(segments)),
@@ -107,7 +109,7 @@ function findByTemplate(view: View, normalised: string, method: string | undefin
  * @param tool name of a tool of an MCP server, which may have several tools at one url
  */
 export function matchUrl(view: View, normalised: string, method?: string, tool: string | null = null): Match | null {
-  const names = view.names.withUrl(normalised);
+  const names = view.urlIndex.withUrl(normalised);
   const ofTool = tool === null ? [] : names.filter((name) => toolOf(view, name) === tool);
   const toolMatch = choose(view, ofTool, method);
   if (toolMatch) return { cap: toolMatch.cap, matched: "exact" };
@@ -116,6 +118,7 @@ export function matchUrl(view: View, normalised: string, method?: string, tool: 
     const tools = toolChoiceOf(view, names, exactMatch, tool);
     return { cap: exactMatch.cap, matched: "exact", ...(tools ? { tools } : {}) };
   }
-  const pathMatch = choose(view, view.names.withPath(normalised), method) ?? findByTemplate(view, normalised, method);
+  const pathMatch =
+    choose(view, view.urlIndex.withPath(normalised), method) ?? findByTemplate(view, normalised, method);
   return pathMatch ? { cap: pathMatch.cap, matched: "path" } : null;
 }

@@ -35,7 +35,7 @@ export type PaidRow = z.infer<typeof PaidRow>;
 
 /** A later fact about a paid call. */
 export interface PaidFact {
-  of: string;
+  callId: string;
   position: number;
   field: string;
   value: unknown;
@@ -75,7 +75,7 @@ export interface PaidRowBounds {
   maxFileBytes: number;
   maxUnpackedBytes: number;
   /** Most bytes of text of all rows and facts in memory. */
-  maxHeldBytes: number;
+  maxCachedBytes: number;
   /** Most files that may wait to be read; further ones are refused. */
   maxWaiting: number;
 }
@@ -83,7 +83,7 @@ export interface PaidRowBounds {
 const PAID_ROW_BOUNDS: PaidRowBounds = {
   maxFileBytes: 32 * 1024 * 1024,
   maxUnpackedBytes: 256 * 1024 * 1024,
-  maxHeldBytes: 64 * 1024 * 1024,
+  maxCachedBytes: 64 * 1024 * 1024,
   maxWaiting: 256,
 };
 
@@ -120,7 +120,7 @@ export class PaidRows {
   }
 
   /** Returns the cached content of a file, or undefined. Reads nothing. */
-  held({ key }: EvidenceFile): PaidFile | undefined {
+  getCached({ key }: EvidenceFile): PaidFile | undefined {
     const cached = this.#cached.get(key);
     if (!cached) return undefined;
     this.#cached.delete(key);
@@ -157,7 +157,7 @@ export class PaidRows {
   #addToCache(key: string, added: CachedFile): void {
     this.#cached.set(key, added);
     this.#cachedBytes += added.bytes;
-    while (this.#cachedBytes > this.bounds.maxHeldBytes) {
+    while (this.#cachedBytes > this.bounds.maxCachedBytes) {
       const [oldest, dropped] = this.#cached.entries().next().value!;
       this.#cached.delete(oldest);
       this.#cachedBytes -= dropped.bytes;
@@ -176,7 +176,7 @@ function addLine(parts: Map<string, PaidPart>, file: string, line: unknown): num
   const fact = AmendmentLine.safeParse(line).data;
   if (!fact || !(fact.field in PaidRow.shape)) return 0;
   const { capability_id, of, position, field, value } = fact;
-  partOf(parts, capability_id).facts.push({ of, position, field, value, file });
+  partOf(parts, capability_id).facts.push({ callId: of, position, field, value, file });
   return JSON.stringify(fact).length;
 }
 

@@ -33,14 +33,14 @@ export class PayeeTable {
   private constructor(private readonly view: PayeeSource) {}
 
   /** Builds the table synchronously. */
-  static of(view: PayeeSource): PayeeTable {
+  static build(view: PayeeSource): PayeeTable {
     const table = new PayeeTable(view);
     for (const row of view.volatile.rows.values()) table.#add(row);
     return table;
   }
 
   /** Builds the table, yielding to the event loop, since there are as many rows as endpoints. */
-  static async ofYielding(view: PayeeSource): Promise<PayeeTable> {
+  static async buildYielding(view: PayeeSource): Promise<PayeeTable> {
     const table = new PayeeTable(view);
     await forEachYielding(view.volatile.rows.values(), ROWS_PER_TURN, (row) => table.#add(row));
     return table;

@@ -8,7 +8,7 @@ interface EndpointThefts {
   cap: string;
   domain: string;
   /** The row's column `thefts`, to detect changes. */
-  text: string;
+  columnText: string;
   /** Days of the thefts (unix ms) by the key of the address that received the money; null: address unknown. */
   days: ReadonlyMap<string | null, readonly number[]>;
 }
@@ -18,7 +18,7 @@ export interface TheftSummary {
   /** Capability ids, ascending. */
   caps: string[];
   /** Newest day of a theft, unix ms. */
-  last: number;
+  lastTheftMs: number;
 }
 
 type TheftIndex = Map<string, EndpointThefts[]>;
@@ -50,7 +50,7 @@ export class TheftTable {
     const changed = new Map<string, EndpointThefts | null>();
     for (const row of rows) {
       const existing = this.takers.get(row.capability_id);
-      if (existing ? existing.text === row.thefts : row.thefts === null) continue;
+      if (existing ? existing.columnText === row.thefts : row.thefts === null) continue;
       changed.set(row.capability_id, theftsOfRow(row));
     }
     if (changed.size === 0) return this;
@@ -63,7 +63,7 @@ export class TheftTable {
   }
 
   /** Returns the thefts of one endpoint, or null. */
-  own(cap: string, now: Date): TheftSummary | null {
+  ofEndpoint(cap: string, now: Date): TheftSummary | null {
     const taker = this.takers.get(cap);
     return taker ? summarize([taker], allDays, now) : null;
   }
@@ -86,7 +86,7 @@ function theftsOfRow({ capability_id: cap, url, thefts }: VolatileRow): Endpoint
     days.set(theft.pay_to === null ? null : addressKey(theft.pay_to), theft.days);
   }
   if (days.size === 0 || thefts === null) return null;
-  return { cap, domain: registrableDomain(url), text: thefts, days };
+  return { cap, domain: registrableDomain(url), columnText: thefts, days };
 }
 
 const allDays = ({ days }: EndpointThefts): number[] => [...days.values()].flat();
@@ -114,5 +114,5 @@ function summarize(
     caps.push(taker.cap);
     last = Math.max(last, ...days);
   }
-  return caps.length > 0 ? { caps: caps.sort(), last } : null;
+  return caps.length > 0 ? { caps: caps.sort(), lastTheftMs: last } : null;
 }

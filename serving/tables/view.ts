@@ -60,8 +60,8 @@ export interface ViewParts {
   size: number;
   entries: LayeredMap<Entry>;
   volatile: VolatileRows;
-  names: UrlIndex;
-  words: WordIndex;
+  urlIndex: UrlIndex;
+  wordIndex: WordIndex;
   evidence: EvidenceFiles;
   archive: ArchiveFold;
   receipts: ReceiptLeaves;
@@ -77,9 +77,9 @@ export class View {
   readonly size: number;
   readonly entries: LayeredMap<Entry>;
   readonly volatile: VolatileRows;
-  readonly names: UrlIndex;
+  readonly urlIndex: UrlIndex;
   /** Words of the listed endpoints; indexed when somebody searches. */
-  readonly words: WordIndex;
+  readonly wordIndex: WordIndex;
   readonly evidence: EvidenceFiles;
   /** All files of the archive. It only grows and is shared by views, which use the leaves below their own size. */
   readonly archive: ArchiveFold;
@@ -94,8 +94,8 @@ export class View {
     this.size = parts.size;
     this.entries = parts.entries;
     this.volatile = parts.volatile;
-    this.names = parts.names;
-    this.words = parts.words;
+    this.urlIndex = parts.urlIndex;
+    this.wordIndex = parts.wordIndex;
     this.evidence = parts.evidence;
     this.archive = parts.archive;
     this.receipts = parts.receipts;
@@ -110,8 +110,8 @@ export class View {
       related: NO_RELATED_PARTIES,
     };
     const sharedParts = {
-      names: new UrlIndex(),
-      words: new WordIndex(),
+      urlIndex: new UrlIndex(),
+      wordIndex: new WordIndex(),
       evidence: new EvidenceFiles(),
       archive: new ArchiveFold(),
       receipts: new ReceiptLeaves(),
@@ -137,7 +137,7 @@ export class View {
    * in the tree that they were made against, so for a newer card the result is zero.
    * @param leaf index of the card's leaf
    */
-  since(cap: string, leaf: number | undefined): { observations: number; withdrawn: number } {
+  countsSince(cap: string, leaf: number | undefined): { observations: number; withdrawn: number } {
     const row = this.row(cap);
     if (!row || (leaf !== undefined && leaf >= this.volatile.treeSize)) return { observations: 0, withdrawn: 0 };
     return { observations: row.observations_since, withdrawn: row.withdrawn_since };
@@ -145,13 +145,13 @@ export class View {
 
   /** The table of payees, built at first use. */
   get payees(): PayeeTable {
-    this.#payees ??= PayeeTable.of(this);
+    this.#payees ??= PayeeTable.build(this);
     return this.#payees;
   }
 
   /** Builds the table of payees, yielding to the event loop, if the previous view used it, so that no request waits for it. */
   async prepareLike({ hasPayeeTable: hadPayeeTable }: View): Promise<void> {
-    if (hadPayeeTable) this.#payees ??= await PayeeTable.ofYielding(this);
+    if (hadPayeeTable) this.#payees ??= await PayeeTable.buildYielding(this);
   }
 
   /** Whether the table of payees was built. */
@@ -192,7 +192,7 @@ class EvidenceFiles {
   }
 
   /** Returns the files of a bucket, the newest leaf first. */
-  of(bucket: number): readonly EvidenceFile[] {
+  filesOf(bucket: number): readonly EvidenceFile[] {
     return this.#newest.get(bucket) ?? [];
   }
 }

@@ -51,7 +51,7 @@ export class Receipts {
    * Appends the hash of a receipt to the log, durably. @returns the member `proof` of an answer
    * @throws Problem log_unavailable: the hash may or may not be in the log, where it harms nobody
    */
-  async tell(sha256: string): Promise<EvidenceAnswer["proof"]> {
+  async recordHash(sha256: string): Promise<EvidenceAnswer["proof"]> {
     const { log, clock, baseUrl } = this.deps;
     const now = clock.now();
     const record = sealEnvelope(createReceiptRecord(sha256, now, PRODUCER), log.partitions);
@@ -65,7 +65,7 @@ export class Receipts {
   }
 
   /** Returns a kept body; null when there is none, or none any more. @throws Problem unavailable */
-  body(id: string): Promise<Buffer | null> {
+  readBody(id: string): Promise<Buffer | null> {
     return this.deps.bodies.read(id);
   }
 }

@@ -89,7 +89,7 @@ export const webEvidence: Work<EvidenceRequest, EvidenceAnswer> = {
     const receipt = EvidenceReceipt.parse(JSON.parse(signedText(signer, unsigned)));
     const receiptSha256 = sha256hex(canonicalBytes(receipt));
     const body = await receipts.keep(answer.body);
-    const proof = await receipts.tell(receiptSha256);
+    const proof = await receipts.recordHash(receiptSha256);
     return { schema: "svc.evidence.v2", receipt, receipt_sha256: receiptSha256, body, proof };
   },
 };

@@ -47,7 +47,7 @@ describe("the lines of the field", () => {
   });
 
   test.each(["a 1 2", `a ${PAYEE} ${PAYEE}`, "a -1 x", "a $1 $2"])("%j is told to be wrong, by its number", (line) => {
-    expect(parseLines(`b\n${line}`).wrong).toEqual([expect.stringMatching(/^Line 2: /)]);
+    expect(parseLines(`b\n${line}`).errors).toEqual([expect.stringMatching(/^Line 2: /)]);
   });
 });
 

@@ -65,7 +65,7 @@ test("looks that are late in succession are overload, one stall is none; it ends
 test("nearly all sockets taken are overload, until a quarter is free again", () => {
   const { overload, look } = forced();
   let share = 0.89;
-  overload.ofSockets(() => share);
+  overload.setSocketShare(() => share);
   const at = (next: number): boolean => {
     share = next;
     look(0);

@@ -12,7 +12,7 @@ import { soughtWordsOf, termsOf } from "./terms.ts";
 
 /** A document, with the part of its text that briefs use. */
 export interface Source {
-  about: Extract<BriefSource, { read: true }>;
+  info: Extract<BriefSource, { read: true }>;
   text: string;
   headings: RankingText["headings"];
 }
@@ -82,7 +82,7 @@ export function docsCorpus({ docs, baseUrl, extractor, clock }: DocsCorpusOption
     ]);
     const readFields = { read: true as const, url, final_url: url, fetched_at: rfc3339(clock.now()) };
     return {
-      about: { ...readFields, title, kind, part, sha256, bytes: bytes.length, cut: cut.includes("text") },
+      info: { ...readFields, title, kind, part, sha256, bytes: bytes.length, cut: cut.includes("text") },
       text,
       headings: rangesOf(headings),
     };

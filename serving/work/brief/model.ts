@@ -102,6 +102,6 @@ function draftOf({ claims, disagreements }: z.infer<typeof Reply>): Draft {
   const firstQuote = (i: number) => drafted[i]?.quotations[0] ?? { source: -1, text: "" };
   return {
     claims: drafted,
-    differences: disagreements.map(([a, b]) => ({ about: "", between: [firstQuote(a), firstQuote(b)] as const })),
+    differences: disagreements.map(([a, b]) => ({ differsIn: "", sentences: [firstQuote(a), firstQuote(b)] as const })),
   };
 }

@@ -13,8 +13,8 @@ export interface RankedSentence extends Piece {
 
 /** Two sentences that contradict each other, and what they differ in. */
 export interface Difference<Sentence> {
-  about: string;
-  between: readonly [Sentence, Sentence];
+  differsIn: string;
+  sentences: readonly [Sentence, Sentence];
 }
 
 export interface Ranked {
@@ -252,7 +252,7 @@ function differencesIn(chosen: readonly Candidate[][], candidates: readonly Cand
       const about = differenceOf(one!.text, other.text);
       if (about === null) continue;
       used.add(one!).add(other);
-      differences.push({ about, between: [toRankedSentence(one!), toRankedSentence(other)] });
+      differences.push({ differsIn: about, sentences: [toRankedSentence(one!), toRankedSentence(other)] });
     }
   }
   return differences;

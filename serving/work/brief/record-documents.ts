@@ -25,7 +25,7 @@ export interface RecordParts {
 /** A document of the record, with its value. */
 interface RecordDocument<Value> {
   value: Value;
-  about: Extract<BriefSource, { read: true }>;
+  info: Extract<BriefSource, { read: true }>;
   text: string;
 }
 
@@ -104,9 +104,9 @@ export class RecordDocuments {
   quote(document: RecordDocument<unknown>, name: string, value: unknown, after = 0): BriefQuotation {
     const text = `${JSON.stringify(name)}:${JSON.stringify(value)}`;
     const offset = document.text.indexOf(text, after);
-    if (offset === -1) throw new Error(`${document.about.url} does not hold ${text.slice(0, 200)}`);
-    const { url, sha256 } = document.about;
-    this.#cited.set(url, document.about);
+    if (offset === -1) throw new Error(`${document.info.url} does not hold ${text.slice(0, 200)}`);
+    const { url, sha256 } = document.info;
+    this.#cited.set(url, document.info);
     return { text, url, sha256, offset };
   }
 
@@ -124,7 +124,7 @@ export class RecordDocuments {
       const fetched_at = rfc3339(this.parts.clock.now());
       const sha256 = await sha256hexAsync(bytes);
       const shape = { read: true as const, url, final_url: url, fetched_at, title, kind, part: "whole" as const };
-      return { value, text, about: { ...shape, sha256, bytes: bytes.length, cut: false } };
+      return { value, text, info: { ...shape, sha256, bytes: bytes.length, cut: false } };
     });
     this.#documents.set(path, pending);
     return pending;

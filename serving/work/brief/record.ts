@@ -117,8 +117,8 @@ async function findNamedEndpoints(view: View, question: string): Promise<ListedE
     const label = name.toLowerCase();
     const { hits } = await findEndpoints(view, { words: splitWords(label, 12) }, false);
     let lookedCount = 0;
-    for (const { entry, lacks } of hits) {
-      if (++lookedCount > ENTRIES_PER_TURN || lacks.length > 0) break;
+    for (const { entry, lackedWords } of hits) {
+      if (++lookedCount > ENTRIES_PER_TURN || lackedWords.length > 0) break;
       const { hostname } = new URL(entry.listing.url);
       if (hostname === label || hostname.startsWith(`${label}.`)) caps.add(entry.cap);
       if (caps.size >= MAX_NAMED) break;
@@ -387,9 +387,9 @@ async function endpointsOnTopic(
   if (words.length === 0) return null;
   const giveTurn = createYielder(ENTRIES_PER_TURN);
   const caps = new Set<string>();
-  for (const { entry, lacks } of (await findEndpoints(view, { words })).hits) {
+  for (const { entry, lackedWords } of (await findEndpoints(view, { words })).hits) {
     await giveTurn();
-    if (lacks.length > 0) break;
+    if (lackedWords.length > 0) break;
     caps.add(entry.cap);
   }
   if (caps.size > 0) return caps;
@@ -425,7 +425,10 @@ async function membersOf(
       return cardOf(card).flags?.includes("took_the_money") === true;
     };
     const says = "took money for paid calls and delivered nothing, without paying it back";
-    return collectMembers((entry) => view.volatile.thefts.own(entry.cap, now) !== null || hasTheftFlag(entry), says);
+    return collectMembers(
+      (entry) => view.volatile.thefts.ofEndpoint(entry.cap, now) !== null || hasTheftFlag(entry),
+      says,
+    );
   }
   if (asked === "defects")
     return collectMembers(

@@ -32,7 +32,7 @@ interface ReadContext {
   deps: WorkDeps;
   signal: AbortSignal | undefined;
   /** Bytes that may still be extracted. */
-  left: number;
+  bytesLeft: number;
   /** Pointer to an address in the request, for errors. */
   pointer: (i: number) => string;
 }
@@ -58,7 +58,7 @@ async function readAt(url: string, i: number, reading: ReadContext): Promise<Sou
     extractDocument(deps.extractor, extraction, pointer),
   ]);
   return {
-    about: {
+    info: {
       read: true,
       url,
       final_url: answer.url,
@@ -77,8 +77,8 @@ async function readAt(url: string, i: number, reading: ReadContext): Promise<Sou
 
 /** Refuses a document before it is extracted, if it and those before it are more than a brief reads. */
 function refuseLarge({ body }: FetchedAnswer, reading: ReadContext, pointer: string): void {
-  reading.left -= body.length;
-  if (reading.left >= 0) return;
+  reading.bytesLeft -= body.length;
+  if (reading.bytesLeft >= 0) return;
   const detail = `the documents of one brief are at most ${MAX_ALL_BYTES} bytes together`;
   throw new Problem("not_extracted", detail, { errors: [{ pointer, detail }] });
 }
@@ -110,7 +110,7 @@ interface SourcesRead {
 
 /** Reads the addresses of a request. @throws Problem not_fetched when none could be read, with the reason of each */
 async function readUrls(urls: readonly string[], deps: WorkDeps, signal?: AbortSignal): Promise<SourcesRead> {
-  const results = await readAll(urls, { deps, signal, left: MAX_ALL_BYTES, pointer: (i) => `/urls/${i}` });
+  const results = await readAll(urls, { deps, signal, bytesLeft: MAX_ALL_BYTES, pointer: (i) => `/urls/${i}` });
   const sources = results.flatMap((one) => (one.ok ? [one.source] : []));
   if (sources.length === 0) {
     const errors = results.flatMap((one) => (one.ok ? [] : (one.problem.extra.errors ?? [])));
@@ -138,7 +138,7 @@ async function readPagesAndSearch(question: string, deps: WorkDeps, signal?: Abo
   const urls = await search.find(question, signal).catch(() => {
     throw new Problem("unavailable", "the search cannot be asked now", { headers: { "retry-after": "10" } });
   });
-  const results = await readAll(urls, { deps, signal, left: MAX_ALL_BYTES, pointer: () => "/question" });
+  const results = await readAll(urls, { deps, signal, bytesLeft: MAX_ALL_BYTES, pointer: () => "/question" });
   const sources = [...ownPages, ...results.flatMap((one) => (one.ok ? [one.source] : []))];
   return {
     asked_of: { what: "search", says: `${search.says}, and ${corpus.says}` },
@@ -157,8 +157,8 @@ async function summarise(question: string, sources: readonly Source[], deps: Wor
   });
   // If the race below never starts, the rejection must not count as unhandled.
   aborted.catch(() => undefined);
-  const evidence = sources.map(({ about: { url, kind }, text, headings = [] }) => {
-    return { url, text, wraps: WRAPPED_KINDS.has(kind), headings };
+  const evidence = sources.map(({ info: { url, kind }, text, headings = [] }) => {
+    return { url, text, isWrapped: WRAPPED_KINDS.has(kind), headings };
   });
   try {
     const draft = await Promise.race([deps.summariser.summarise(question, evidence, MAX_CLAIMS, stopSignal), aborted]);
@@ -211,22 +211,22 @@ async function briefFromSources(
   const cited = new Set<number>();
   const quotation = ({ source, text, offset }: VerifiedQuote): BriefQuotation => {
     cited.add(source);
-    const { url, sha256 } = read.sources[source]!.about;
+    const { url, sha256 } = read.sources[source]!.info;
     return { text, url, sha256, offset };
   };
   const { name, says } = deps.summariser;
   const content: BriefContent = {
     summariser: { name, says },
     claims: claims.map(({ text, quotations }) => ({ text, quotations: quotations.map(quotation) })),
-    disagreements: differences.map(({ about, between }) => {
-      return { says: `These sources may not agree: ${about}.`, quotations: between.map(quotation) };
+    disagreements: differences.map(({ differsIn, sentences }) => {
+      return { says: `These sources may not agree: ${differsIn}.`, quotations: sentences.map(quotation) };
     }),
     not_found: [],
     not_quoted: leftOut,
   };
   const quotedText = claims.flatMap(({ quotations }) => quotations.map(({ text }) => text)).join(" ");
   content.not_found = claims.length === 0 ? [] : wordsNotQuoted(question, quotedText);
-  const about = read.sources.filter((_, i) => read.namesAll || cited.has(i)).map((source) => source.about);
+  const about = read.sources.filter((_, i) => read.namesAll || cited.has(i)).map((source) => source.info);
   return briefOf(question, read.asked_of, content, [...about, ...read.unread], deps);
 }
 

@@ -4,7 +4,7 @@
 export interface RankingText {
   text: string;
   /** Whether lines are wrapped, so that an empty line ends a paragraph; otherwise each line is a paragraph. */
-  wraps: boolean;
+  isWrapped: boolean;
   /** Headings, which are no sentences: offset and length of each, ascending. */
   headings?: readonly { offset: number; length: number }[];
 }
@@ -23,8 +23,8 @@ const segmenter = new Intl.Segmenter("en", { granularity: "sentence" });
 const WINDOW_CHARS = 16_384;
 
 /** Yields the paragraphs of a text with their offsets. */
-function* paragraphsOf({ text, wraps }: RankingText): Generator<Piece> {
-  const end = wraps ? "\n\n" : "\n";
+function* paragraphsOf({ text, isWrapped }: RankingText): Generator<Piece> {
+  const end = isWrapped ? "\n\n" : "\n";
   let from = 0;
   for (const paragraph of text.split(end)) {
     yield { offset: from, text: paragraph };
@@ -87,7 +87,7 @@ function* proseOf(paragraphs: Iterable<Piece>): Generator<Piece> {
 export function* sentencesOf(source: RankingText): Generator<Piece> {
   const headings = source.headings ?? [];
   let next = 0;
-  for (const paragraph of source.wraps ? proseOf(paragraphsOf(source)) : paragraphsOf(source)) {
+  for (const paragraph of source.isWrapped ? proseOf(paragraphsOf(source)) : paragraphsOf(source)) {
     for (const sentence of segmentsOf(paragraph)) {
       const { offset, text } = sentence;
       while (next < headings.length && headings[next]!.offset + headings[next]!.length <= offset) next++;
@@ -105,13 +105,13 @@ const CONTEXT_CHARS = 2_000;
  * Widens a quotation to the whole sentences that it stands in, so that nothing that changes its sense is cut off.
  * @returns null when they are longer than a sentence may be, cross a paragraph, or have no beginning or end near it
  */
-export function wholeSentences({ text, wraps }: RankingText, offset: number, length: number): Piece | null {
-  const gap = wraps ? "\n\n" : "\n";
+export function wholeSentences({ text, isWrapped }: RankingText, offset: number, length: number): Piece | null {
+  const gap = isWrapped ? "\n\n" : "\n";
   const gapBefore = text.lastIndexOf(gap, offset - 1);
   const paragraphStart = gapBefore === -1 || offset === 0 ? 0 : gapBefore + gap.length;
   const gapAfter = text.indexOf(gap, offset + length);
   const end = gapAfter === -1 ? text.length : gapAfter;
-  const head = wraps ? headingLength(text.slice(paragraphStart, Math.min(end, paragraphStart + CONTEXT_CHARS))) : 0;
+  const head = isWrapped ? headingLength(text.slice(paragraphStart, Math.min(end, paragraphStart + CONTEXT_CHARS))) : 0;
   const start = paragraphStart + head <= offset ? paragraphStart + head : paragraphStart;
   const from = Math.max(start, offset - CONTEXT_CHARS);
   const to = Math.min(end, offset + length + CONTEXT_CHARS);

@@ -130,11 +130,11 @@ export function verifyDraft(
       claimByText.set(stated, { text: stated, quotations: withoutDuplicates([first, ...others]) });
   }
   const keptDifferences: Difference<VerifiedQuote>[] = [];
-  for (const { between } of differences.slice(0, MAX_DIFFERENCES)) {
-    const [a, b] = between.map((quote) => verifyQuote(quote, evidence));
+  for (const { sentences } of differences.slice(0, MAX_DIFFERENCES)) {
+    const [a, b] = sentences.map((quote) => verifyQuote(quote, evidence));
     const about = a && b && a.source !== b.source ? differenceOf(a.text, b.text) : null;
     if (about === null) leftOut++;
-    else keptDifferences.push({ about, between: [a!, b!] });
+    else keptDifferences.push({ differsIn: about, sentences: [a!, b!] });
   }
   return { claims: [...claimByText.values()], differences: keptDifferences, leftOut };
 }

@@ -159,7 +159,7 @@ class ExtractionJob {
   #fault: Error | null = null;
   readonly #measureTimer: NodeJS.Timeout;
   readonly #timeoutTimer: NodeJS.Timeout;
-  readonly done: Promise<Extracted>;
+  readonly result: Promise<Extracted>;
 
   /** Processor time of the child at the last measurement, ms. */
   cpuMs = 0;
@@ -168,7 +168,7 @@ class ExtractionJob {
 
   /** @param isWanted reports whether others wait for its place */
   constructor(
-    private readonly asked: ExtractionRequest,
+    private readonly request: ExtractionRequest,
     private readonly limits: ExtractLimits,
     private readonly isWanted: () => boolean,
   ) {
@@ -184,7 +184,7 @@ class ExtractionJob {
       this.isLate = true;
       this.end(boundFault("time", timeoutText));
     }, limits.wallMs);
-    this.done = this.#run();
+    this.result = this.#run();
   }
 
   /** Kills the child. `done` rejects with the first `fault`. */
@@ -208,7 +208,7 @@ class ExtractionJob {
       });
       child.once("close", () => resolve());
     });
-    const { type, url = null, part = "whole", kinds, bytes } = this.asked;
+    const { type, url = null, part = "whole", kinds, bytes } = this.request;
     child.stdin!.write(`${JSON.stringify({ type, url, part, kinds, limits: this.limits })}\n`);
     child.stdin!.end(bytes);
     await exited;
@@ -281,7 +281,7 @@ const MAX_REMEMBERED = 1_000;
 interface FailedRead {
   fault: NotExtracted;
   cpuMs: number;
-  at: number;
+  failedAtMs: number;
 }
 
 class ChildExtractor implements Extractor {
@@ -319,7 +319,8 @@ class ChildExtractor implements Extractor {
   /** Refuses a document that failed before under at least these limits. @throws NotExtracted */
   #refuseFailedBefore(document: string, { cpuMs }: ExtractLimits): void {
     const failedRead = this.#failed.get(document);
-    if (!failedRead || failedRead.cpuMs < cpuMs || systemClock.monotonic() - failedRead.at > FAILURE_MEMORY_MS) return;
+    if (!failedRead || failedRead.cpuMs < cpuMs || systemClock.monotonic() - failedRead.failedAtMs > FAILURE_MEMORY_MS)
+      return;
     throw failedRead.fault;
   }
 
@@ -337,11 +338,11 @@ class ChildExtractor implements Extractor {
     signal.addEventListener("abort", stopJob, { once: true });
     this.#jobs.add(job);
     try {
-      return await job.done;
+      return await job.result;
     } catch (error) {
       this.#places.remember(holder, job.cpuMs / limits.cpuMs);
       if (error instanceof NotExtracted && !job.isLate) {
-        this.#failed.set(document, { fault: error, cpuMs: limits.cpuMs, at: systemClock.monotonic() });
+        this.#failed.set(document, { fault: error, cpuMs: limits.cpuMs, failedAtMs: systemClock.monotonic() });
       }
       throw error;
     } finally {
@@ -352,7 +353,7 @@ class ChildExtractor implements Extractor {
 
   async close(): Promise<void> {
     this.#closing.abort();
-    await Promise.allSettled([...this.#jobs].map(({ done }) => done));
+    await Promise.allSettled([...this.#jobs].map(({ result: done }) => done));
   }
 }
 
