@@ -147,7 +147,7 @@ async function openTier(parts: ServingParts, clock: Clock, status: Status): Prom
   };
   const overload = new Overload(ownLag, metrics);
   const app = createApp({
-    askLine,
+    askQueue: askLine,
     overload,
     ...(demand ? { demand } : {}),
     store: publicStore,
@@ -156,11 +156,11 @@ async function openTier(parts: ServingParts, clock: Clock, status: Status): Prom
     answers,
     validateUrl: (url) => egress.validate(url),
     ...(parts.sales ? { sales: parts.sales, workshop } : {}),
-    ...(parts.unsold === undefined ? {} : { unsold: parts.unsold }),
-    receivers: { egress, log, plain: config.allow_loopback },
+    ...(parts.unsold === undefined ? {} : { whyNotSold: parts.unsold }),
+    receivers: { egress, log, allowPlainHttp: config.allow_loopback },
     ...(parts.log ? { folds: foldFolderOf(config, log, logger) } : {}),
     jwks,
-    ...(parts.pages ? { pages: parts.pages } : {}),
+    ...(parts.pages ? { plantedPageSecret: parts.pages } : {}),
     clock,
     logger,
     metrics,

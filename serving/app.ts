@@ -4,14 +4,14 @@ import { systemClock } from "../infra/clock.ts";
 import { createService, type Service, type ServingDeps } from "./context.ts";
 import { PROBLEMS, Problem, type ProblemCode, problemResponse } from "./http/problem.ts";
 import { HTML_TYPE } from "./http/reply.ts";
-import { type Call, isShed, type Operation } from "./operations/operation.ts";
+import { type Call, isRefusedWhenOverloaded, type Operation } from "./operations/operation.ts";
 import { OPERATIONS } from "./operations.ts";
 import { errorPage, PAGE_HEADERS } from "./pages/layout.ts";
 
 /** Returns the value of `Allow` for an operation. */
 const allowHeader = ({ method }: Operation): string => method ?? "GET, HEAD";
-const acceptsMethod = ({ method: own }: Operation, method: string): boolean =>
-  own === undefined ? method === "GET" || method === "HEAD" : method === own;
+const acceptsMethod = ({ method: allowedMethod }: Operation, method: string): boolean =>
+  allowedMethod === undefined ? method === "GET" || method === "HEAD" : method === allowedMethod;
 
 /** Returns the value of `Allow` for a path, from all operations at that path. */
 const allowHeaderAt = (path: string): string =>
@@ -25,15 +25,15 @@ const allowHeaderAt = (path: string): string =>
 const peerOf = (event: H3Event): string | undefined => event.runtime?.node?.req.socket.remoteAddress;
 
 /** Retry-After, seconds, until the first refresh of the view has most likely ended. */
-const FIRST_LOOK_S = "2";
+const FIRST_REFRESH_RETRY_S = "2";
 
 /**
  * Refuses requests until the first refresh succeeded, since until then the view is empty whatever the record holds.
  * @throws Problem not_ready
  */
 function refuseUntilFirstView({ follower }: Service, limitHeaders: Record<string, string>): void {
-  if (follower.staleMs !== null) return;
-  const headers = { "retry-after": FIRST_LOOK_S, ...limitHeaders };
+  if (follower.viewAgeMs !== null) return;
+  const headers = { "retry-after": FIRST_REFRESH_RETRY_S, ...limitHeaders };
   throw new Problem("not_ready", "the record has not been read yet", { headers });
 }
 
@@ -56,16 +56,16 @@ function toCall(service: Service, operation: Operation, event: H3Event): Call {
     throw new Problem("method_not_allowed", `${method.slice(0, 20)} is not one of ${allow}`, { headers: { allow } });
   }
   const peer = peerOf(event);
-  if (isShed(operation)) refuseWhenOverloaded(service, operation, peer);
-  const client = service.client(peer, headers.get("x-forwarded-for"));
+  if (isRefusedWhenOverloaded(operation)) refuseWhenOverloaded(service, operation, peer);
+  const client = service.clientKeyOf(peer, headers.get("x-forwarded-for"));
   const limiter = operation.limiter(service);
-  const taken = limiter?.take(client);
-  const limitHeaders = limiter && taken ? limiter.headers(taken) : {};
-  if (limiter && taken && !taken.ok) {
+  const decision = limiter?.take(client);
+  const limitHeaders = limiter && decision ? limiter.headers(decision) : {};
+  if (limiter && decision && !decision.ok) {
     const { quota, windowS } = limiter.limit;
     throw new Problem("too_many_requests", `at most ${quota} requests in ${windowS} s`, { headers: limitHeaders });
   }
-  if (operation.ofRecord) refuseUntilFirstView(service, limitHeaders);
+  if (operation.needsRecord) refuseUntilFirstView(service, limitHeaders);
   const { pathname, searchParams } = event.url;
   return {
     service,
@@ -75,7 +75,7 @@ function toCall(service: Service, operation: Operation, event: H3Event): Call {
     params: event.context.params ?? {},
     client,
     limitHeaders,
-    shed: () => refuseWhenOverloaded(service, operation, peer),
+    refuseWhenOverloaded: () => refuseWhenOverloaded(service, operation, peer),
     operations: OPERATIONS,
   };
 }
@@ -84,7 +84,7 @@ function toCall(service: Service, operation: Operation, event: H3Event): Call {
 function errorResponse(service: Service, operation: Operation | null, event: H3Event, error: unknown): Response {
   const problem = error instanceof Problem ? error : new Problem("internal", "the request could not be answered");
   if (problem.code === "internal") service.logger.error({ err: error, operation: operation?.id }, "a request failed");
-  count(service, operation, PROBLEMS[problem.code].status);
+  countRequest(service, operation, PROBLEMS[problem.code].status);
   const response = problemResponse(problem, event.url.pathname);
   // An unknown address has no operation: a browser gets a page (it followed a wrong link), a program gets the problem
   // document.
@@ -94,7 +94,7 @@ function errorResponse(service: Service, operation: Operation | null, event: H3E
   return new FastResponse(errorPage(problem), { status: PROBLEMS[problem.code].status, headers });
 }
 
-const count = (service: Service, operation: Operation | null, status: number): void =>
+const countRequest = (service: Service, operation: Operation | null, status: number): void =>
   service.metrics.count("touchstone_http_requests_total", {
     operation: operation?.id ?? "none",
     status: String(status),
@@ -108,23 +108,25 @@ function withLimitHeaders(response: Response, { limitHeaders }: Call): Response 
 
 /** Creates the handler of one path. @param rows the operations at that path, which differ in their methods */
 function createHandler(service: Service, rows: readonly Operation[]) {
-  const done = (operation: Operation, response: Response, began: number): Response => {
-    count(service, operation, response.status ?? 200);
+  const countResponse = (operation: Operation, response: Response, startedAt: number): Response => {
+    countRequest(service, operation, response.status ?? 200);
     if (operation.id === "check")
-      service.metrics.time("touchstone_check_answer_seconds", (systemClock.monotonic() - began) / 1000);
+      service.metrics.time("touchstone_check_answer_seconds", (systemClock.monotonic() - startedAt) / 1000);
     return response;
   };
   return (event: H3Event): Response | Promise<Response> => {
-    const began = systemClock.monotonic();
+    const startedAt = systemClock.monotonic();
     const operation = rows.find((row) => acceptsMethod(row, event.req.method)) ?? rows[0]!;
     const preflight = preflightOf(rows, event.req);
-    if (preflight) return done(operation, preflight, began);
+    if (preflight) return countResponse(operation, preflight, startedAt);
     try {
       const call = toCall(service, operation, event);
       const answer = operation.run(call);
-      if (!(answer instanceof Promise)) return done(operation, answer, began);
+      if (!(answer instanceof Promise)) return countResponse(operation, answer, startedAt);
       return answer
-        .then((response) => done(operation, operation.price ? withLimitHeaders(response, call) : response, began))
+        .then((response) =>
+          countResponse(operation, operation.price ? withLimitHeaders(response, call) : response, startedAt),
+        )
         .catch((error: unknown) => errorResponse(service, operation, event, error));
     } catch (error) {
       return errorResponse(service, operation, event, error);

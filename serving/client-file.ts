@@ -12,18 +12,18 @@ export interface ClientFile {
 }
 
 /** Paths at which `npm run build` writes the library, and the proof of a card for a page. */
-const BUILT = fileURLToPath(new URL("./client/dist/client.mjs", import.meta.url));
-const BUILT_PROOF = fileURLToPath(new URL("./client/dist/prove.mjs", import.meta.url));
+const CLIENT_PATH = fileURLToPath(new URL("./client/dist/client.mjs", import.meta.url));
+const PROOF_PATH = fileURLToPath(new URL("./client/dist/prove.mjs", import.meta.url));
 
 /** Reads the proof; null as {@link readClientFile}. @throws Error for a text that would end the page that holds it */
 export function readProveFile(): ClientFile | null {
-  const file = readClientFile(BUILT_PROOF);
+  const file = readClientFile(PROOF_PATH);
   if (file && /<\/script|<!--/i.test(file.text)) throw new Error("prove.mjs cannot stand in a page");
   return file;
 }
 
 /** Reads the file; null when the service runs from its sources and nothing was built. */
-export function readClientFile(file: string = BUILT): ClientFile | null {
+export function readClientFile(file: string = CLIENT_PATH): ClientFile | null {
   if (!existsSync(file)) return null;
   const bytes = readFileSync(file);
   const digest = createHash("sha256").update(bytes).digest();

@@ -91,8 +91,11 @@ export interface ServingDeps {
   agent?: string | null;
   limits?: Partial<ServingLimits>;
   cache?: CacheBounds;
-  /** The queue of asks, folded from the log. Without it a replica knows only the asks that it appended itself. */
-  askLine?: AskQueue;
+  /**
+   * The queue of asks (urls that wait for a free probe), folded from the log. Without it a replica knows only the asks
+   * that it appended itself.
+   */
+  askQueue?: AskQueue;
   /** Counts which endpoints clients check; absent: nothing is counted. */
   demand?: Demand;
   /** The parts needed to probe a listing; absent: this process probes nothing. */
@@ -100,17 +103,17 @@ export interface ServingDeps {
   /** Our own addresses in addition to `baseUrl`. */
   ownAddresses?: readonly string[];
   /** How receivers of watchers are reached, and the log that holds watchers; absent: no watcher is accepted. */
-  receivers?: { egress: Pick<Egress, "fetch">; log: ServingLog; plain: boolean };
+  receivers?: { egress: Pick<Egress, "fetch">; log: ServingLog; allowPlainHttp: boolean };
   /** Folder in which folds of the log are stored; absent: each start reads their topics from the beginning. */
   folds?: FoldFolder;
   /** The parts needed to buy calls; absent: nothing is sold. */
   sales?: Sales;
   /** Why nothing is sold, as a sentence for a client that wants to buy. */
-  unsold?: string;
+  whyNotSold?: string;
   /** The parts needed for our own paid operations, in addition to the rest; absent: there are none. */
   workshop?: Pick<WorkDeps, "egress" | "extractor" | "register"> & Partial<Pick<WorkDeps, "summariser" | "search">>;
   /** Secret from which planted pages are derived; absent: none is served. */
-  pages?: Uint8Array;
+  plantedPageSecret?: Uint8Array;
   /** Detects whether this process is overloaded; absent: no request is refused for that. */
   overload?: Pick<Overload, "refuseFree">;
   /** Folder of the documentation (default: `docs/` of the project). */
@@ -149,11 +152,11 @@ export interface Service extends Omit<ServingDeps, "looks" | "clientFile" | "pro
   disputeLimiter: Limiter;
   retests: Retests;
   statusFigures: StatusFigures;
-  looks: ListingChecks;
-  lookLimiter: Limiter;
+  listingChecks: ListingChecks;
+  listingCheckLimiter: Limiter;
   watchers: Watchers;
   /** Returns the key of the client behind a socket address and an X-Forwarded-For header. */
-  client: (peer: string | undefined, forwarded: string | null) => string;
+  clientKeyOf: (peer: string | undefined, forwarded: string | null) => string;
 }
 
 const PROJECT_DOCS = fileURLToPath(new URL("../docs", import.meta.url));
@@ -162,19 +165,19 @@ export function createService(deps: ServingDeps): Service {
   const limits = { ...SERVING_LIMITS, ...deps.limits };
   const { follower, log, store, validateUrl, clock, logger, metrics, demand, sales, answers: signer } = deps;
   const view = () => follower.view;
-  const steady = () => clock.monotonic();
-  const limiter = (name: string, quota: number, windowS = 60) => new Limiter({ name, quota, windowS }, steady);
+  const monotonicNow = () => clock.monotonic();
+  const limiter = (name: string, quota: number, windowS = 60) => new Limiter({ name, quota, windowS }, monotonicNow);
   const proxies = parseProxies(limits.trusted_proxies);
-  const streams = new Streams(limits, steady, metrics);
+  const streams = new Streams(limits, monotonicNow, metrics);
   const baseUrl = deps.baseUrl.replace(/\/+$/, "");
-  const service = new URL(deps.baseUrl).origin;
+  const serviceOrigin = new URL(deps.baseUrl).origin;
   const clientFile = deps.clientFile === undefined ? readClientFile() : deps.clientFile;
   const proveFile = deps.proveFile === undefined ? readProveFile() : deps.proveFile;
   const docs = readDocs(deps.docsDir ?? PROJECT_DOCS, (markdown) => withHashes(markdown, clientFile, proveFile));
   const asks = new Asks({
     ...{ log, clock, logger, baseUrl, limits, producer: "serving" },
-    seen: (cap) => view().row(cap)?.last_seen ?? null,
-    ...(deps.askLine ? { line: deps.askLine } : {}),
+    lastProbeTime: (cap) => view().row(cap)?.last_seen ?? null,
+    ...(deps.askQueue ? { queue: deps.askQueue } : {}),
   });
   const terms = termsOf({ ...deps, baseUrl });
   const checks = new Checks({
@@ -182,16 +185,16 @@ export function createService(deps: ServingDeps): Service {
     termsOf: terms,
     ...(deps.cache ? { bounds: deps.cache } : {}),
   });
-  const dependencies = limiter("dependencies", limits.dependencies_per_minute);
+  const dependencyLimiter = limiter("dependencies", limits.dependencies_per_minute);
   const paidRows = new PaidRows(store);
-  const search = (of: View, query: SearchQuery): Promise<SearchAnswer> =>
-    searchIn(of, query, { now: clock.now(), termsOf: terms });
+  const search = (searchedView: View, query: SearchQuery): Promise<SearchAnswer> =>
+    searchIn(searchedView, query, { now: clock.now(), termsOf: terms });
   return {
     ...deps,
     baseUrl,
     termsOf: terms,
     checks,
-    exposures: new Exposures({ view, checks, demand, limiter: dependencies, signer, clock }),
+    exposures: new Exposures({ view, checks, demand, limiter: dependencyLimiter, signer, clock }),
     evaluations: new Evaluations({ view, reader: createReader(), truths: () => deps.sales?.seller.truths }),
     evaluateLimiter: limiter("evaluations", limits.evaluations_per_minute),
     objects: new PublicObjects(store, streams),
@@ -205,15 +208,15 @@ export function createService(deps: ServingDeps): Service {
     checkLimiter: limiter("check", limits.checks_per_minute),
     exposureLimiter: limiter("exposure", limits.exposures_per_minute),
     readLimiter: limiter("read", limits.reads_per_minute),
-    disputes: new Disputes({ log, view, clock, logger, service }),
+    disputes: new Disputes({ log, view, clock, logger, service: serviceOrigin }),
     disputeLimiter: limiter("disputes", limits.disputes_per_hour, 3600),
-    retests: new Retests({ view, asks, validateUrl, clock, service }),
+    retests: new Retests({ view, asks, validateUrl, clock, service: serviceOrigin }),
     statusFigures: new StatusFigures(clock),
-    looks: new ListingChecks({
-      ...{ view, validateUrl, clock, metrics, limits, tools: deps.looks ?? null },
-      own: [deps.baseUrl, ...(deps.ownAddresses ?? [])],
+    listingChecks: new ListingChecks({
+      ...{ view, validateUrl, clock, metrics, limits, probeDeps: deps.looks ?? null },
+      ownAddresses: [deps.baseUrl, ...(deps.ownAddresses ?? [])],
     }),
-    lookLimiter: limiter("looks", limits.looks_per_hour, 3600),
+    listingCheckLimiter: limiter("looks", limits.looks_per_hour, 3600),
     watchers: createWatchers(deps, limits),
     payOnDelivery: sales
       ? new PayOnDelivery(sales, {
@@ -224,13 +227,13 @@ export function createService(deps: ServingDeps): Service {
       : null,
     work: createWork(deps, docs, {
       ...{ baseUrl, checks, search },
-      failures: async (of, cap, limit) => {
-        const page = await failuresOf(of, cap, paidRows, { limit, base: baseUrl, ...BRIEF_READS });
+      failures: async (searchedView, cap, limit) => {
+        const page = await failuresOf(searchedView, cap, paidRows, { limit, baseUrl, ...BRIEF_READS });
         return { schema: "svc.trust.failures.v1", capability_id: cap, ...page };
       },
     }),
     buyLimiter: limiter("buys", limits.buys_per_minute),
-    client: (peer, forwarded) => clientKey(peer, forwarded, proxies),
+    clientKeyOf: (peer, forwarded) => clientKey(peer, forwarded, proxies),
   };
 }
 
@@ -256,7 +259,7 @@ function createWork(
  */
 const NO_RECEIVERS = {
   log: NO_LOG,
-  plain: false,
+  allowPlainHttp: false,
   egress: { fetch: async () => ({ outcome: "refused" as const, says: "not from here", totalMs: 0, sent: false }) },
 };
 

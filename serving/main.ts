@@ -23,7 +23,7 @@ export interface ServeOptions {
   proxies?: readonly Cidr[];
   metrics?: Pick<Metrics, "count">;
   /** Gets the sources of the share of sockets in use, and of the time that a connection waits to be accepted. */
-  overload?: Pick<Overload, "ofSockets" | "ofAcceptQueue">;
+  overload?: Pick<Overload, "setSocketShare" | "setAcceptWait">;
   /** Longest time for running answers after closing began, ms (default 10,000). */
   graceMs?: number;
 }
@@ -48,7 +48,7 @@ const SELF_CHECK_MS = 500;
 /** A socket is closed after this many requests, so that clients also find other replicas. */
 const MAX_REQUESTS = 10_000;
 
-const CANNOT_LISTEN: Readonly<Record<string, string>> = {
+const LISTEN_ERRORS: Readonly<Record<string, string>> = {
   EADDRINUSE: "another process listens there already",
   EACCES: "this user may not open it",
 };
@@ -56,7 +56,7 @@ const CANNOT_LISTEN: Readonly<Record<string, string>> = {
 function listen(server: Server, host: string, port: number, shared: boolean): Promise<void> {
   return new Promise((resolve, reject) => {
     server.once("error", ({ code = "unknown fault" }: NodeJS.ErrnoException) => {
-      const why = CANNOT_LISTEN[code] ?? code;
+      const why = LISTEN_ERRORS[code] ?? code;
       reject(new Failure("port", `cannot listen on port ${port} of ${host}: ${why}`));
     });
     // Several processes may share the port where the system and Node (from 22.12) allow it; elsewhere the second
@@ -70,7 +70,7 @@ function listen(server: Server, host: string, port: number, shared: boolean): Pr
  * one connection from the system's queue per turn of its loop (since 1.45: libuv/libuv#3696). On a busy machine the
  * queue fills up and clients wait in it until they give up, although no single turn is slow.
  */
-function createAcceptWait(server: Server): () => number {
+function measureAcceptWait(server: Server): () => number {
   const { address, port } = server.address() as AddressInfo;
   const host = address === "::" ? "::1" : address === "0.0.0.0" ? "127.0.0.1" : address;
   let check: { socket: Socket; at: number } | null = null;
@@ -78,12 +78,12 @@ function createAcceptWait(server: Server): () => number {
   const timer = setInterval(() => {
     if (check) return;
     const socket = connect({ port, host }).unref();
-    const mine = { socket, at: systemClock.monotonic() };
-    check = mine;
+    const thisCheck = { socket, at: systemClock.monotonic() };
+    check = thisCheck;
     socket.on("error", () => {});
     // The connection was refused, or dropped because all sockets are in use. That is no measurement of the queue.
     socket.once("close", () => {
-      if (check === mine) check = null;
+      if (check === thisCheck) check = null;
     });
   }, SELF_CHECK_MS).unref();
   server.on("connection", ({ remotePort }: Socket) => {
@@ -113,20 +113,20 @@ export async function serve(options: ServeOptions): Promise<Serving> {
   server.maxRequestsPerSocket = MAX_REQUESTS;
   server.timeout = SILENCE_MS;
   const share = guardSockets(server, toNodeHandler(app), limits, (peer) => socketKey(peer, proxies), metrics);
-  options.overload?.ofSockets(share);
+  options.overload?.setSocketShare(share);
   await listen(server, host, port, shared === true);
   // When several processes share the port, another process may accept the connection that measures the wait.
-  if (!shared) options.overload?.ofAcceptQueue(createAcceptWait(server));
-  const bound = (server.address() as AddressInfo).port;
-  const name = host.includes(":") ? `[${host}]` : host;
+  if (!shared) options.overload?.setAcceptWait(measureAcceptWait(server));
+  const boundPort = (server.address() as AddressInfo).port;
+  const urlHost = host.includes(":") ? `[${host}]` : host;
   return {
-    url: `http://${name}:${bound}`,
-    port: bound,
+    url: `http://${urlHost}:${boundPort}`,
+    port: boundPort,
     close: () =>
       new Promise((resolve) => {
-        const cut = setTimeout(() => server.closeAllConnections(), graceMs ?? 10_000);
+        const cutTimer = setTimeout(() => server.closeAllConnections(), graceMs ?? 10_000);
         server.close(() => {
-          clearTimeout(cut);
+          clearTimeout(cutTimer);
           resolve();
         });
         server.closeIdleConnections();

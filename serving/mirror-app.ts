@@ -12,7 +12,7 @@ import { Streams } from "./http/streams.ts";
 /** Peers whose X-Forwarded-For a mirror trusts: programs on its own machine. */
 export const MIRROR_PROXIES = parseProxies(["127.0.0.0/8", "::1"]);
 
-const FRONT = (size: string): string => `A mirror of a Touchstone record, proven up to ${size}.
+const frontPageText = (size: string): string => `A mirror of a Touchstone record, proven up to ${size}.
 
 /checkpoint        the signed head
 /tile/..           hashes and entries (C2SP tlog-tiles)
@@ -28,20 +28,20 @@ Copy and prove it: touchstone mirror <this address> DIR
 export function createMirrorApp(publicStore: ReadableStore, logger: Logger): H3 {
   const streams = new Streams(DEFAULT_LIMITS, () => systemClock.monotonic());
   const objects = new PublicObjects(publicStore, streams);
-  const failed = (event: H3Event, error: unknown): Response => {
+  const errorResponse = (event: H3Event, error: unknown): Response => {
     const problem = error instanceof Problem ? error : new Problem("internal", "the object could not be read");
     if (problem.code === "internal") logger.error({ err: error, path: event.url.pathname }, "a request failed");
     return problemResponse(problem, event.url.pathname);
   };
-  const answering = (answer: (event: H3Event) => Promise<Response>) => (event: H3Event) => {
+  const createHandler = (answer: (event: H3Event) => Promise<Response>) => (event: H3Event) => {
     const { method } = event.req;
     if (method !== "GET" && method !== "HEAD") {
       const headers = { allow: "GET, HEAD" };
-      return failed(event, new Problem("method_not_allowed", "a mirror can only be read", { headers }));
+      return errorResponse(event, new Problem("method_not_allowed", "a mirror can only be read", { headers }));
     }
-    return answer(event).catch((error: unknown) => failed(event, error));
+    return answer(event).catch((error: unknown) => errorResponse(event, error));
   };
-  const object = answering(({ url, req, runtime }) => {
+  const answerObject = createHandler(({ url, req, runtime }) => {
     const { method, headers } = req;
     const peer = runtime?.node?.req.socket.remoteAddress;
     const client = clientKey(peer, headers.get("x-forwarded-for"), MIRROR_PROXIES);
@@ -49,18 +49,18 @@ export function createMirrorApp(publicStore: ReadableStore, logger: Logger): H3 
   });
   const app = new H3({
     silent: true,
-    onError: (_error, event) => failed(event, new Problem("bad_request", "the address cannot be read")),
+    onError: (_error, event) => errorResponse(event, new Problem("bad_request", "the address cannot be read")),
   });
-  app.all("/checkpoint", object);
-  for (const root of OBJECT_ROOTS) app.all(`/${root}/**`, object);
+  app.all("/checkpoint", answerObject);
+  for (const root of OBJECT_ROOTS) app.all(`/${root}/**`, answerObject);
   app.all(
     "/",
-    answering(async () => {
+    createHandler(async () => {
       const head = await publicStore.get("checkpoint");
       const size = head ? `${Buffer.from(head.bytes).toString("utf8").split("\n")[1]} leaves` : "nothing yet";
-      return new FastResponse(FRONT(size), { headers: { "content-type": "text/plain; charset=utf-8" } });
+      return new FastResponse(frontPageText(size), { headers: { "content-type": "text/plain; charset=utf-8" } });
     }),
   );
-  app.all("/**", (event) => failed(event, new Problem("not_found", "a mirror has only objects")));
+  app.all("/**", (event) => errorResponse(event, new Problem("not_found", "a mirror has only objects")));
   return app;
 }

@@ -7,19 +7,19 @@ import type { MonitorState } from "../pipelines/monitor/state.ts";
 
 const HEADERS = { "cache-control": "no-store", "x-content-type-options": "nosniff" } as const;
 
-const respondText = (status: number, says: string): Response =>
-  new FastResponse(`${says}\n`, { status, headers: { "content-type": "text/plain; charset=utf-8", ...HEADERS } });
+const respondText = (status: number, text: string): Response =>
+  new FastResponse(`${text}\n`, { status, headers: { "content-type": "text/plain; charset=utf-8", ...HEADERS } });
 
-/** Number after which a page begins; null: the newest; undefined: not a number. */
-function afterOf(url: URL): number | null | undefined {
+/** Returns the number after which the page begins; null for the newest page; undefined when `after` is not a number. */
+function parseAfter(url: URL): number | null | undefined {
   const text = url.searchParams.get("after");
   if (text === null) return null;
   return /^\d{1,15}$/.test(text) ? Number(text) : undefined;
 }
 
 /**
- * Creates the app over which other monitors read what this one saw (docs/monitor.md): `GET /checkpoints`, the same at
- * `/<sha256 of the origin>/checkpoints`, and what it follows at `/`.
+ * Creates the app over which other monitors read the checkpoints that this monitor saw (docs/monitor.md), at
+ * `/checkpoints` and at `/<sha256 of the origin>/checkpoints`. `/` names the log that it follows.
  * @param originOf origin of the log; null before the first checkpoint
  */
 export function createMonitorApp(state: MonitorState, originOf: () => string | null, logger: Logger): H3 {
@@ -33,7 +33,7 @@ export function createMonitorApp(state: MonitorState, originOf: () => string | n
   const answer = (url: URL): Response => {
     const origin = originOf();
     if (origin === null) return respondText(404, "this monitor has seen no checkpoint yet");
-    const after = afterOf(url);
+    const after = parseAfter(url);
     if (after === undefined) return respondText(400, "after: a number of a checkpoint");
     const body = JSON.stringify(createCheckpointsPage(state, origin, after));
     return new FastResponse(body, { headers: { "content-type": "application/json", ...HEADERS } });

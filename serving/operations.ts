@@ -16,14 +16,14 @@ import { BUYING, buyerOrders } from "./operations/via.ts";
 import { WATCHERS } from "./operations/watchers.ts";
 
 /** A replica whose view is older than this reports that it is not ready, until a refresh succeeds; ms. */
-const MAX_STALE_MS = 300_000;
+const MAX_VIEW_AGE_MS = 300_000;
 
 const livez: Operation = {
   id: "livez",
   path: "/livez",
   summary: "The process runs",
   type: TEXT_TYPE,
-  always: true,
+  evenWhenOverloaded: true,
   limiter: () => null,
   run: ({ request }) => reply(request, "ok\n", { type: TEXT_TYPE, cache: "no-store" }),
 };
@@ -33,13 +33,13 @@ const readyz: Operation = {
   path: "/readyz",
   summary: "The record is loaded and followed",
   type: TEXT_TYPE,
-  always: true,
+  evenWhenOverloaded: true,
   limiter: () => null,
   run({ service, request }) {
-    const stale = service.follower.staleMs;
-    if (stale === null) throw new Problem("not_ready", "the record has not been read yet");
-    if (stale > MAX_STALE_MS)
-      throw new Problem("not_ready", `the record was last read ${Math.round(stale / 1000)} s ago`);
+    const viewAgeMs = service.follower.viewAgeMs;
+    if (viewAgeMs === null) throw new Problem("not_ready", "the record has not been read yet");
+    if (viewAgeMs > MAX_VIEW_AGE_MS)
+      throw new Problem("not_ready", `the record was last read ${Math.round(viewAgeMs / 1000)} s ago`);
     return reply(request, `ok, ${service.follower.view.size} leaves\n`, { type: TEXT_TYPE, cache: "no-store" });
   },
 };

@@ -48,9 +48,8 @@ const keyOfWanted = (wanted: WantedObject): string | null => {
 };
 
 /**
- * Fetches the objects beside the tree whose names and hashes are in leaves. An object that the source does source have, or
- * whose hash differs, is missing: it
- * is not added to the mirror, but listed, in a requested reported, and the next
+ * Fetches the objects beside the tree whose names and hashes are in leaves. An object that the source does not have, or
+ * whose hash differs, is missing: it is not added to the mirror, but listed, reported, and requested again by the next
  * run. The mirror copies everything else.
  */
 export class MissingObjects {

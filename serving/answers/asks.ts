@@ -12,12 +12,12 @@ import { ReadOnlyReplica } from "../replica/background-log.ts";
 import { AskQueue, type ExpectedWait, MAX_WAIT_HOURS, type WaitReason } from "../tables/ask-queue.ts";
 
 /** Real ms after which the queue is searched again for urls that were probed meanwhile. */
-const DROP_MS = 60_000;
+const DROP_INTERVAL_MS = 60_000;
 
 /** Creates the queue of asks (urls that clients asked about and that wait for a free probe), with these limits. */
 export const createAskQueue = (limits: Partial<Limits> = {}): AskQueue => {
   const { asks_in_line: max, asks_per_domain_hour: perDomainHour } = { ...DEFAULT_LIMITS, ...limits };
-  return new AskQueue({ max, perDomainHour });
+  return new AskQueue({ maxAsks: max, perDomainHour });
 };
 
 export interface Ask {
@@ -26,11 +26,11 @@ export interface Ask {
   normalised: string;
   method: string | undefined;
   /** Only for an endpoint in the record: its id, and its tool where it is one. */
-  known?: { cap: string; tool: string | null };
+  knownEndpoint?: { cap: string; tool: string | null };
 }
 
 /** A seller's signed request to probe its endpoint again (a re-test), and the wallet that signed it. */
-export type Proof = NonNullable<BodyOf<"ask">["retest"]>;
+export type SignedRetest = NonNullable<BodyOf<"ask">["retest"]>;
 
 /** Whether an ask was queued, and what the client should do next. */
 export interface AskReply {
@@ -41,9 +41,9 @@ export interface AskReply {
 /** When an ask was made, the earliest time of its probe (unix ms), and its client. */
 interface AskTime {
   now: Date;
-  from: number;
+  notBeforeMs: number;
   client: string;
-  proof?: Proof;
+  proof?: SignedRetest;
 }
 
 export interface AskDeps {
@@ -55,9 +55,9 @@ export interface AskDeps {
   baseUrl: string;
   limits?: Partial<Limits>;
   /** The queue as folded from the log; without it, only what this replica itself appended. */
-  line?: AskQueue;
+  queue?: AskQueue;
   /** Time of an endpoint's newest handshake in the tables, unix ms. */
-  seen?: (cap: string) => number | null;
+  lastProbeTime?: (cap: string) => number | null;
 }
 
 /**
@@ -67,15 +67,19 @@ export interface AskDeps {
 export class Asks {
   readonly #clients: Limiter;
   readonly #total: Limiter;
-  readonly #line: AskQueue;
+  readonly #queue: AskQueue;
   #droppedAt = Number.NEGATIVE_INFINITY;
 
   constructor(private readonly deps: AskDeps) {
     const limits = { ...DEFAULT_LIMITS, ...deps.limits };
-    this.#line = deps.line ?? createAskQueue(limits);
-    const steady = () => deps.clock.monotonic();
-    this.#clients = new Limiter({ name: "asks", quota: limits.asks_per_hour, windowS: 3600 }, steady);
-    this.#total = new Limiter({ name: "asks-total", quota: limits.asks_per_hour_total, windowS: 3600 }, steady, 1);
+    this.#queue = deps.queue ?? createAskQueue(limits);
+    const monotonicNow = () => deps.clock.monotonic();
+    this.#clients = new Limiter({ name: "asks", quota: limits.asks_per_hour, windowS: 3600 }, monotonicNow);
+    this.#total = new Limiter(
+      { name: "asks-total", quota: limits.asks_per_hour_total, windowS: 3600 },
+      monotonicNow,
+      1,
+    );
   }
 
   /**
@@ -86,13 +90,13 @@ export class Asks {
     const now = this.deps.clock.now();
     const t = now.getTime();
     this.#dropProbed();
-    const line = this.#line;
-    const cap = ask.known?.cap ?? capId(ask.method ?? "GET", ask.normalised);
-    if (line.isFresh(cap, t)) return { queued: true, next: JUST_PROBED };
-    const from = Math.max(line.earliest(cap, t), t + this.#held(client));
-    const stands = line.earliestProbe(cap);
-    if (stands !== null && stands <= from) return queuedReply(line.wait(cap, t));
-    return this.#append(ask, cap, { now, from, client });
+    const queue = this.#queue;
+    const cap = ask.knownEndpoint?.cap ?? capId(ask.method ?? "GET", ask.normalised);
+    if (queue.wasJustProbed(cap, t)) return { queued: true, next: JUST_PROBED };
+    const notBeforeMs = Math.max(queue.earliestNewProbe(cap, t), t + this.#delayFor(client));
+    const queuedProbeAt = queue.earliestProbe(cap);
+    if (queuedProbeAt !== null && queuedProbeAt <= notBeforeMs) return queuedReply(queue.wait(cap, t));
+    return this.#append(ask, cap, { now, notBeforeMs, client });
   }
   /**
    * Appends a re-test for a seller that proved to be the payee: its endpoint is probed again even if it was probed
@@ -100,67 +104,67 @@ export class Asks {
    * @returns null when an earlier re-test was made on this UTC day
    */
   async retest(
-    ask: Ask & { known: NonNullable<Ask["known"]> },
-    proof: Proof,
+    ask: Ask & { knownEndpoint: NonNullable<Ask["knownEndpoint"]> },
+    proof: SignedRetest,
     client: string,
   ): Promise<AskReply | null> {
     const now = this.deps.clock.now();
     this.#dropProbed();
-    const { cap } = ask.known;
-    const last = this.#line.retested(cap);
+    const { cap } = ask.knownEndpoint;
+    const last = this.#queue.lastRetest(cap);
     if (last !== null && dayOf(new Date(last)) === dayOf(now)) {
-      return this.#line.earliestProbe(cap) === null ? null : queuedReply(this.#line.wait(cap, now.getTime()));
+      return this.#queue.earliestProbe(cap) === null ? null : queuedReply(this.#queue.wait(cap, now.getTime()));
     }
-    return this.#append(ask, cap, { now, from: now.getTime() + this.#heldBack(client), client, proof });
+    return this.#append(ask, cap, { now, notBeforeMs: now.getTime() + this.#clientDelayFor(client), client, proof });
   }
 
   /** Delay of an ask because its client asked often, real ms. */
-  #heldBack = (client: string): number => Math.round(this.#clients.msUntil(client, 1));
+  #clientDelayFor = (client: string): number => Math.round(this.#clients.msUntil(client, 1));
 
   /** Delay of an ask because its client, or all clients together, asked often; real ms. */
-  #held = (client: string): number => this.#heldBack(client) || Math.round(this.#total.msUntil("all", 1));
+  #delayFor = (client: string): number => this.#clientDelayFor(client) || Math.round(this.#total.msUntil("all", 1));
 
   async #append(ask: Ask, cap: string, turn: AskTime): Promise<AskReply> {
-    const { now, from, client, proof } = turn;
+    const { now, notBeforeMs, client, proof } = turn;
     const t = now.getTime();
-    const line = this.#line;
-    const wait = line.waitFor(ask.normalised, from, t);
+    const queue = this.#queue;
+    const wait = queue.waitFor(ask.normalised, notBeforeMs, t);
     const retest = proof !== undefined;
-    if ((line.earliestProbe(cap) === null || retest) && !line.hasRoom(client, retest))
+    if ((queue.earliestProbe(cap) === null || retest) && !queue.hasRoom(client, retest))
       return { queued: false, next: QUEUE_FULL };
     if (wait.hours > MAX_WAIT_HOURS) return { queued: false, next: TOO_LONG[wait.by ?? "line"] };
-    const held = this.#heldBack(client) > 0;
+    const isDelayed = this.#clientDelayFor(client) > 0;
     const charge = (cost: 1 | -1): void => {
       this.#clients.charge(client, cost);
-      if (!held && !retest) this.#total.charge("all", cost);
+      if (!isDelayed && !retest) this.#total.charge("all", cost);
     };
     charge(1);
     try {
       await this.deps.log.append([this.#record(ask, cap, turn)]);
     } catch (error) {
       charge(-1);
-      return { queued: false, next: this.#replyNotTaken(ask, error) };
+      return { queued: false, next: this.#whyNotQueued(ask, error) };
     }
     // The record is folded at once, without waiting until the log returns it; folding it a second time changes nothing.
-    if (retest) line.retest(cap, ask.normalised, t, from, client);
-    else line.ask(cap, ask.normalised, t, from, client);
-    return queuedReply(line.wait(cap, t));
+    if (retest) queue.retest(cap, ask.normalised, t, notBeforeMs, client);
+    else queue.ask(cap, ask.normalised, t, notBeforeMs, client);
+    return queuedReply(queue.wait(cap, t));
   }
 
-  #replyNotTaken({ url }: Ask, error: unknown): string {
+  #whyNotQueued({ url }: Ask, error: unknown): string {
     if (!(error instanceof ReadOnlyReplica)) {
       this.deps.logger.error({ err: error }, "an ask could not be appended");
       return "The log of this service takes nothing right now, so it is not in line. Ask again in a minute.";
     }
-    const where = `${this.deps.baseUrl}/v1/check?url=${encodeURIComponent(url)}`;
-    return `This replica only answers and puts nothing in line. Ask the service itself: ${where}`;
+    const checkUrl = `${this.deps.baseUrl}/v1/check?url=${encodeURIComponent(url)}`;
+    return `This replica only answers and puts nothing in line. Ask the service itself: ${checkUrl}`;
   }
 
   #dropProbed(): void {
-    const { seen, clock } = this.deps;
-    if (!seen || clock.monotonic() < this.#droppedAt + DROP_MS) return;
+    const { lastProbeTime: seen, clock } = this.deps;
+    if (!seen || clock.monotonic() < this.#droppedAt + DROP_INTERVAL_MS) return;
     this.#droppedAt = clock.monotonic();
-    this.#line.dropProbed(seen);
+    this.#queue.dropProbed(seen);
   }
 
   /**
@@ -170,14 +174,14 @@ export class Asks {
    * forward is not dropped as a copy of the earlier one. The slot of a re-test is its UTC day, so two replicas that are
    * asked at once make one record.
    */
-  #record({ url, normalised, method, known }: Ask, cap: string, { now, from, proof }: AskTime) {
+  #record({ url, normalised, method, knownEndpoint }: Ask, cap: string, { now, notBeforeMs, proof }: AskTime) {
     const { host } = new URL(normalised);
     const slot = proof ? `${dayOf(now)}/retest` : rfc3339(now).slice(0, 13);
-    const later = from > now.getTime() ? { not_before: rfc3339(new Date(from)) } : {};
-    const tool = known?.tool ?? null;
-    const turn = proof ? [] : Object.values(later);
-    const said = [method ?? "", normalised, ...(tool === null ? [] : [tool]), ...turn].join(" ");
-    const attempt = sha256(said).readUInt32BE(0) >>> 1;
+    const notBeforeField = notBeforeMs > now.getTime() ? { not_before: rfc3339(new Date(notBeforeMs)) } : {};
+    const tool = knownEndpoint?.tool ?? null;
+    const turnWords = proof ? [] : Object.values(notBeforeField);
+    const hashedText = [method ?? "", normalised, ...(tool === null ? [] : [tool]), ...turnWords].join(" ");
+    const attempt = sha256(hashedText).readUInt32BE(0) >>> 1;
     return sealEnvelope(
       envelopeOf({
         ...{ type: "ask", key: host, slot: `${host}/${slot}`, attempt, at: now, producer: this.deps.producer },
@@ -188,7 +192,7 @@ export class Asks {
           host,
           cap,
           ...(tool === null ? {} : { tool }),
-          ...later,
+          ...notBeforeField,
           ...(proof ? { retest: proof } : {}),
         },
       }),

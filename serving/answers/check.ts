@@ -16,7 +16,7 @@ import type { Demand } from "./demand.ts";
 import { knownFacts, unknownFacts } from "./facts.ts";
 
 /** Characters of a host name in the DNS (RFC 1035 section 2.3.4). */
-const MAX_HOST = 253;
+const MAX_HOST_LENGTH = 253;
 
 export interface CheckDeps {
   /** Returns the current view. */
@@ -65,10 +65,10 @@ export class Checks {
   }
 
   /** Returns the cached answer to this query, if there is one. */
-  kept(query: CheckQuery, client: string): CachedAnswer | undefined {
-    const kept = this.#cache.get(cacheKey(query, query.url));
+  getCached(query: CheckQuery, client: string): CachedAnswer | undefined {
+    const cached = this.#cache.get(cacheKey(query, query.url));
     // The entry of a normalised url may hold the answer to another spelling.
-    return kept?.asked === query.url ? this.#countAnswer(kept, client) : undefined;
+    return cached?.asked === query.url ? this.#countAnswer(cached, client) : undefined;
   }
 
   /**
@@ -76,20 +76,22 @@ export class Checks {
    * @throws Problem bad_request for a text that is not a url
    */
   answer(query: CheckQuery, client: string): CachedAnswer | Promise<CachedAnswer> {
-    const kept = this.kept(query, client);
-    if (kept) return kept;
+    const cached = this.getCached(query, client);
+    if (cached) return cached;
     // Two spellings of one url share the cached answer; their answers differ only in `asked`.
-    const meant = this.#resolve(query.url);
-    const key = cacheKey(query, meant.url);
-    const same = this.#cache.get(key);
-    if (same) return this.#countAnswer(this.#respell(same, query), client);
+    const resolved = this.#resolve(query.url);
+    const key = cacheKey(query, resolved.url);
+    const cachedForUrl = this.#cache.get(key);
+    if (cachedForUrl) return this.#countAnswer(this.#respell(cachedForUrl, query), client);
     const underway = this.#underway.get(key);
-    if (underway) return underway.then((made) => this.#respell(made, query));
-    const facts = this.#facts(query, meant.normalised, client);
+    if (underway) return underway.then((original) => this.#respell(original, query));
+    const facts = this.#facts(query, resolved.normalised, client);
     if (!(facts instanceof Promise)) return this.#countAnswer(this.#signAndCache(query, key, facts), client);
-    const made = facts.then((known) => this.#signAndCache(query, key, known)).finally(() => this.#underway.delete(key));
-    this.#underway.set(key, made);
-    return made;
+    const pending = facts
+      .then((known) => this.#signAndCache(query, key, known))
+      .finally(() => this.#underway.delete(key));
+    this.#underway.set(key, pending);
+    return pending;
   }
 
   /** @throws Problem bad_request */
@@ -97,8 +99,8 @@ export class Checks {
     if (isId("cap", asked)) return { normalised: null, url: asked };
     const normalised = normaliseAsked(asked);
     const tool = toolInUrl(asked);
-    const named = tool !== null && hasTools(this.deps.view(), normalised);
-    return { normalised, url: named ? `${normalised}#${encodeURIComponent(tool)}` : normalised };
+    const hasTool = tool !== null && hasTools(this.deps.view(), normalised);
+    return { normalised, url: hasTool ? `${normalised}#${encodeURIComponent(tool)}` : normalised };
   }
 
   #countAnswer(answer: CachedAnswer, client: string): CachedAnswer {
@@ -110,13 +112,13 @@ export class Checks {
   #respell(made: SpelledAnswer, query: CheckQuery): SpelledAnswer {
     if (made.asked === query.url) return made;
     const { signature: _, ...answer } = JSON.parse(made.bytes.toString("utf8")) as CheckAnswer;
-    const again: SpelledAnswer = {
+    const respelled: SpelledAnswer = {
       ...made,
       ...bytesOf(this.deps.signer, { ...answer, asked: query.url }),
       asked: query.url,
     };
-    this.#cache.set(cacheKey(query, query.url), again);
-    return again;
+    this.#cache.set(cacheKey(query, query.url), respelled);
+    return respelled;
   }
 
   /** Returns the age of an answer, ms. */
@@ -135,43 +137,44 @@ export class Checks {
 
   #facts(query: CheckQuery, normalised: string | null, client: string): CheckFacts | Promise<CheckFacts> {
     const view = this.deps.view();
-    const unknown = (place: { queued?: boolean; next: string }): CheckFacts =>
-      unknownFacts(view, query, { url: normalised, ...place }, this.deps.clock.now());
+    const factsOfUnknown = (reply: { queued?: boolean; next: string }): CheckFacts =>
+      unknownFacts(view, query, { url: normalised, ...reply }, this.deps.clock.now());
     if (normalised === null) {
       if (view.has(query.url)) return this.#factsOfKnown(view, query, { cap: query.url, matched: "exact" }, client);
-      return unknown({ next: "No endpoint in the record has this id. Ask by its url instead." });
+      return factsOfUnknown({ next: "No endpoint in the record has this id. Ask by its url instead." });
     }
     const match = matchUrl(view, normalised, query.method, toolInUrl(query.url));
     if (match) return this.#factsOfKnown(view, query, match, client);
-    const refused = this.#whyRefused(normalised);
-    if (refused) return unknown(neverProbed(refused));
+    const refusalReason = this.#whyRefused(normalised);
+    if (refusalReason) return factsOfUnknown(neverProbedReply(refusalReason));
     const ask = { url: withoutSecrets(query.url), normalised, method: query.method };
-    return this.deps.asks.put(ask, client).then(unknown);
+    return this.deps.asks.put(ask, client).then(factsOfUnknown);
   }
 
   /** Returns what the record holds of a known endpoint. If no probe of it asked for payment, a probe is queued. */
   #factsOfKnown(view: View, query: CheckQuery, match: Match, client: string): CheckFacts | Promise<CheckFacts> {
     const now = this.deps.clock.now();
-    const under = match.matched === "path" ? normaliseAsked(query.url) : undefined;
-    const terms = this.deps.termsOf?.(view, match.cap, under);
-    const sold = terms === undefined ? {} : "says" in terms ? { not_bought: terms.says } : { buy: terms };
-    const facts = { ...knownFacts(view, query, match, now), ...sold };
-    const why = whyProbeAgain(view, match, now);
+    const urlInTemplate = match.matched === "path" ? normaliseAsked(query.url) : undefined;
+    const terms = this.deps.termsOf?.(view, match.cap, urlInTemplate);
+    const purchaseFields = terms === undefined ? {} : "says" in terms ? { not_bought: terms.says } : { buy: terms };
+    const facts = { ...knownFacts(view, query, match, now), ...purchaseFields };
+    const probeReason = whyProbeAgain(view, match, now);
     const { url } = facts;
-    if (why === null || url === undefined) return facts;
-    const refused = this.#whyRefused(url);
-    if (refused) return why === ASKED_NO_PAYMENT ? facts : withNext(facts, neverProbed(refused));
+    if (probeReason === null || url === undefined) return facts;
+    const refusalReason = this.#whyRefused(url);
+    if (refusalReason)
+      return probeReason === ASKED_NO_PAYMENT ? facts : withNext(facts, neverProbedReply(refusalReason));
     const entry = view.entry(match.cap);
-    const known = { cap: match.cap, tool: entry?.listing?.tool ?? null };
-    const ask = { url, normalised: url, method: entry?.listing?.method ?? view.row(match.cap)?.method, known };
+    const knownEndpoint = { cap: match.cap, tool: entry?.listing?.tool ?? null };
+    const ask = { url, normalised: url, method: entry?.listing?.method ?? view.row(match.cap)?.method, knownEndpoint };
     return this.deps.asks
       .put(ask, client)
-      .then(({ queued, next }) => withNext(facts, { queued, next: `${why} ${next}` }));
+      .then(({ queued, next }) => withNext(facts, { queued, next: `${probeReason} ${next}` }));
   }
 
   /** Returns why this url is never probed, in words, or null. */
   #whyRefused(normalised: string): string | null {
-    if (new URL(normalised).hostname.length > MAX_HOST) return "its host name is longer than any in the DNS";
+    if (new URL(normalised).hostname.length > MAX_HOST_LENGTH) return "its host name is longer than any in the DNS";
     const verdict = this.deps.validateUrl(normalised);
     return verdict.ok ? null : verdict.says.replace(/\.$/, "");
   }
@@ -179,13 +182,13 @@ export class Checks {
   /** Dates and signs an answer, and caches it under the normalised url and under the requested spelling. */
   #signAndCache(query: CheckQuery, key: string, facts: CheckFacts): SpelledAnswer {
     const { signer, clock } = this.deps;
-    const made: SpelledAnswer = {
+    const signed: SpelledAnswer = {
       ...bytesOf(signer, { ...facts, asked: query.url, answered_at: rfc3339(clock.now()) }),
       ...{ cap: facts.capabilityId, madeAt: clock.monotonic(), asked: query.url },
     };
-    this.#cache.set(key, made);
-    if (key !== cacheKey(query, query.url)) this.#cache.set(cacheKey(query, query.url), made);
-    return made;
+    this.#cache.set(key, signed);
+    if (key !== cacheKey(query, query.url)) this.#cache.set(cacheKey(query, query.url), signed);
+    return signed;
   }
 }
 
@@ -195,7 +198,10 @@ function bytesOf(signer: Signer, answer: object): Pick<CachedAnswer, "bytes" | "
   return { bytes, etag: `"${sha256hex(bytes).slice(0, 32)}"` };
 }
 
-const neverProbed = (refused: string) => ({ queued: false, next: `We never probe this address: ${refused}.` });
+const neverProbedReply = (refusalReason: string) => ({
+  queued: false,
+  next: `We never probe this address: ${refusalReason}.`,
+});
 
 /** Appends the next step to the text of the facts. */
 const withNext = (facts: CheckFacts, { queued, next }: AskReply): CheckFacts => ({
@@ -213,8 +219,9 @@ function whyProbeAgain(view: View, { cap, matched }: Match, now: Date): string |
   const entry = view.entry(cap);
   if (!row?.probes && !row?.paid_calls && !(entry && headlineOf(entry))) return NEVER_PROBED;
   if (!row || row.last_seen === null || entry?.listed || matched !== "exact") return null;
-  const wanting = row.asked_for_payment === 0 && row.paid_calls === 0 && row.last_seen <= now.getTime() - DAY_MS;
-  return wanting ? ASKED_NO_PAYMENT : null;
+  const shouldProbeAgain =
+    row.asked_for_payment === 0 && row.paid_calls === 0 && row.last_seen <= now.getTime() - DAY_MS;
+  return shouldProbeAgain ? ASKED_NO_PAYMENT : null;
 }
 
 function normaliseAsked(url: string): string {
@@ -250,8 +257,8 @@ function sortMembers(value: unknown): unknown {
 }
 
 function signedBytes(signer: Signer, answer: object): Buffer {
-  const whole = { ...answer, signing_key_id: signer.kid, canonicalization: "RFC8785" };
-  const bytes = Buffer.from(JSON.stringify(sortMembers(whole)));
+  const unsigned = { ...answer, signing_key_id: signer.kid, canonicalization: "RFC8785" };
+  const bytes = Buffer.from(JSON.stringify(sortMembers(unsigned)));
   const signature = Buffer.from(signer.sign(bytes)).toString("base64url");
   return Buffer.concat([bytes.subarray(0, -1), Buffer.from(`,"signature":"${signature}"}`)]);
 }

@@ -14,44 +14,48 @@ export interface EndpointCorrections {
   /** Whether a dispute is open, that is, no correction in force has answered it. */
   disputed: boolean;
   /** Ids of corrections that were withdrawn; what they had withdrawn counts again. */
-  takenBack: readonly string[];
+  withdrawnCorrectionIds: readonly string[];
 }
 
-const Pending = z.array(
+const PendingRecords = z.array(
   z.object({ kind: z.enum(["correction", "dispute", "reinstated"]), body: z.record(z.string(), z.unknown()) }),
 );
 
 /** Corrections, disputes and reinstatements of one endpoint, as its records yield them. */
 type CorrectionState = Omit<EndpointCorrections, "disputed">;
 
-const NOTHING: CorrectionState = { corrections: [], disputes: [], takenBack: [] };
+const NO_CORRECTIONS: CorrectionState = { corrections: [], disputes: [], withdrawnCorrectionIds: [] };
 
 /** Reads corrections, disputes and reinstatements, in the order in which they were made. */
 export function readCorrections(records: readonly CorrectionRecord[]): CorrectionState {
-  if (records.length === 0) return NOTHING;
-  const [corrections, disputes, takenBack]: [Correction[], Record<string, unknown>[], string[]] = [[], [], []];
+  if (records.length === 0) return NO_CORRECTIONS;
+  const [corrections, disputes, withdrawnCorrectionIds]: [Correction[], Record<string, unknown>[], string[]] = [
+    [],
+    [],
+    [],
+  ];
   for (const { kind, body } of records) {
     if (kind === "dispute") disputes.push(body);
     else if (kind === "correction") corrections.push(correctionOf(body));
     else {
-      takenBack.push(text(body.correction));
+      withdrawnCorrectionIds.push(textOrEmpty(body.correction));
       // A correction that was itself wrong stays in the list, since nothing that was published is hidden again.
       for (const [i, one] of corrections.entries())
         if (one.id === body.correction)
-          corrections[i] = { ...one, says: `${one.says} (taken back: ${text(body.says)})` };
+          corrections[i] = { ...one, says: `${one.says} (taken back: ${textOrEmpty(body.says)})` };
     }
   }
-  return { corrections, disputes, takenBack };
+  return { corrections, disputes, withdrawnCorrectionIds };
 }
 
-const text = (value: unknown): string => (typeof value === "string" ? value : "");
+const textOrEmpty = (value: unknown): string => (typeof value === "string" ? value : "");
 const textOrNull = (value: unknown): string | null => (typeof value === "string" ? value : null);
 
 const correctionOf = (body: Record<string, unknown>): Correction => ({
-  id: text(body.id),
-  fault: text(body.fault),
-  says: text(body.says),
-  issuedAt: text(body.issued_at),
+  id: textOrEmpty(body.id),
+  fault: textOrEmpty(body.fault),
+  says: textOrEmpty(body.says),
+  issuedAt: textOrEmpty(body.issued_at),
   recordId: textOrNull(body.record_id),
   gradeAt: textOrNull(body.grade_at),
 });
@@ -62,39 +66,44 @@ const correctionOf = (body: Record<string, unknown>): Correction => ({
  */
 export function correctionsOf(view: View, cap: string): EndpointCorrections {
   const published = view.entry(cap)?.corrections ?? [];
-  const read = readCorrections([...published, ...unpublishedOf(published, pendingOf(view, cap))]);
-  return { ...read, disputed: read.disputes.some((one) => isOpen(read, one)) };
+  const state = readCorrections([...published, ...withoutPublished(published, unpublishedInRow(view, cap))]);
+  return { ...state, disputed: state.disputes.some((one) => isOpen(state, one)) };
 }
 
 /**
  * Reports whether a correction in force withdraws this record. A correction without a record id withdraws all records
  * that were observed before it was issued (as in sql/samples/touched, withdrawn).
  */
-export const isWithdrawn = ({ corrections, takenBack }: EndpointCorrections, record: string, at: string): boolean =>
+export const isWithdrawn = (
+  { corrections, withdrawnCorrectionIds }: EndpointCorrections,
+  record: string,
+  at: string,
+): boolean =>
   corrections.some(
     ({ id, recordId, issuedAt }) =>
-      !takenBack.includes(id) && (recordId == null ? Date.parse(at) < Date.parse(issuedAt) : recordId === record),
+      !withdrawnCorrectionIds.includes(id) &&
+      (recordId == null ? Date.parse(at) < Date.parse(issuedAt) : recordId === record),
   );
 
 /** Returns the records that are not published yet, each once. */
-function unpublishedOf(
+function withoutPublished(
   published: readonly CorrectionRecord[],
   records: readonly CorrectionRecord[],
 ): CorrectionRecord[] {
   if (records.length === 0) return [];
-  const known = new Set(published.map(nameOf));
-  return records.filter((record) => !known.has(nameOf(record)) && known.add(nameOf(record)));
+  const known = new Set(published.map(correctionKey));
+  return records.filter((record) => !known.has(correctionKey(record)) && known.add(correctionKey(record)));
 }
 
 /** Returns the id of a correction or dispute; for a reinstatement, the id of the correction that it withdraws. */
-const nameOf = ({ kind, body }: CorrectionRecord): string =>
+const correctionKey = ({ kind, body }: CorrectionRecord): string =>
   `${kind} ${String(kind === "reinstated" ? body.correction : body.id)}`;
 
-function pendingOf(view: View, cap: string): readonly CorrectionRecord[] {
+function unpublishedInRow(view: View, cap: string): readonly CorrectionRecord[] {
   const text = view.row(cap)?.corrected;
   if (text === undefined || text === "[]") return [];
   try {
-    return Pending.parse(JSON.parse(text));
+    return PendingRecords.parse(JSON.parse(text));
   } catch {
     // Text of another version cannot be read; its records are shown when their leaves are published.
     return [];
@@ -106,12 +115,12 @@ function pendingOf(view: View, cap: string): readonly CorrectionRecord[] {
  * sql/samples/touched, site).
  */
 function isOpen(
-  { corrections, takenBack }: CorrectionState,
+  { corrections, withdrawnCorrectionIds }: CorrectionState,
   { record_id, received_at }: Record<string, unknown>,
 ): boolean {
   const since = typeof received_at === "string" ? received_at : "";
   return !corrections.some(
     ({ id, recordId, issuedAt }) =>
-      !takenBack.includes(id) && issuedAt >= since && (recordId == null || recordId === record_id),
+      !withdrawnCorrectionIds.includes(id) && issuedAt >= since && (recordId == null || recordId === record_id),
   );
 }

@@ -15,16 +15,16 @@ export interface DemandBounds {
    * Largest number of clients, and of pairs of client and endpoint, that are remembered of a day. Beyond it nothing is
    * counted.
    */
-  clients: number;
-  pairs: number;
+  maxClients: number;
+  maxPairs: number;
   /** Largest number of endpoints in one record, the most requested first; the next record has the others. */
   perRecord: number;
 }
 
-const DEMAND_BOUNDS: DemandBounds = { perClient: 50, clients: 50_000, pairs: 200_000, perRecord: 1_000 };
+const DEMAND_BOUNDS: DemandBounds = { perClient: 50, maxClients: 50_000, maxPairs: 200_000, perRecord: 1_000 };
 
 /** Real ms between two records. */
-const EVERY_MS = 600_000;
+const FLUSH_INTERVAL_MS = 600_000;
 
 export interface DemandDeps {
   log: Pick<Log, "append" | "partitions">;
@@ -59,10 +59,10 @@ export class Demand {
     const pair = `${cap} ${client}`;
     const today = dayOf(this.deps.clock.now());
     if (today !== this.#day) this.#startDay(today);
-    if (this.#pairs.has(pair) || this.#pairs.size >= this.#bounds.pairs) return;
+    if (this.#pairs.has(pair) || this.#pairs.size >= this.#bounds.maxPairs) return;
     const counted = this.#clients.get(client) ?? 0;
     if (counted >= this.#bounds.perClient) return;
-    if (counted === 0 && this.#clients.size >= this.#bounds.clients) return;
+    if (counted === 0 && this.#clients.size >= this.#bounds.maxClients) return;
     this.#clients.set(client, counted + 1);
     this.#pairs.add(pair);
     this.#counts.set(cap, (this.#counts.get(cap) ?? 0) + 1);
@@ -81,7 +81,7 @@ export class Demand {
 
   /** Starts to append a record every ten minutes. */
   start(): void {
-    this.#timer = setInterval(() => void this.flush(), EVERY_MS);
+    this.#timer = setInterval(() => void this.flush(), FLUSH_INTERVAL_MS);
     this.#timer.unref();
   }
 
@@ -100,17 +100,17 @@ export class Demand {
 
   async #write(day: string, counts: Map<string, number>): Promise<void> {
     const { log, clock, logger } = this.deps;
-    const most = [...counts].sort(([a, n], [b, m]) => m - n || (a < b ? -1 : 1));
-    for (let i = 0; i < most.length; i += this.#bounds.perRecord) {
-      const asked = most.slice(i, i + this.#bounds.perRecord).map(([cap, clients]) => ({ cap, clients }));
+    const mostRequestedFirst = [...counts].sort(([a, n], [b, m]) => m - n || (a < b ? -1 : 1));
+    for (let i = 0; i < mostRequestedFirst.length; i += this.#bounds.perRecord) {
+      const batch = mostRequestedFirst.slice(i, i + this.#bounds.perRecord).map(([cap, clients]) => ({ cap, clients }));
       const key = `demand/${this.#replica}`;
       try {
-        const body = { day, replica: this.#replica, asked };
-        const of = { key, slot: `${day}/${this.#seq++}`, at: clock.now(), producer: "serving", body };
-        await log.append([sealEnvelope(envelopeOf({ type: "demand", ...of }), log.partitions)]);
+        const body = { day, replica: this.#replica, asked: batch };
+        const fields = { key, slot: `${day}/${this.#seq++}`, at: clock.now(), producer: "serving", body };
+        await log.append([sealEnvelope(envelopeOf({ type: "demand", ...fields }), log.partitions)]);
       } catch (error) {
         logger.warn({ err: error }, "a tally of checks could not be appended; it is kept for the next");
-        if (day === this.#day) for (const { cap, clients } of asked) this.#add(cap, clients);
+        if (day === this.#day) for (const { cap, clients } of batch) this.#add(cap, clients);
       }
     }
   }

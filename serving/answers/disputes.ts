@@ -30,10 +30,10 @@ export interface DisputeDeps {
 /**
  * Largest number of disputes of one endpoint that are accepted over HTTP. After that a seller writes to the operator.
  */
-const MAX_OF_ENDPOINT = 50;
+const MAX_DISPUTES_PER_ENDPOINT = 50;
 /** Largest number of this replica's disputes that are remembered, since its view may not show them yet. */
 const MAX_REMEMBERED = 10_000;
-const READ_BACK_MS = 2_000;
+const READ_BACK_WAIT_MS = 2_000;
 
 /** A dispute and the position of its record in the log. */
 export interface Receipt {
@@ -61,7 +61,7 @@ export class Disputes {
     const now = this.deps.clock.now();
     const signed = parseDispute(value, cap, this.deps.service, now);
     await checkSigner(signed, view);
-    this.#refuseCopies(view, cap, disputeId(signed));
+    this.#refuseCopiesAndExcess(view, cap, disputeId(signed));
     const id = disputeId(signed);
     this.#recent.set(id, cap);
     try {
@@ -76,23 +76,23 @@ export class Disputes {
     }
   }
 
-  #refuseCopies(view: View, cap: string, id: string): void {
-    const known = new Set(correctionsOf(view, cap).disputes.map((one) => String(one.id)));
-    for (const [recent, of] of this.#recent) if (of === cap) known.add(recent);
-    if (known.has(id)) throw new Problem("already_there", `dispute ${id} is in the record already`);
-    if (known.size < MAX_OF_ENDPOINT) return;
-    throw new Problem("too_many_disputes", `${cap} has ${known.size} disputes: write to the operator`);
+  #refuseCopiesAndExcess(view: View, cap: string, id: string): void {
+    const knownIds = new Set(correctionsOf(view, cap).disputes.map((one) => String(one.id)));
+    for (const [recent, recentCap] of this.#recent) if (recentCap === cap) knownIds.add(recent);
+    if (knownIds.has(id)) throw new Problem("already_there", `dispute ${id} is in the record already`);
+    if (knownIds.size < MAX_DISPUTES_PER_ENDPOINT) return;
+    throw new Problem("too_many_disputes", `${cap} has ${knownIds.size} disputes: write to the operator`);
   }
 
   async #append(cap: string, signed: SignedDispute, now: Date): Promise<Receipt> {
     const { log } = this.deps;
     const body = disputeBody(signed, now);
-    const of = { cap, key: cap, slot: sha256hex(canonicalText(body)), at: now, producer: "serving", body };
-    const envelope = envelopeOf({ type: "dispute", ...of });
+    const fields = { cap, key: cap, slot: sha256hex(canonicalText(body)), at: now, producer: "serving", body };
+    const envelope = envelopeOf({ type: "dispute", ...fields });
     const { event_id } = envelope;
-    const [at] = (await log.append([sealEnvelope(envelope, log.partitions)])) as [AppendedRecord];
-    const { topic, partition, offset } = at;
-    const [found] = await log.read(topic, partition, offset, { maxRecords: 1, waitMs: READ_BACK_MS });
+    const [appended] = (await log.append([sealEnvelope(envelope, log.partitions)])) as [AppendedRecord];
+    const { topic, partition, offset } = appended;
+    const [found] = await log.read(topic, partition, offset, { maxRecords: 1, waitMs: READ_BACK_WAIT_MS });
     if (found?.eventId !== event_id)
       throw new Error(`${event_id} was not read back at ${topic}/${partition}/${offset}`);
     return { dispute: body, event_id, partition, offset };
@@ -114,8 +114,8 @@ function parseDispute(value: unknown, cap: string, service: string, now: Date): 
  * Checks that the payee signed. Serving has no lake, so of all payTos ever seen it knows only those of the newest 402.
  */
 async function checkSigner(signed: SignedDispute, view: View): Promise<void> {
-  const known = view.row(signed.capability_id)?.pay_to ?? null;
-  const payTo = known === null ? null : addressKey(known);
+  const recordedPayTo = view.row(signed.capability_id)?.pay_to ?? null;
+  const payTo = recordedPayTo === null ? null : addressKey(recordedPayTo);
   try {
     await checkPayee(signed, new Set(payTo === null ? [] : [payTo]));
   } catch (error) {

@@ -16,16 +16,16 @@ export interface EvaluationDeps {
   view: () => View;
   /** A reader with a thread of its own, so that strangers' answers here do not delay the answers of orders. */
   reader: Reader;
-  /** What right answers are found with, as for calls that are bought; absent: those that can be computed are. */
+  /** Returns the parts that look up right answers, as for bought calls; absent: only answers that can be computed are known. */
   truths?: () => TruthParts | undefined;
 }
 
 /** Largest number of answers that are evaluated at once, since all of them are held in memory. */
 const MAX_AT_ONCE = 32;
 
-const UNUSABLE =
+const SCHEMA_UNUSABLE =
   "The schema cannot be used, within bounds or at all: an order does not hold that against the answer either.";
-const NOT_KNOWN = "The input fixes no answer that is known here, so whether it is true was not looked at.";
+const ANSWER_NOT_KNOWN = "The input fixes no answer that is known here, so whether it is true was not looked at.";
 const NO_SCHEMA =
   "No schema was tried: an order takes the one that the seller's 402 advertises at that moment, and the record does not keep it; send it as schema.";
 
@@ -36,7 +36,7 @@ function bytesOf({ body, base64 }: EvaluateRequest): Buffer {
   throw badField(base64 === undefined ? "/body" : "/base64", `has more than ${MAX_ANSWER_BYTES} bytes`);
 }
 
-function wordsOf(
+function describeResult(
   { pass, checks, schema_ok, held_against, judged_by }: Omit<EvaluateAnswer, "says">,
   { input }: EvaluateRequest,
 ): string {
@@ -44,27 +44,29 @@ function wordsOf(
   const verdict = pass
     ? "It would pass, and its buyer would be charged."
     : `It would not pass, and nobody would be charged. Failed: ${failed.join(", ") || "delivery"}.`;
-  const unknownAnswer = input !== undefined && judged_by !== "truth" ? ` ${NOT_KNOWN}` : "";
-  if (held_against.schema) return `${verdict}${unknownAnswer}${schema_ok === null && pass ? ` ${UNUSABLE}` : ""}`;
+  const unknownAnswer = input !== undefined && judged_by !== "truth" ? ` ${ANSWER_NOT_KNOWN}` : "";
+  if (held_against.schema)
+    return `${verdict}${unknownAnswer}${schema_ok === null && pass ? ` ${SCHEMA_UNUSABLE}` : ""}`;
   return `${verdict}${unknownAnswer} ${NO_SCHEMA}`;
 }
 
 /** @throws Problem bad_request for an input that is none of this endpoint's calls */
 function callOf(view: View, { capability_id: cap, input }: EvaluateRequest): BoughtCall | null {
   if (cap === undefined || input === undefined) return null;
-  const sold = sellableOf(view, cap);
-  if ("says" in sold) throw badField("/capability_id", `is of an endpoint whose calls are not made: ${sold.says}`);
+  const sellable = sellableOf(view, cap);
+  if ("says" in sellable)
+    throw badField("/capability_id", `is of an endpoint whose calls are not made: ${sellable.says}`);
   const { path, query, body } = input;
-  const sent = body === undefined ? null : Buffer.from(JSON.stringify(body));
-  const asked = { path, query: new URLSearchParams(query ?? {}), body: sent, headers: new Headers() };
-  const { url, body: bytes } = sellerRequest(sold, asked);
+  const bodyBytes = body === undefined ? null : Buffer.from(JSON.stringify(body));
+  const buyerRequest = { path, query: new URLSearchParams(query ?? {}), body: bodyBytes, headers: new Headers() };
+  const { url, body: bytes } = sellerRequest(sellable, buyerRequest);
   const entry = view.entry(cap);
   const headline = entry ? headlineOf(entry) : null;
-  const scored = headline?.tier === "OUTCOME_VERIFIED";
+  const isOutcomeVerified = headline?.tier === "OUTCOME_VERIFIED";
   return {
-    endpoint: sold,
+    endpoint: sellable,
     listedClass: entry?.listing?.class,
-    hasPassedQuestion: scored,
+    hasPassedQuestion: isOutcomeVerified,
     declared: null,
     url,
     body: bytes,
@@ -81,43 +83,51 @@ export class Evaluations {
   constructor(private readonly deps: EvaluationDeps) {}
 
   /** @throws Problem unknown_capability, bad_request, bad_input, unavailable */
-  async evaluate(asked: EvaluateRequest): Promise<EvaluateAnswer> {
-    const held_against = this.#expected(asked);
-    const call = callOf(this.deps.view(), asked);
-    const { expect = null } = asked;
+  async evaluate(request: EvaluateRequest): Promise<EvaluateAnswer> {
+    const held_against = this.#describeExpectation(request);
+    const call = callOf(this.deps.view(), request);
+    const { expect = null } = request;
     if (expect) await requireUsable(this.deps.reader, expect, "/expect");
-    const bytes = bytesOf(asked);
+    const bytes = bytesOf(request);
     if (this.#running >= MAX_AT_ONCE) {
       throw new Problem("unavailable", "too many answers are being evaluated", { headers: { "retry-after": "2" } });
     }
     this.#running += 1;
     try {
-      const { content_type, status, schema } = asked;
+      const { content_type, status, schema } = request;
       const result = {
         ...{ outcome: "answered" as const, status, body: bytes, headersMs: 0, totalMs: 0, remoteAddress: "", url: "" },
         headers: (content_type === undefined ? {} : { "content-type": content_type }) as Record<string, string>,
       };
-      const known = call && (await this.#known(call, asked));
-      const want = { class: known?.class ?? held_against.class, known, schema, mime: held_against.mime };
-      const { evaluation, pass, unmet } = await evaluateAnswer(this.deps, result, want, expect);
+      const knownAnswer = call && (await this.#findKnownAnswer(call, request));
+      const expected = {
+        class: knownAnswer?.class ?? held_against.class,
+        known: knownAnswer,
+        schema,
+        mime: held_against.mime,
+      };
+      const { evaluation, pass, unmet } = await evaluateAnswer(this.deps, result, expected, expect);
       const { delivered, delivery, schema_ok, response_sha256: sha256 } = evaluation;
       const checks = withFinalResults(evaluation.checks, pass || unmet).map(({ name, ok, says }) => ({
         ...{ name, ok, ...(says === undefined ? {} : { says }) },
       }));
-      // A schema that cannot be used is held against nothing.
-      const judged_by = strongestCheckOf({ ...want, schema: schema_ok === null ? undefined : schema });
+      // A schema that cannot be used is not among the checks that decided.
+      const judged_by = strongestCheckOf({ ...expected, schema: schema_ok === null ? undefined : schema });
       const answer = { schema: "svc.evaluation.v1" as const, pass, judged_by, delivered, delivery, schema_ok, checks };
-      const whole = { ...answer, held_against, sha256, bytes: bytes.length };
-      return { ...whole, says: wordsOf(whole, asked) };
+      const withExpectation = { ...answer, held_against, sha256, bytes: bytes.length };
+      return { ...withExpectation, says: describeResult(withExpectation, request) };
     } finally {
       this.#running -= 1;
     }
   }
 
-  /** The question that the input asks, with its right answer, by the schema and the type that the client says. */
-  async #known(call: BoughtCall, { class: given, schema, mime }: EvaluateRequest): Promise<KnownAnswer | null> {
+  /** Finds the question that the input asks and its right answer, by the schema and media type that the client sent. */
+  async #findKnownAnswer(
+    call: BoughtCall,
+    { class: requestedClass, schema, mime }: EvaluateRequest,
+  ): Promise<KnownAnswer | null> {
     const declared = { ...NOTHING_DECLARED, outputSchema: schema, mime: mime ?? null };
-    const listedClass = given ?? call.listedClass;
+    const listedClass = requestedClass ?? call.listedClass;
     try {
       return await findKnownAnswer({ ...call, listedClass, declared }, this.deps.truths?.());
     } catch {
@@ -126,15 +136,20 @@ export class Evaluations {
     }
   }
 
-  #expected({ capability_id: cap, class: given, schema, mime }: EvaluateRequest): EvaluateAnswer["held_against"] {
+  #describeExpectation({
+    capability_id: cap,
+    class: requestedClass,
+    schema,
+    mime,
+  }: EvaluateRequest): EvaluateAnswer["held_against"] {
     const view = this.deps.view();
     if (cap !== undefined && !view.has(cap)) {
       throw new Problem("unknown_capability", "no endpoint in the record has this id");
     }
     const entry = cap === undefined ? undefined : view.entry(cap);
-    const kept = entry && (entry.listing?.class ?? "any");
-    const class_from = given !== undefined ? "request" : kept !== undefined ? "record" : "none";
-    const kind = checkerOf(given ?? kept ?? "any").name;
-    return { class: kind, class_from, schema: schema !== undefined, mime: mime ?? null };
+    const recordedClass = entry && (entry.listing?.class ?? "any");
+    const class_from = requestedClass !== undefined ? "request" : recordedClass !== undefined ? "record" : "none";
+    const checkerName = checkerOf(requestedClass ?? recordedClass ?? "any").name;
+    return { class: checkerName, class_from, schema: schema !== undefined, mime: mime ?? null };
   }
 }

@@ -42,10 +42,13 @@ class ExposureSum {
     this.#spend[partOf(line)] += spend;
     this.#calls.all += line.calls_per_month ?? 0;
     if (partOf(line) === "unmeasured") this.#calls.unmeasured += line.calls_per_month ?? 0;
-    const [payee, domain] = [line.flags.includes("payee_took_the_money"), line.flags.includes("domain_took_the_money")];
-    if (payee) this.#related.payee_took_the_money++;
-    if (domain) this.#related.domain_took_the_money++;
-    if (payee || domain) this.#related.spend += spend;
+    const [payeeTookMoney, domainTookMoney] = [
+      line.flags.includes("payee_took_the_money"),
+      line.flags.includes("domain_took_the_money"),
+    ];
+    if (payeeTookMoney) this.#related.payee_took_the_money++;
+    if (domainTookMoney) this.#related.domain_took_the_money++;
+    if (payeeTookMoney || domainTookMoney) this.#related.spend += spend;
   }
 
   get total(): bigint {
@@ -80,14 +83,14 @@ class ExposureSum {
 export function totalsOf(lines: readonly ExposureLine[]): Pick<ExposureFacts, "payees" | "totals"> {
   const all = new ExposureSum();
   const byAddress = new Map<string | null, { address: string | null; sum: ExposureSum }>();
-  const others = new Map<string, number>();
+  const otherAssets = new Map<string, number>();
   for (const line of lines) {
     const key = line.pay_to === null ? null : addressKey(line.pay_to);
-    const held = byAddress.get(key) ?? { address: line.pay_to, sum: new ExposureSum() };
-    byAddress.set(key, held);
-    held.sum.add(line);
+    const group = byAddress.get(key) ?? { address: line.pay_to, sum: new ExposureSum() };
+    byAddress.set(key, group);
+    group.sum.add(line);
     all.add(line);
-    if (line.asset !== null && line.unit !== "USD") others.set(line.asset, (others.get(line.asset) ?? 0) + 1);
+    if (line.asset !== null && line.unit !== "USD") otherAssets.set(line.asset, (otherAssets.get(line.asset) ?? 0) + 1);
   }
   const sums = [...byAddress.values()].sort(compareBySpend);
   return {
@@ -104,7 +107,7 @@ export function totalsOf(lines: readonly ExposureLine[]): Pick<ExposureFacts, "p
       ...all.facts,
       without_spend: lines.filter((line) => line.monthly_spend === null).length,
       pay_to_not_seen_before: lines.filter((line) => line.pay_to_seen_before === false).length,
-      other_assets: [...others].sort().map(([asset, dependencies]) => ({ asset, dependencies })),
+      other_assets: [...otherAssets].sort().map(([asset, dependencies]) => ({ asset, dependencies })),
     },
   };
 }

@@ -36,7 +36,7 @@ export class Exposures {
   constructor(private readonly deps: ExposureDeps) {}
 
   /**
-   * Makes a signed report as JSON text, and the headers that tell the limit on dependencies.
+   * Makes a signed report as JSON text, and the headers that state the limit on dependencies.
    * @param request the parsed body, of any shape
    * @throws Problem bad_request with a pointer to the wrong item; too_many_requests
    */
@@ -44,27 +44,27 @@ export class Exposures {
     const dependencies = validate(ReadExposure, request).dependencies.map(
       (one): Dependency => (typeof one === "string" ? { url: one } : one),
     );
-    const headers = this.#take(client, dependencies.length);
+    const headers = this.#takeTokens(client, dependencies.length);
     const view = this.deps.view();
     // All look-ups start in one turn of the event loop, so they see one view. Only unknown urls, which must be queued,
     // are waited for.
-    const facts = await Promise.all(dependencies.map((one) => this.#look(one, client)));
+    const facts = await Promise.all(dependencies.map((one) => this.#lookUp(one, client)));
     const now = this.deps.clock.now();
     const lines = dependencies.map((one, i) => lineOf(view, one, facts[i]!, now));
     const report: ExposureFacts = { schema: "svc.exposure.v1", lines, ...totalsOf(lines) };
     return { text: signedText(this.deps.signer, { ...report, answered_at: rfc3339(now) }), headers };
   }
 
-  #take(client: string, dependencies: number): Record<string, string> {
+  #takeTokens(client: string, dependencies: number): Record<string, string> {
     const { limiter } = this.deps;
-    const taken = limiter.take(client, Math.max(1, dependencies));
-    const headers = limiter.headers(taken);
-    if (taken.ok) return headers;
+    const decision = limiter.take(client, Math.max(1, dependencies));
+    const headers = limiter.headers(decision);
+    if (decision.ok) return headers;
     const { quota, windowS } = limiter.limit;
     throw new Problem("too_many_requests", `at most ${quota} dependencies in ${windowS} s`, { headers });
   }
 
-  async #look({ url, pay_to }: Dependency, client: string): Promise<CheckFacts> {
+  async #lookUp({ url, pay_to }: Dependency, client: string): Promise<CheckFacts> {
     const facts = await this.deps.checks.facts({ url, method: undefined, pay_to }, client);
     if (facts.capabilityId !== undefined) this.deps.demand?.count(facts.capabilityId, client);
     return facts;
@@ -80,22 +80,22 @@ const REPAYMENT_MS = DAY_MS;
 /** Returns the first standing, in the order of the vocabulary, that applies. */
 function standingOf(facts: CheckFacts, row: VolatileRow | undefined, now: Date): Standing {
   const has = (flag: string): boolean => facts.flags?.includes(flag) === true;
-  const late = row?.unserved_since != null && row.unserved_since <= now.getTime() - REPAYMENT_MS;
+  const isUnservedTooLong = row?.unserved_since != null && row.unserved_since <= now.getTime() - REPAYMENT_MS;
   // A card's flag may rest on records that were withdrawn since; the volatile row does not count those.
-  if (late || (has("took_the_money") && !has("records_withdrawn"))) return "took_the_money";
+  if (isUnservedTooLong || (has("took_the_money") && !has("records_withdrawn"))) return "took_the_money";
   if (facts.defects.length > 0 || has("listing_mismatch")) return "listing_mismatch";
   if (facts.band !== "UNRATED") return "lettered";
-  const paid = (row?.paid_calls ?? 0) > 0 || (facts.tier !== null && facts.tier !== "LIVENESS_VERIFIED");
-  if (paid) return "paid_no_letter";
+  const wasPaid = (row?.paid_calls ?? 0) > 0 || (facts.tier !== null && facts.tier !== "LIVENESS_VERIFIED");
+  if (wasPaid) return "paid_no_letter";
   return facts.matched === "none" ? "not_in_record" : "handshake_only";
 }
 
 function lineOf(view: View, dependency: Dependency, facts: CheckFacts, now: Date): ExposureLine {
   const row = facts.capabilityId === undefined ? undefined : view.row(facts.capabilityId);
   const { asked, matched, capabilityId, url, band, tier, composite, why, queued, next } = facts;
-  const { calls_per_month: calls, pay_to, price: given } = dependency;
+  const { calls_per_month: calls, pay_to, price: givenPrice } = dependency;
   const price = row?.price ?? null;
-  const paid = price ?? given ?? null;
+  const priceUsed = price ?? givenPrice ?? null;
   return {
     ...{ asked, matched, band, tier, composite, why },
     ...(capabilityId === undefined ? {} : { capabilityId }),
@@ -110,8 +110,9 @@ function lineOf(view: View, dependency: Dependency, facts: CheckFacts, now: Date
     pay_to: pay_to ?? row?.asked_pay_to ?? null,
     ...(pay_to === undefined ? {} : { pay_to_seen_before: payToVerdict(row, pay_to).seenBefore === true }),
     calls_per_month: calls ?? null,
-    ...(given === undefined ? {} : { price_given: formatMoney(parseMoney(given)) }),
-    monthly_spend: paid === null || calls === undefined ? null : formatSum(timesCalls(parseMoney(paid), calls)),
+    ...(givenPrice === undefined ? {} : { price_given: formatMoney(parseMoney(givenPrice)) }),
+    monthly_spend:
+      priceUsed === null || calls === undefined ? null : formatSum(timesCalls(parseMoney(priceUsed), calls)),
   };
 }
 
@@ -124,9 +125,9 @@ const DECIMAL = /^(\d+)(?:\.(\d+))?(?:e([+-]\d+))?$/;
  * @param calls finite, from 0 to {@link MAX_CALLS}
  */
 export function timesCalls(micro: bigint, calls: number): bigint {
-  const [, whole, fraction = "", exponent = "0"] = DECIMAL.exec(String(calls))!;
+  const [, integer, fraction = "", exponent = "0"] = DECIMAL.exec(String(calls))!;
   const scale = fraction.length - Number(exponent);
-  const digits = BigInt(whole + fraction) * (scale < 0 ? 10n ** BigInt(-scale) : 1n);
-  const unit = scale > 0 ? 10n ** BigInt(scale) : 1n;
-  return (micro * digits + unit - 1n) / unit;
+  const digits = BigInt(integer + fraction) * (scale < 0 ? 10n ** BigInt(-scale) : 1n);
+  const divisor = scale > 0 ? 10n ** BigInt(scale) : 1n;
+  return (micro * digits + divisor - 1n) / divisor;
 }

@@ -11,12 +11,12 @@ import type { Match, ToolChoice } from "../tables/match.ts";
 import { MAX_ORIGINS } from "../tables/payees.ts";
 import type { View } from "../tables/view.ts";
 import { correctionsOf, type EndpointCorrections } from "./corrections.ts";
-import { aboutWords, nearWords, whyNow } from "./hints.ts";
+import { describeNearby, explainMatch, withNewestProbe } from "./hints.ts";
 import { payToVerdict } from "./pay-to.ts";
 import { ownFlags, type RelatedVerdict, relatedVerdict } from "./related.ts";
 import { reproduceOf } from "./reproduce.ts";
 
-/** Share of withdrawn records from which on no letter is shown (grading-params.json, withdrawn). */
+/** When this share of an endpoint's records or more is withdrawn, no letter is shown (grading-params.json, withdrawn). */
 const WITHDRAWN_SHARE = 0.2;
 /** Largest number of corrections in a check answer, the newest ones. The trust answer has all of them. */
 const MAX_CORRECTIONS = 100;
@@ -53,7 +53,7 @@ const orderFlags = (flags: Iterable<string>): string[] => {
  */
 function gradeOf(view: View, cap: string, entry: Entry | undefined, { disputed }: EndpointCorrections): Grade {
   const headline = entry ? headlineOf(entry) : null;
-  const { observations, withdrawn } = view.since(cap, headline?.leaf);
+  const { observations, withdrawn } = view.countsSince(cap, headline?.leaf);
   if (!headline) {
     return {
       ...{ band: "UNRATED", tier: null, composite: null, why: NO_CARD_TEXT, components: null, sampleCount: 0 },
@@ -68,25 +68,25 @@ function gradeOf(view: View, cap: string, entry: Entry | undefined, { disputed }
   }
   const { card, why } = leafOf(headline);
   const { sample_count: count } = card;
-  const gone = count === undefined ? withdrawn : Math.min(withdrawn, count);
-  const nothing = !headline.measured || gone === count;
-  // A card that does not tell its number of records may rest on withdrawn ones only.
-  const doubtful = gone > 0 && (count === undefined || gone >= WITHDRAWN_SHARE * count);
+  const withdrawnCount = count === undefined ? withdrawn : Math.min(withdrawn, count);
+  const hasNoSamples = !headline.measured || withdrawnCount === count;
+  // A card without a number of records may rest on withdrawn records only.
+  const isDoubtful = withdrawnCount > 0 && (count === undefined || withdrawnCount >= WITHDRAWN_SHARE * count);
   const flags = [
     ...ownFlags(view, cap, card.flags ?? [], headline.leaf),
     ...(disputed ? ["disputed"] : []),
-    ...(doubtful ? ["records_withdrawn"] : []),
-    ...(gone > 0 && nothing ? ["stands_on_nothing"] : []),
+    ...(isDoubtful ? ["records_withdrawn"] : []),
+    ...(withdrawnCount > 0 && hasNoSamples ? ["stands_on_nothing"] : []),
   ];
   return {
-    band: doubtful ? "UNRATED" : card.band,
-    tier: nothing ? null : card.tier,
-    composite: nothing ? null : card.composite,
-    why: doubtful ? whyWithdrawn(gone, count) : why,
-    components: nothing ? null : card.components,
+    band: isDoubtful ? "UNRATED" : card.band,
+    tier: hasNoSamples ? null : card.tier,
+    composite: hasNoSamples ? null : card.composite,
+    why: isDoubtful ? whyWithdrawn(withdrawnCount, count) : why,
+    components: hasNoSamples ? null : card.components,
     ...(count === undefined ? {} : { sampleCount: count }),
     computedAt: card.computed_at ?? null,
-    withdrawnSince: gone,
+    withdrawnSince: withdrawnCount,
     observationsSince: observations,
     flags,
     // The leaf is RFC 8785 text, and JSON.stringify prints the members of its card in the order of that text.
@@ -94,39 +94,39 @@ function gradeOf(view: View, cap: string, entry: Entry | undefined, { disputed }
   };
 }
 
-function whyWithdrawn(gone: number, count: number | undefined): string {
-  if (gone === count) return "UNRATED: every record it stood on was withdrawn.";
+function whyWithdrawn(withdrawnCount: number, count: number | undefined): string {
+  if (withdrawnCount === count) return "UNRATED: every record it stood on was withdrawn.";
   const all =
     count === undefined
       ? `records it stood on (their number is ${MISSING_MEMBER_TEXT})`
       : `${count} records it stood on`;
-  return `UNRATED: ${gone} of the ${all} were withdrawn; a new card follows.`;
+  return `UNRATED: ${withdrawnCount} of the ${all} were withdrawn; a new card follows.`;
 }
 
 /** Returns the facts about the query's pay_to: null without a pay_to; all counts 0 for an unknown address. */
 const payeeOf = (view: View, query: CheckQuery): Payee | null =>
   query.pay_to === undefined ? null : view.payees.get(query.pay_to);
 
-const moreCorrections = (cap: string, all: number): string =>
-  `The newest ${MAX_CORRECTIONS} of ${all} corrections are shown; /v1/trust/${cap} has all of them.`;
+const moreCorrectionsHint = (cap: string, correctionCount: number): string =>
+  `The newest ${MAX_CORRECTIONS} of ${correctionCount} corrections are shown; /v1/trust/${cap} has all of them.`;
 
 /** Returns a hint that the answer names only some origins of a payee; null when it names all. */
-function moreOrigins(view: View, { pay_to }: CheckQuery): string | null {
-  const all = pay_to === undefined ? 0 : view.payees.origins(pay_to);
-  if (all <= MAX_ORIGINS) return null;
-  return `The first ${MAX_ORIGINS} of the ${all} origins that pay ${pay_to} are named.`;
+function moreOriginsHint(view: View, { pay_to }: CheckQuery): string | null {
+  const originCount = pay_to === undefined ? 0 : view.payees.origins(pay_to);
+  if (originCount <= MAX_ORIGINS) return null;
+  return `The first ${MAX_ORIGINS} of the ${originCount} origins that pay ${pay_to} are named.`;
 }
 
 /** Largest number of tools that one answer names. */
 const MAX_TOOLS = 20;
 
-function toolHint(url: string, { about, others, missing }: ToolChoice): string {
-  const named = others.slice(0, MAX_TOOLS).join(", ");
+function toolHint(url: string, { answeredTool, others, unknownTool }: ToolChoice): string {
+  const shownTools = others.slice(0, MAX_TOOLS).join(", ");
   const more = others.length > MAX_TOOLS ? ` and ${others.length - MAX_TOOLS} more` : "";
   return [
-    ...(missing === null ? [] : [`The record has no tool ${missing} of this server.`]),
-    `This is about the tool ${about}.`,
-    ...(others.length > 0 ? [`Ask for another one as ${url}#NAME: ${named}${more}.`] : []),
+    ...(unknownTool === null ? [] : [`The record has no tool ${unknownTool} of this server.`]),
+    `This is about the tool ${answeredTool}.`,
+    ...(others.length > 0 ? [`Ask for another one as ${url}#NAME: ${shownTools}${more}.`] : []),
   ].join(" ");
 }
 
@@ -157,23 +157,23 @@ export function knownFacts(view: View, query: CheckQuery, { cap, matched, tools 
   const row = view.row(cap);
   const url = entry?.listing?.url ?? row?.url ?? null;
   const method = entry?.listing?.method ?? row?.method ?? null;
-  const corrected = correctionsOf(view, cap);
-  const { band, tier, composite, why, ...grade } = gradeOf(view, cap, entry, corrected);
-  const paid = query.pay_to === undefined ? null : payToVerdict(row, query.pay_to);
-  const related = relatedVerdict(view, { cap, url, payTos: payTosOf(query, row), card: grade.flags }, now);
-  const all = corrected.corrections.length;
+  const endpointCorrections = correctionsOf(view, cap);
+  const { band, tier, composite, why, ...grade } = gradeOf(view, cap, entry, endpointCorrections);
+  const payToResult = query.pay_to === undefined ? null : payToVerdict(row, query.pay_to);
+  const related = relatedVerdict(view, { cap, url, payTos: payTosOf(query, row), cardFlags: grade.flags }, now);
+  const correctionCount = endpointCorrections.corrections.length;
   const next = [
     ...(tools && url !== null ? [toolHint(url, tools)] : []),
-    ...(url !== null && method !== null ? aboutWords(view, query.url, { cap, matched }, { cap, url, method }) : []),
-    ...(all > MAX_CORRECTIONS ? [moreCorrections(cap, all)] : []),
-    moreOrigins(view, query),
+    ...(url !== null && method !== null ? explainMatch(view, query.url, { cap, matched }, { cap, url, method }) : []),
+    ...(correctionCount > MAX_CORRECTIONS ? [moreCorrectionsHint(cap, correctionCount)] : []),
+    moreOriginsHint(view, query),
   ].filter((says) => says !== null);
   return {
     band,
     tier,
     composite,
     // The warning about the payee comes first, since the letter tells nothing about another payee.
-    why: withWarnings(paid?.says ?? null, related, whyNow(why, row, grade.computedAt !== null)),
+    why: withWarnings(payToResult?.says ?? null, related, withNewestProbe(why, row, grade.computedAt !== null)),
     asked: query.url,
     matched,
     defects: defectsOf(row, entry),
@@ -184,11 +184,11 @@ export function knownFacts(view: View, query: CheckQuery, { cap, matched, tools 
     computedAt: grade.computedAt,
     observationsSince: grade.observationsSince,
     withdrawnSince: grade.withdrawnSince,
-    flags: orderFlags([...grade.flags, ...(paid?.flags ?? []), ...related.flags]),
+    flags: orderFlags([...grade.flags, ...(payToResult?.flags ?? []), ...related.flags]),
     observed: observedOf(row, now),
     reproduce: url === null || method === null ? null : reproduceOf(method, url, row?.request),
     scorecard: grade.scorecard,
-    corrections: corrected.corrections.slice(-MAX_CORRECTIONS),
+    corrections: endpointCorrections.corrections.slice(-MAX_CORRECTIONS),
     ...(next.length > 0 ? { next: next.join(" ") } : {}),
     payee: payeeOf(view, query),
   };
@@ -206,7 +206,7 @@ export interface UnknownUrl {
 
 /** Builds the answer about a url or id that is not in the record. Its payee and its domain may be known. */
 export function unknownFacts(view: View, query: CheckQuery, { url, queued, next }: UnknownUrl, now: Date): CheckFacts {
-  const related = relatedVerdict(view, { cap: null, url, payTos: payTosOf(query, undefined), card: [] }, now);
+  const related = relatedVerdict(view, { cap: null, url, payTos: payTosOf(query, undefined), cardFlags: [] }, now);
   const { flags } = related;
   return {
     band: "UNRATED",
@@ -218,7 +218,7 @@ export function unknownFacts(view: View, query: CheckQuery, { url, queued, next 
     defects: [],
     ...(flags.length > 0 ? { flags: orderFlags(flags) } : {}),
     ...(queued === undefined ? {} : { queued }),
-    next: [url === null ? null : nearWords(view, url), next, moreOrigins(view, query)]
+    next: [url === null ? null : describeNearby(view, url), next, moreOriginsHint(view, query)]
       .filter((says) => says !== null)
       .join(" "),
     payee: payeeOf(view, query),
@@ -230,8 +230,8 @@ export function unknownFacts(view: View, query: CheckQuery, { url, queued, next 
  * seller's own listing. Earlier 402s, and addresses that others name, do not tell who would be paid now.
  */
 function payTosOf({ pay_to }: CheckQuery, row: VolatileRow | undefined): string[] {
-  const named = row?.pay_tos.length ? row.pay_tos : (row?.pay_tos_listed ?? []);
-  const all = pay_to === undefined ? named : [pay_to, ...named];
+  const currentPayTos = row?.pay_tos.length ? row.pay_tos : (row?.pay_tos_listed ?? []);
+  const all = pay_to === undefined ? currentPayTos : [pay_to, ...currentPayTos];
   return [...new Map(all.map((address) => [addressKey(address), address])).values()];
 }
 

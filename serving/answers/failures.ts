@@ -3,12 +3,12 @@ import { dayStart } from "../../pipelines/record/time.ts";
 import { Problem } from "../http/problem.ts";
 import type { FailedCall, FailuresAnswer } from "../schemas/trust.ts";
 import {
+  applyFacts,
   hasNotFailed,
   type PaidFact,
   type PaidPart,
   type PaidRow,
   type PaidRows,
-  rowWith,
 } from "../tables/paid-rows.ts";
 import type { EvidenceFile, View } from "../tables/view.ts";
 import { correctionsOf, isWithdrawn } from "./corrections.ts";
@@ -25,8 +25,8 @@ export interface PageRequest {
   /** Limits on files that are not cached, and on their packed bytes. */
   maxFiles: number;
   maxBytes: number;
-  /** Address of this service, which the files are named under. */
-  base: string;
+  /** Address of this service, with which the addresses of files begin. */
+  baseUrl: string;
 }
 
 export type FailuresPage = Omit<FailuresAnswer, "schema" | "capability_id">;
@@ -56,37 +56,37 @@ function groupByDay(files: readonly EvidenceFile[]): [string, EvidenceFile[]][] 
 
 /** Reads files within the limits of one answer; cached files cost nothing. */
 class BoundedReads {
-  readonly leftOut: string[] = [];
-  #files: number;
-  #bytes: number;
+  readonly skippedFiles: string[] = [];
+  #filesLeft: number;
+  #bytesLeft: number;
 
   constructor(
     private readonly paid: PaidRows,
     { maxFiles, maxBytes }: PageRequest,
   ) {
-    this.#files = maxFiles;
-    this.#bytes = maxBytes;
+    this.#filesLeft = maxFiles;
+    this.#bytesLeft = maxBytes;
   }
 
   /** Returns what these files hold of an endpoint; null when reading one of them would exceed the limits. */
-  async of(files: readonly EvidenceFile[], cap: string): Promise<{ key: string; part: PaidPart }[] | null> {
-    const read: { key: string; part: PaidPart }[] = [];
+  async readEndpoint(files: readonly EvidenceFile[], cap: string): Promise<{ key: string; part: PaidPart }[] | null> {
+    const parts: { key: string; part: PaidPart }[] = [];
     for (const file of files) {
       if (this.paid.isTooLong(file)) {
-        this.leftOut.push(file.key);
+        this.skippedFiles.push(file.key);
         continue;
       }
-      let held = this.paid.held(file);
-      if (!held) {
-        if (this.#files === 0 || file.bytes > this.#bytes) return null;
-        this.#files--;
-        this.#bytes -= file.bytes;
-        held = await this.paid.read(file);
+      let content = this.paid.getCached(file);
+      if (!content) {
+        if (this.#filesLeft === 0 || file.bytes > this.#bytesLeft) return null;
+        this.#filesLeft--;
+        this.#bytesLeft -= file.bytes;
+        content = await this.paid.read(file);
       }
-      const part = held.get(cap);
-      if (part) read.push({ key: file.key, part });
+      const part = content.get(cap);
+      if (part) parts.push({ key: file.key, part });
     }
-    return read;
+    return parts;
   }
 }
 
@@ -97,40 +97,40 @@ class BoundedReads {
  * @throws Problem unavailable when the limits were reached before the page began (the files stay cached, so the next
  * request gets further); errors of {@link PaidRows.read}
  */
-export async function failuresOf(view: View, cap: string, paid: PaidRows, asked: PageRequest): Promise<FailuresPage> {
-  const { base } = asked;
-  const from = parseCursor(asked.cursor);
-  const corrected = correctionsOf(view, cap);
-  const reading = new BoundedReads(paid, asked);
-  const later = new Map<string, PaidFact[]>();
-  const found: FailedCall[] = [];
-  let begun: string | null = null;
+export async function failuresOf(view: View, cap: string, paid: PaidRows, request: PageRequest): Promise<FailuresPage> {
+  const { baseUrl } = request;
+  const start = parseCursor(request.cursor);
+  const corrections = correctionsOf(view, cap);
+  const reads = new BoundedReads(paid, request);
+  const laterFacts = new Map<string, PaidFact[]>();
+  const failures: FailedCall[] = [];
+  let lastReadDay: string | null = null;
   const page = (next: CallPosition | null): FailuresPage => ({
     evidence_until: view.evidence.newestDay,
-    failures: found,
-    left_out: reading.leftOut,
+    failures: failures,
+    left_out: reads.skippedFiles,
     next: next && cursorOf(next),
   });
-  for (const [day, files] of groupByDay(view.evidence.of(bucketOf(cap)))) {
-    const read = await reading.of(files, cap);
+  for (const [day, files] of groupByDay(view.evidence.filesOf(bucketOf(cap)))) {
+    const read = await reads.readEndpoint(files, cap);
     if (!read) {
-      if (begun !== null) return page({ ms: dayStart(begun).getTime(), id: "" });
+      if (lastReadDay !== null) return page({ ms: dayStart(lastReadDay).getTime(), id: "" });
       throw new Problem("unavailable", "older evidence is being read", { headers: { "retry-after": "1" } });
     }
     for (const fact of read.flatMap(({ part }) => part.facts)) {
-      later.set(fact.of, [...(later.get(fact.of) ?? []), fact]);
+      laterFacts.set(fact.callId, [...(laterFacts.get(fact.callId) ?? []), fact]);
     }
-    if (dayStart(day).getTime() >= from.ms) continue;
-    begun = day;
+    if (dayStart(day).getTime() >= start.ms) continue;
+    lastReadDay = day;
     const calls = read
-      .flatMap(({ part, key }) => part.rows.map((row) => ({ row, key, facts: later.get(row.obs_id) ?? [] })))
-      .map(({ row, key, facts }) => ({ row: rowWith(row, facts), files: [key, ...facts.map(({ file }) => file)] }))
-      .filter(({ row }) => row.fault === null && !hasNotFailed(row) && isBehind(positionOf(row), from))
-      .filter(({ row }) => !isWithdrawn(corrected, row.obs_id, row.t))
+      .flatMap(({ part, key }) => part.rows.map((row) => ({ row, key, facts: laterFacts.get(row.obs_id) ?? [] })))
+      .map(({ row, key, facts }) => ({ row: applyFacts(row, facts), files: [key, ...facts.map(({ file }) => file)] }))
+      .filter(({ row }) => row.fault === null && !hasNotFailed(row) && isBehind(positionOf(row), start))
+      .filter(({ row }) => !isWithdrawn(corrections, row.obs_id, row.t))
       .sort((a, b) => (isBehind(positionOf(a.row), positionOf(b.row)) ? 1 : -1));
     for (const { row, files: keys } of calls) {
-      if (found.length === asked.limit) return page(lastOf(found));
-      found.push(failedCall(row, [...new Set(keys)], base));
+      if (failures.length === request.limit) return page(lastOf(failures));
+      failures.push(toFailedCall(row, [...new Set(keys)], baseUrl));
     }
   }
   return page(null);
@@ -152,24 +152,24 @@ const EXPECTED: Readonly<Record<string, string>> = {
   terms: "the terms of its listing and its 402",
 };
 
-const expectedBy = (name: string): string =>
+const expectationOf = (name: string): string =>
   EXPECTED[name] ??
   (name.startsWith("class_") ? `an answer of the class ${name.slice(6)}` : `the check ${name} to pass`);
 
 interface FailedCheck {
   name: string;
-  came: string;
+  received: string;
 }
 
 /** Returns the failed checks in the order in which they ran; terms that were not kept come last. */
 function failedChecks({ checks, differs, honest, delivered }: PaidRow): FailedCheck[] {
   const failed = (checks ?? [])
     .filter(({ ok }) => !ok)
-    .map(({ name, says }) => ({ name, came: receivedWords(name, says) }));
-  const other = differs?.map(({ says }) => says).join(", ");
-  if (honest === false) failed.push({ name: "terms", came: other || "other terms" });
+    .map(({ name, says }) => ({ name, received: receivedWords(name, says) }));
+  const otherTerms = differs?.map(({ says }) => says).join(", ");
+  if (honest === false) failed.push({ name: "terms", came: otherTerms || "other terms" });
   // A process that ended during the call recorded no checks.
-  return failed.length === 0 && !delivered ? [{ name: "bytes_came", came: "nothing" }] : failed;
+  return failed.length === 0 && !delivered ? [{ name: "bytes_came", received: "nothing" }] : failed;
 }
 
 function receivedWords(name: string, says = ""): string {
@@ -187,18 +187,18 @@ function outcomeWords({ delivered, settled, refunded, price }: PaidRow, failed: 
   const money = price === null ? "its price" : price.toFixed(6).replace(/(\.\d{2}\d*?)0+$/, "$1");
   if (delivered) {
     const names = failed.map(({ name }) => name).join(", ");
-    const wrong = names === "terms" ? "on other terms than it had named" : `and its answer failed: ${names}`;
-    return settled ? `It took ${money} ${wrong}.` : `It never took the payment ${wrong}.`;
+    const whatWasWrong = names === "terms" ? "on other terms than it had named" : `and its answer failed: ${names}`;
+    return settled ? `It took ${money} ${whatWasWrong}.` : `It never took the payment ${whatWasWrong}.`;
   }
   if (!settled) return "Nothing came back, and the payment never settled.";
   return refunded ? `Nothing came back, and ${money} was paid back.` : `It took ${money} and nothing came back.`;
 }
 
-function failedCall(row: PaidRow, keys: readonly string[], base: string): FailedCall {
-  const files = keys.map((key) => `${base}/${key}`);
+function toFailedCall(row: PaidRow, keys: readonly string[], baseUrl: string): FailedCall {
+  const files = keys.map((key) => `${baseUrl}/${key}`);
   const { settlement, quote, status = null } = row;
   const failed = failedChecks(row);
-  const shown = failed.map(({ came }) => came);
+  const receivedTexts = failed.map(({ received }) => received);
   const isStatusListed = status === null || failed.some(({ name }) => name === "status") || row.kind === 2;
   return {
     id: row.obs_id,
@@ -206,8 +206,8 @@ function failedCall(row: PaidRow, keys: readonly string[], base: string): Failed
     paid_by: row.kind === 2 ? "a_buyer" : "us",
     says: shorten(outcomeWords(row, failed)),
     failed: failed.map(({ name }) => name),
-    expected: joinWords(failed.map(({ name }) => expectedBy(name))),
-    came: joinWords(isStatusListed ? shown : [`status ${status}`, ...shown]),
+    expected: joinWords(failed.map(({ name }) => expectationOf(name))),
+    came: joinWords(isStatusListed ? receivedTexts : [`status ${status}`, ...receivedTexts]),
     ...{ status, latency_ms: row.latency_ms, price: row.price === null ? null : row.price.toFixed(6) },
     network: settlement?.network ?? quote?.network ?? row.network ?? null,
     asset: settlement?.asset ?? quote?.asset ?? row.asset ?? null,

@@ -6,7 +6,7 @@ import type { NamedEndpoint } from "../tables/url-index.ts";
 import type { View } from "../tables/view.ts";
 
 /** Describes what the newest probe saw; null when it saw payment terms, or nothing is known of it. */
-function seenWords({ last_state: state, last_status: status }: VolatileRow): string | null {
+function describeNewestProbe({ last_state: state, last_status: status }: VolatileRow): string | null {
   switch (state) {
     case "status":
     case "free":
@@ -26,43 +26,43 @@ function seenWords({ last_state: state, last_status: status }: VolatileRow): str
  * Returns the sentence about an endpoint as of its newest probe. For an endpoint that never asked for payment, it says
  * what the endpoint answers instead. For others, it adds what the newest probe saw if that had no payment terms. A
  * card's own sentence knows neither.
- * @param card whether `why` is a card's sentence
+ * @param isCardSentence whether `why` is a card's sentence
  */
-export function whyNow(why: string, row: VolatileRow | undefined, card: boolean): string {
-  const words = row ? seenWords(row) : null;
+export function withNewestProbe(why: string, row: VolatileRow | undefined, isCardSentence: boolean): string {
+  const words = row ? describeNewestProbe(row) : null;
   // The card tells better how long an endpoint has been silent.
-  if (!row || words === null || (card && row.last_state === "silent")) return why;
-  const never = why.startsWith("UNRATED:") && row.asked_for_payment === 0 && row.paid_calls === 0;
-  return never ? `UNRATED: it ${words}, so nobody has paid it.` : `${why} Newest handshake: it ${words}.`;
+  if (!row || words === null || (isCardSentence && row.last_state === "silent")) return why;
+  const neverAskedOrPaid = why.startsWith("UNRATED:") && row.asked_for_payment === 0 && row.paid_calls === 0;
+  return neverAskedOrPaid ? `UNRATED: it ${words}, so nobody has paid it.` : `${why} Newest handshake: it ${words}.`;
 }
 
-const named = ({ method, url }: NamedEndpoint): string => `${method} ${url}`;
+const formatEndpoint = ({ method, url }: NamedEndpoint): string => `${method} ${url}`;
 
 /** Describes how two urls of one origin and path differ. */
-const differenceOf = (asked: string, held: string): string =>
-  asked.split("?", 1)[0] === held.split("?", 1)[0] ? "query" : "trailing slash";
+const differenceOf = (asked: string, recorded: string): string =>
+  asked.split("?", 1)[0] === recorded.split("?", 1)[0] ? "query" : "trailing slash";
 
 /**
  * Describes the urls that we called for a template, with its placeholders filled; null when the endpoint is not a
  * template.
  */
-function calledWords(view: View, cap: string, url: string): string | null {
+function describeTemplateCalls(view: View, cap: string, url: string): string | null {
   const request = view.row(cap)?.request;
   const called = request ? readHandshakeRequest(request)?.url : undefined;
   return called === undefined || !isTemplate(url) ? null : `Our calls of this template went to ${called}.`;
 }
 
 /** Explains which endpoint an answer is about when its url differs from the requested url. */
-export function aboutWords(view: View, asked: string, { cap, matched }: Match, held: NamedEndpoint): string[] {
-  const called = calledWords(view, cap, held.url);
-  const also = called === null ? [] : [called];
-  if (matched === "exact") return also;
+export function explainMatch(view: View, asked: string, { cap, matched }: Match, recorded: NamedEndpoint): string[] {
+  const called = describeTemplateCalls(view, cap, recorded.url);
+  const templateHint = called === null ? [] : [called];
+  if (matched === "exact") return templateHint;
   const url = normaliseUrl(asked);
-  if (pathKey(url) !== pathKey(held.url))
-    return [`This is about ${named(held)}, a template that the url falls under.`, ...also];
+  if (pathKey(url) !== pathKey(recorded.url))
+    return [`This is about ${formatEndpoint(recorded)}, a template that the url falls under.`, ...templateHint];
   return [
-    `This is about ${named(held)}: the url asked differs from it by its ${differenceOf(url, held.url)}.`,
-    ...also,
+    `This is about ${formatEndpoint(recorded)}: the url asked differs from it by its ${differenceOf(url, recorded.url)}.`,
+    ...templateHint,
   ];
 }
 
@@ -71,23 +71,24 @@ const MAX_COMPARED = 200;
 const MAX_NAMED = 5;
 
 /** Describes what the record holds near an unknown url: other methods of the url, its path, other paths of its host. */
-export function nearWords(view: View, normalised: string): string | null {
-  const held = (names: readonly NamedEndpoint[]) => names.slice(0, MAX_COMPARED).filter(({ cap }) => view.has(cap));
-  const same = held(view.names.withUrl(normalised));
-  if (same.length > 0) {
-    const methods = [...new Set(same.map(({ method }) => method))].sort();
+export function describeNearby(view: View, normalised: string): string | null {
+  const keepRecorded = (names: readonly NamedEndpoint[]) =>
+    names.slice(0, MAX_COMPARED).filter(({ cap }) => view.has(cap));
+  const sameUrl = keepRecorded(view.urlIndex.withUrl(normalised));
+  if (sameUrl.length > 0) {
+    const methods = [...new Set(sameUrl.map(({ method }) => method))].sort();
     return `The record holds this url with ${methods.join(" and ")}: ask with method=${methods[0]}.`;
   }
-  const [path] = held(view.names.withPath(normalised));
-  if (path)
-    return `The record holds ${named(path)}, which differs by its method and its ${differenceOf(normalised, path.url)}.`;
-  const all = view.names.withOrigin(normalised);
-  const other = held(all);
-  if (other.length === 0) return null;
-  const shown = other.slice(0, MAX_NAMED).map(named).join(", ");
+  const [samePath] = keepRecorded(view.urlIndex.withPath(normalised));
+  if (samePath)
+    return `The record holds ${formatEndpoint(samePath)}, which differs by its method and its ${differenceOf(normalised, samePath.url)}.`;
+  const sameOrigin = view.urlIndex.withOrigin(normalised);
+  const otherPaths = keepRecorded(sameOrigin);
+  if (otherPaths.length === 0) return null;
+  const shown = otherPaths.slice(0, MAX_NAMED).map(formatEndpoint).join(", ");
   const more =
-    other.length > MAX_NAMED
-      ? `, and ${all.length > MAX_COMPARED ? "others" : `${other.length - MAX_NAMED} more`}`
+    otherPaths.length > MAX_NAMED
+      ? `, and ${sameOrigin.length > MAX_COMPARED ? "others" : `${otherPaths.length - MAX_NAMED} more`}`
       : "";
   return `The record holds other paths of this host: ${shown}${more}.`;
 }

@@ -14,11 +14,11 @@ import { matchUrl } from "../tables/match.ts";
 import type { View } from "../tables/view.ts";
 import { listingAnswer } from "./listing-look.ts";
 
-export interface LookDeps {
+export interface ListingCheckDeps {
   /** The parts needed to probe a listing; null: this process probes nothing. */
-  tools: ProbeDeps | null;
+  probeDeps: ProbeDeps | null;
   /** Our own addresses, which nobody can make us probe. */
-  own: readonly string[];
+  ownAddresses: readonly string[];
   view: () => View;
   validateUrl: Egress["validate"];
   clock: Clock;
@@ -38,24 +38,24 @@ const RETRY_S = 10;
  * minute.
  */
 export class ListingChecks {
-  readonly #kept = new BoundedMap<string, { answer: ListingAnswer; madeAt: number }>(MAX_CACHED);
+  readonly #cache = new BoundedMap<string, { answer: ListingAnswer; madeAt: number }>(MAX_CACHED);
   readonly #underway = new Map<string, Promise<ListingAnswer>>();
   readonly #places: Places;
   readonly #limits: Limits;
   readonly #perDomain: Limiter;
   readonly #perPlatform: Limiter;
-  readonly #own: ReadonlySet<string>;
+  readonly #ownDomains: ReadonlySet<string>;
 
-  constructor(private readonly deps: LookDeps) {
+  constructor(private readonly deps: ListingCheckDeps) {
     this.#limits = { ...DEFAULT_LIMITS, ...deps.limits };
-    const { clock, own } = deps;
+    const { clock, ownAddresses } = deps;
     const quota = this.#limits.looks_per_domain_minute;
-    const steady = () => clock.monotonic();
-    this.#perDomain = new Limiter({ name: "looks at one domain", quota, windowS: 60 }, steady);
-    const ofPlatform = { name: "looks at one platform", quota: PLATFORM_CAP_FACTOR * quota, windowS: 60 };
-    this.#perPlatform = new Limiter(ofPlatform, steady);
+    const monotonicNow = () => clock.monotonic();
+    this.#perDomain = new Limiter({ name: "looks at one domain", quota, windowS: 60 }, monotonicNow);
+    const platformLimit = { name: "looks at one platform", quota: PLATFORM_CAP_FACTOR * quota, windowS: 60 };
+    this.#perPlatform = new Limiter(platformLimit, monotonicNow);
     this.#places = new Places({ name: "looks", size: this.#limits.looks_at_once, most: { domain: 1 } });
-    this.#own = new Set(own.map(registrableDomain));
+    this.#ownDomains = new Set(ownAddresses.map(registrableDomain));
   }
 
   /**
@@ -65,28 +65,28 @@ export class ListingChecks {
   answer({ url, method }: ListingQuestion, client: string): Promise<ListingAnswer> {
     const normalised = normalisedUrl(url);
     const key = `${method ?? ""} ${normalised}`;
-    const kept = this.#kept.get(key);
-    if (kept && this.deps.clock.monotonic() - kept.madeAt < CACHE_MS) return Promise.resolve(kept.answer);
+    const cached = this.#cache.get(key);
+    if (cached && this.deps.clock.monotonic() - cached.madeAt < CACHE_MS) return Promise.resolve(cached.answer);
     const underway = this.#underway.get(key);
     if (underway) return underway;
     const place = this.#admit(normalised, client);
-    const made = this.#look(normalised, method ?? null)
-      .then((answer) => this.#keep(key, answer))
+    const pending = this.#probe(normalised, method ?? null)
+      .then((answer) => this.#cacheAnswer(key, answer))
       .finally(() => {
         place.leave();
         this.#underway.delete(key);
       });
-    this.#underway.set(key, made);
-    return made;
+    this.#underway.set(key, pending);
+    return pending;
   }
 
   /** Takes a place for a probe of this url. @throws Problem when the url may not be probed now */
   #admit(url: string, client: string): Place {
     const domain = registrableDomain(url);
-    if (this.#own.has(domain)) throw badField("/url", "is an address of this service");
+    if (this.#ownDomains.has(domain)) throw badField("/url", "is an address of this service");
     const verdict = this.deps.validateUrl(url);
     if (!verdict.ok) throw badField("/url", `is never fetched: ${verdict.says.replace(/\.$/, "")}`);
-    if (!this.deps.tools)
+    if (!this.deps.probeDeps)
       throw new Problem("unavailable", "this server does not look at listings; ask the service itself");
     const retry = { headers: { "retry-after": String(RETRY_S) } };
     const place = this.#places.tryTake({ client, domain });
@@ -97,29 +97,29 @@ export class ListingChecks {
       const detail = "as many looks are under way as there are places for, or as one client's share of them";
       throw new Problem("unavailable", detail, retry);
     }
-    const platform = this.#perPlatform.take(platformOf(url));
-    const taken = platform.ok ? this.#perDomain.take(domain) : platform;
-    if (taken.ok) return place;
+    const platformDecision = this.#perPlatform.take(platformOf(url));
+    const decision = platformDecision.ok ? this.#perDomain.take(domain) : platformDecision;
+    if (decision.ok) return place;
     place.leave();
     throw new Problem(
       "too_many_requests",
       `${domain} was looked at ${this.#limits.looks_per_domain_minute} times in a minute, or its platform as often as may be`,
       {
-        headers: { "retry-after": String(taken.resetS) },
+        headers: { "retry-after": String(decision.resetS) },
       },
     );
   }
 
-  async #look(url: string, method: "GET" | "POST" | null): Promise<ListingAnswer> {
-    const { tools, clock, metrics, view } = this.deps;
-    const capIn = (of: ListingAnswer["method"]) => matchUrl(view(), url, of)?.cap ?? null;
-    const answer = await listingAnswer(tools!, url, method, clock, capIn);
+  async #probe(url: string, method: "GET" | "POST" | null): Promise<ListingAnswer> {
+    const { probeDeps, clock, metrics, view } = this.deps;
+    const findCap = (calledMethod: ListingAnswer["method"]) => matchUrl(view(), url, calledMethod)?.cap ?? null;
+    const answer = await listingAnswer(probeDeps!, url, method, clock, findCap);
     metrics.count("touchstone_listing_looks_total", { state: answer.state });
     return answer;
   }
 
-  #keep(key: string, answer: ListingAnswer): ListingAnswer {
-    this.#kept.set(key, { answer, madeAt: this.deps.clock.monotonic() });
+  #cacheAnswer(key: string, answer: ListingAnswer): ListingAnswer {
+    this.#cache.set(key, { answer, madeAt: this.deps.clock.monotonic() });
     return answer;
   }
 }

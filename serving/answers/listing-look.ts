@@ -55,7 +55,7 @@ export const adviceOf = (defect: string): string =>
     ? DEFECT_ADVICE[defect as DefectCode]
     : "Compare the answer with the specification of the protocol that it speaks.";
 
-const CLIENT = "@x402/core 2.27 with the exact scheme of @x402/evm, as it comes";
+const STOCK_CLIENT_NAME = "@x402/core 2.27 with the exact scheme of @x402/evm, as it comes";
 const NOTHING_TO_SIGN: StockVerdict = {
   verdict: "cannot_be_told",
   offer: null,
@@ -67,8 +67,8 @@ function stateWords(
   { state, status, says, fault }: Probe["body"],
   method: string,
 ): { says: string; mend: string | null } {
-  const redirects = status !== null && status >= 300 && status < 400;
-  const ours = fault === "ours" ? " The fault may be ours: ask again." : "";
+  const isRedirect = status !== null && status >= 300 && status < 400;
+  const ourFaultHint = fault === "ours" ? " The fault may be ours: ask again." : "";
   switch (state) {
     case "asked":
       return { says: "It answered 402 with terms that can be read.", mend: null };
@@ -86,7 +86,7 @@ function stateWords(
       };
     case "silent":
       return {
-        says: `No whole answer came (${says ?? "silence"}).${ours}`,
+        says: `No whole answer came (${says ?? "silence"}).${ourFaultHint}`,
         mend: "Answer within 10 seconds, over https with a certificate that is valid, in at most 1 MiB.",
       };
     case "unfetchable":
@@ -96,8 +96,8 @@ function stateWords(
       };
     case "status":
       return {
-        says: `It answered with status ${status}.${ours}`,
-        mend: redirects
+        says: `It answered with status ${status}.${ourFaultHint}`,
+        mend: isRedirect
           ? "Redirects are not followed by those who pay: list the address that it leads to."
           : status === 404 || status === 405
             ? `It does not serve ${method} here: ask again with the other method, or let your listing name the method.`
@@ -106,7 +106,7 @@ function stateWords(
   }
 }
 
-const offerRead = ({ scheme, network, asset, pay_to, amount_atomic, price, max_timeout_s }: Offer) => ({
+const toShownOffer = ({ scheme, network, asset, pay_to, amount_atomic, price, max_timeout_s }: Offer) => ({
   scheme,
   network,
   asset,
@@ -120,20 +120,20 @@ const offerRead = ({ scheme, network, asset, pay_to, amount_atomic, price, max_t
  * Probes a listing once: how the endpoint answers, its defects, and whether the protocol's own client would pay it.
  * Nothing is stored. Never throws, whatever the endpoint does.
  * @param url normalised
- * @param capIn finds the endpoint in the record for this url and a method
+ * @param findCap finds the endpoint in the record for this url and a method
  */
 export async function listingAnswer(
-  tools: ProbeDeps,
+  probeDeps: ProbeDeps,
   url: string,
   method: "GET" | "POST" | null,
   clock: Clock,
-  capIn: (method: ListingAnswer["method"]) => string | null,
+  findCap: (method: ListingAnswer["method"]) => string | null,
 ): Promise<ListingAnswer> {
-  const looked = await probeLive(tools, url, method, clock);
-  const { answer402, probe } = looked;
+  const probeResult = await probeLive(probeDeps, url, method, clock);
+  const { answer402, probe } = probeResult;
   const { terms } = probe.body;
   const stock = answer402 && terms ? await tryStockClient(answer402, terms) : NOTHING_TO_SIGN;
-  return answerOf(url, looked, stock, capIn(looked.method), clock.now());
+  return answerOf(url, probeResult, stock, findCap(probeResult.method), clock.now());
 }
 
 function answerOf(
@@ -145,8 +145,8 @@ function answerOf(
 ): ListingAnswer {
   const { terms, differs } = body;
   const { says, mend } = stateWords(body, method);
-  const all = [...(terms?.defects ?? []), ...differs, ...(listing?.defects ?? [])];
-  const found = new Map(all.map((one) => [one.defect, one.says]));
+  const allDefects = [...(terms?.defects ?? []), ...differs, ...(listing?.defects ?? [])];
+  const saysByDefect = new Map(allDefects.map((one) => [one.defect, one.says]));
   return {
     schema: "svc.listing-check.v1",
     url,
@@ -159,9 +159,9 @@ function answerOf(
     latency_ms: body.latency_ms,
     protocols: terms?.protocols ?? [],
     x402_version: terms?.x402_version ?? null,
-    offers: (terms?.offers ?? []).map(offerRead),
-    defects: [...found].map(([defect, words]) => ({ defect, says: words, mend: adviceOf(defect) })),
-    stock_client: { client: CLIENT, ...stock },
+    offers: (terms?.offers ?? []).map(toShownOffer),
+    defects: [...saysByDefect].map(([defect, words]) => ({ defect, says: words, mend: adviceOf(defect) })),
+    stock_client: { client: STOCK_CLIENT_NAME, ...stock },
     listing: listing && { document: listing.url, differs: differs.map(({ defect }) => defect) },
     capability_id: cap,
     kept: "nothing",

@@ -80,26 +80,26 @@ export class PublicObjects {
     const info = kind ? await this.store.head(key) : null;
     if (!kind || !info) throw new Problem("not_found", "there is no such object");
     const { contentType, cacheControl, contentEncoding }: ObjectHeaders = OBJECTS[kind].headers;
-    const immutable = cacheControl.endsWith("immutable");
+    const isImmutable = cacheControl.endsWith("immutable");
     // The etag of an immutable object is made from key and size, so that all replicas and mirrors give it the same
     // etag.
-    const etag = immutable ? etagOfKey(info) : etagOf(info);
+    const etag = isImmutable ? etagOfKey(info) : etagOf(info);
     const headers: Record<string, string> = {
       ...{ "content-type": contentType, "cache-control": cacheControl, etag },
       ...OPEN_HEADERS,
       ...(contentEncoding ? { "content-encoding": contentEncoding } : {}),
-      ...(immutable ? { "accept-ranges": "bytes" } : {}),
+      ...(isImmutable ? { "accept-ranges": "bytes" } : {}),
       ...(sha256 ? { "repr-digest": `sha-256=:${Buffer.from(sha256, "hex").toString("base64")}:` } : {}),
       // Bytes that a stranger chose are sent as a download, and never shown as a page of ours.
       ...(kind === "call" ? { "content-disposition": "attachment" } : {}),
     };
-    if (immutable) headers["last-modified"] = info.modifiedAt.toUTCString();
-    if (matchesEtag(request, etag) || (immutable && notModifiedSince(request, info.modifiedAt)))
+    if (isImmutable) headers["last-modified"] = info.modifiedAt.toUTCString();
+    if (matchesEtag(request, etag) || (isImmutable && notModifiedSince(request, info.modifiedAt)))
       return new FastResponse(null, { status: 304, headers });
-    if (REPLACED_KINDS.has(kind)) return this.#whole(info, request, headers);
+    if (REPLACED_KINDS.has(kind)) return this.#answerReplaceable(info, request, headers);
     // Range is defined for GET alone (RFC 9110 section 14.2).
-    const ranged = immutable && request.method !== "HEAD";
-    const range = ranged ? parseRange(request.headers, info.size, etag) : null;
+    const isRangeAllowed = isImmutable && request.method !== "HEAD";
+    const range = isRangeAllowed ? parseRange(request.headers, info.size, etag) : null;
     if (range === "unsatisfiable") {
       throw new Problem("range_not_satisfiable", `the object has ${info.size} bytes`, {
         headers: { "content-range": `bytes */${info.size}` },
@@ -108,7 +108,7 @@ export class PublicObjects {
     const { start, end } = range ?? { start: 0, end: info.size };
     if (range) headers["content-range"] = `bytes ${start}-${end - 1}/${info.size}`;
     headers["content-length"] = String(end - start);
-    const body = request.method === "HEAD" ? null : await this.#bytes(key, request.client, start, end);
+    const body = request.method === "HEAD" ? null : await this.#readBytes(key, request.client, start, end);
     return new FastResponse(body, { status: range ? 206 : 200, headers });
   }
 
@@ -117,14 +117,14 @@ export class PublicObjects {
    * if the store's etag is not that of the bytes in memory. The store is asked for its etag each time: a replica that
    * answered with an older checkpoint than another replica would look like a log that was rolled back.
    */
-  async #whole(
+  async #answerReplaceable(
     { key, etag }: ObjectInfo,
     { client, method }: ObjectRequest,
     headers: Record<string, string>,
   ): Promise<Response> {
     this.streams.admit(client);
-    const kept = this.#replaced.get(key);
-    const object = kept?.etag === etag ? kept : await this.store.get(key, { maxBytes: 64 * STEP_BYTES });
+    const cached = this.#replaced.get(key);
+    const object = cached?.etag === etag ? cached : await this.store.get(key, { maxBytes: 64 * STEP_BYTES });
     if (!object) throw new Problem("not_found", "there is no such object");
     if (object.size <= MAX_WHOLE_BYTES) this.#replaced.set(key, object);
     else this.#replaced.delete(key);
@@ -132,8 +132,8 @@ export class PublicObjects {
     return new FastResponse(object.bytes, { status: 200, headers: { ...headers, etag: etagOf(object) } });
   }
 
-  async #bytes(key: string, client: string, start: number, end: number): Promise<Uint8Array | ReadableStream> {
-    if (end - start > MAX_WHOLE_BYTES) return this.streams.stream(client, this.#steps(key, start, end));
+  async #readBytes(key: string, client: string, start: number, end: number): Promise<Uint8Array | ReadableStream> {
+    if (end - start > MAX_WHOLE_BYTES) return this.streams.stream(client, this.#readSteps(key, start, end));
     this.streams.admit(client);
     const bytes = await this.store.getRange(key, start, end);
     if (bytes?.length !== end - start) throw new Problem("not_found", "the object is no longer there");
@@ -145,11 +145,12 @@ export class PublicObjects {
    * Streams the object, reading at most one step ahead of the client. A step that returns too few bytes ends the answer
    * with an error.
    */
-  async *#steps(key: string, start: number, end: number): AsyncGenerator<Uint8Array> {
+  async *#readSteps(key: string, start: number, end: number): AsyncGenerator<Uint8Array> {
     for (let at = start; at < end; at += STEP_BYTES) {
-      const stop = Math.min(at + STEP_BYTES, end);
-      const bytes = await this.store.getRange(key, at, stop);
-      if (bytes?.length !== stop - at) throw new Error(`${key}: ${bytes?.length ?? 0} bytes instead of ${stop - at}`);
+      const stepEnd = Math.min(at + STEP_BYTES, end);
+      const bytes = await this.store.getRange(key, at, stepEnd);
+      if (bytes?.length !== stepEnd - at)
+        throw new Error(`${key}: ${bytes?.length ?? 0} bytes instead of ${stepEnd - at}`);
       yield bytes;
     }
   }

@@ -13,7 +13,7 @@ export interface PayToVerdict {
 /** Most addresses that one sentence names. */
 const MAX_NAMED = 4;
 
-const HEX = /^0x/i;
+const HEX_PREFIX = /^0x/i;
 
 const joinAddresses = (addresses: readonly string[]): string => {
   const more = addresses.length - MAX_NAMED;
@@ -26,28 +26,35 @@ const joinAddresses = (addresses: readonly string[]): string => {
  * same form, and the newest 402 does not name the given one.
  */
 export function payToVerdict(row: VolatileRow | undefined, payTo: string): PayToVerdict {
-  const [now, before, listed] = [row?.pay_tos ?? [], row?.pay_tos_before ?? [], row?.pay_tos_listed ?? []];
+  const [newestPayTos, earlierPayTos, listedPayTos] = [
+    row?.pay_tos ?? [],
+    row?.pay_tos_before ?? [],
+    row?.pay_tos_listed ?? [],
+  ];
   const key = addressKey(payTo);
   const has = (addresses: readonly string[]): boolean => addresses.some((address) => addressKey(address) === key);
-  const asked402 = [...now, ...before];
-  const seenBefore = asked402.length > 0 ? has(asked402) : null;
-  if (asked402.length + listed.length === 0) return { flags: [], says: null, seenBefore };
-  const sameForm = listed.filter((address) => HEX.test(address) === HEX.test(payTo));
-  const agreed = new Set(now.map(addressKey));
-  const listingDiffers = sameForm.length > 0 && !has(listed) && !sameForm.some((one) => agreed.has(addressKey(one)));
-  const newestDiffers = now.length > 0 && !has(now);
-  const unknown = !has(asked402) && !has(listed);
+  const all402PayTos = [...newestPayTos, ...earlierPayTos];
+  const seenBefore = all402PayTos.length > 0 ? has(all402PayTos) : null;
+  if (all402PayTos.length + listedPayTos.length === 0) return { flags: [], says: null, seenBefore };
+  const listedInSameForm = listedPayTos.filter((address) => HEX_PREFIX.test(address) === HEX_PREFIX.test(payTo));
+  const newestKeys = new Set(newestPayTos.map(addressKey));
+  const listingDiffers =
+    listedInSameForm.length > 0 &&
+    !has(listedPayTos) &&
+    !listedInSameForm.some((one) => newestKeys.has(addressKey(one)));
+  const newestDiffers = newestPayTos.length > 0 && !has(newestPayTos);
+  const isUnknown = !has(all402PayTos) && !has(listedPayTos);
   const flags: PayToVerdict["flags"] = [];
-  if (unknown) flags.push("pay_to_unknown");
+  if (isUnknown) flags.push("pay_to_unknown");
   if (newestDiffers || listingDiffers) flags.push("pay_to_differs");
   if (flags.length === 0) return { flags, says: null, seenBefore };
   const facts = [
-    unknown
+    isUnknown
       ? `no 402 of this endpoint and no listing of its seller's own ever named ${payTo}`
       : `${payTo} is another address than this endpoint names now`,
-    ...(now.length > 0 ? [`its newest 402 names ${joinAddresses(now)}`] : []),
-    ...(listed.length > 0 ? [`its seller's own listing names ${joinAddresses(listed)}`] : []),
-    ...(before.length > 0 ? [`earlier 402s named ${joinAddresses(before)}`] : []),
+    ...(newestPayTos.length > 0 ? [`its newest 402 names ${joinAddresses(newestPayTos)}`] : []),
+    ...(listedPayTos.length > 0 ? [`its seller's own listing names ${joinAddresses(listedPayTos)}`] : []),
+    ...(earlierPayTos.length > 0 ? [`earlier 402s named ${joinAddresses(earlierPayTos)}`] : []),
   ];
   return { flags, says: `Do not pay yet: ${facts.join("; ")}.`, seenBefore };
 }

@@ -73,17 +73,17 @@ const ON_NETWORK = new RegExp(
 /** Reads a query as people write it: the conditions on price, network and order in it, and the remaining words. */
 export function readQuestion(q: string): Question {
   let rest = q;
-  const taken = (pattern: RegExp): RegExpExecArray | null => {
+  const takeMatch = (pattern: RegExp): RegExpExecArray | null => {
     const found = pattern.exec(rest);
     if (found) rest = `${rest.slice(0, found.index)} , ${rest.slice(found.index + found[0].length)}`;
     return found;
   };
   const price = MAX_PRICE.exec(rest);
   const maxPrice = price && priceOf(price);
-  if (maxPrice) taken(MAX_PRICE);
-  const network = taken(ON_NETWORK)?.[1]?.toLowerCase().replaceAll(" ", "-") ?? null;
-  const lowest = taken(LOWEST)?.[0];
-  let order: Order | null = lowest === undefined ? null : /latency/i.test(lowest) ? "latency" : "price";
+  if (maxPrice) takeMatch(MAX_PRICE);
+  const network = takeMatch(ON_NETWORK)?.[1]?.toLowerCase().replaceAll(" ", "-") ?? null;
+  const lowestPhrase = takeMatch(LOWEST)?.[0];
+  let order: Order | null = lowestPhrase === undefined ? null : /latency/i.test(lowestPhrase) ? "latency" : "price";
   const words: SpelledWord[] = [];
   for (const one of splitWords(rest, MAX_WORDS_READ)) {
     if (Object.hasOwn(ORDER_WORDS, one.word)) order ??= ORDER_WORDS[one.word]!;
@@ -95,22 +95,22 @@ export function readQuestion(q: string): Question {
 /** Returns the amount in dollars that a phrase names; null for a bare number, which could mean anything. */
 function priceOf([, words, sign, dollar, number, unit]: RegExpExecArray): string | null {
   if (!dollar && !unit) return null;
-  const half = /^half/i.test(number!);
-  const digits = half ? "0.5" : (NUMBERS[number!.toLowerCase()] ?? number!);
+  const isHalf = /^half/i.test(number!);
+  const digits = isHalf ? "0.5" : (NUMBERS[number!.toLowerCase()] ?? number!);
   const [whole, fraction = ""] = digits.split(".");
   const micro = parseMoney(`${whole}.${fraction.padEnd(1, "0")}`);
-  const asked = unit !== undefined && /^(?:cent|¢)/i.test(unit) ? micro / 100n : micro;
-  const below = IS_BELOW.test(words ?? sign ?? "");
-  const most = below ? asked - 1n : asked;
-  return most < 0n ? null : formatMoney(most);
+  const limit = unit !== undefined && /^(?:cent|¢)/i.test(unit) ? micro / 100n : micro;
+  const isExclusive = IS_BELOW.test(words ?? sign ?? "");
+  const highestMicro = isExclusive ? limit - 1n : limit;
+  return highestMicro < 0n ? null : formatMoney(highestMicro);
 }
 
 /**
  * Returns the networks that a CAIP-2 id or a name means; a name includes its test networks. Empty for an unknown name.
  */
-export function networksOf(named: string): ReadonlySet<string> {
-  if (named.includes(":")) return new Set([named]);
-  const name = named.toLowerCase();
-  const meant = Object.entries(NETWORK_NAMES).filter(([one]) => one === name || one.startsWith(`${name}-`));
-  return new Set(meant.map(([, id]) => id));
+export function networksOf(network: string): ReadonlySet<string> {
+  if (network.includes(":")) return new Set([network]);
+  const name = network.toLowerCase();
+  const matching = Object.entries(NETWORK_NAMES).filter(([one]) => one === name || one.startsWith(`${name}-`));
+  return new Set(matching.map(([, id]) => id));
 }

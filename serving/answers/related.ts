@@ -5,7 +5,7 @@ import type { TheftSummary } from "../tables/thefts.ts";
 import type { View } from "../tables/view.ts";
 
 /** The endpoint and addresses whose relations an answer reports. */
-export interface Related {
+export interface RelatedSubject {
   /** null for a url that is not in the record. */
   cap: string | null;
   /** Null when the url is unknown, as for an id that is not in the record. */
@@ -13,7 +13,7 @@ export interface Related {
   /** Addresses to which a payment would go: the client's pay_to, and those that the endpoint names now. */
   payTos: readonly string[];
   /** Flags of its card; the card's sentence tells what the endpoint itself did. */
-  card: readonly string[];
+  cardFlags: readonly string[];
 }
 
 /**
@@ -28,32 +28,33 @@ export interface RelatedVerdict {
 /** Largest number of endpoints, and of addresses, that one sentence names. */
 const MAX_NAMED = 2;
 
-const someOf = (names: readonly string[]): string => {
+const joinSome = (names: readonly string[]): string => {
   const more = names.length - MAX_NAMED;
   return names.slice(0, MAX_NAMED).join(", ") + (more > 0 ? ` and ${more} more` : "");
 };
 
 const TOOK_MONEY = "settled on the chain, brought nothing and were not paid back";
 
-const whereOf = ({ caps, last }: TheftSummary): string => `at ${someOf(caps)}; last on ${dayOf(new Date(last))}`;
+const whereOf = ({ caps, lastTheftMs }: TheftSummary): string =>
+  `at ${joinSome(caps)}; last on ${dayOf(new Date(lastTheftMs))}`;
 
 /**
  * Returns the verdict of a replica without live tables, from the table of related parties in the leaves. That table has
  * no days, and holds only the address that each endpoint named last. The card tells what the endpoint itself did.
  */
-function publishedVerdict({ related }: View, { cap, url, payTos }: Related): RelatedVerdict {
+function publishedVerdict({ related }: View, { cap, url, payTos }: RelatedSubject): RelatedVerdict {
   const verdict: RelatedVerdict = { flags: [], says: [] };
   for (const address of payTos) {
     const caps = related.nonDeliveringCaps({ cap, pay_to: address, domain: null });
     if (caps.length === 0) continue;
     verdict.flags.push("payee_took_the_money");
-    verdict.says.push(`payments to endpoints that name ${address} ${TOOK_MONEY} (at ${someOf(caps)})`);
+    verdict.says.push(`payments to endpoints that name ${address} ${TOOK_MONEY} (at ${joinSome(caps)})`);
   }
   const domain = url === null ? null : registrableDomain(url);
   const caps = related.nonDeliveringCaps({ cap, pay_to: null, domain });
   if (caps.length > 0) {
     verdict.flags.push("domain_took_the_money");
-    verdict.says.push(`payments to endpoints of ${domain} ${TOOK_MONEY} (at ${someOf(caps)})`);
+    verdict.says.push(`payments to endpoints of ${domain} ${TOOK_MONEY} (at ${joinSome(caps)})`);
   }
   return verdict;
 }
@@ -79,19 +80,19 @@ export function ownFlags(view: View, cap: string, flags: readonly string[], leaf
  * and that the chain shows as settled. Payee and domain count endpoints other than this one, as in grading
  * (verification-method.md section 7).
  */
-export function relatedVerdict(view: View, about: Related, now: Date): RelatedVerdict {
+export function relatedVerdict(view: View, subject: RelatedSubject, now: Date): RelatedVerdict {
   const { thefts, madeAt } = view.volatile;
-  if (madeAt === null) return publishedVerdict(view, about);
-  const { cap, url, payTos, card } = about;
+  if (madeAt === null) return publishedVerdict(view, subject);
+  const { cap, url, payTos, cardFlags } = subject;
   const verdict: RelatedVerdict = { flags: [], says: [] };
-  const own = cap === null ? null : thefts.own(cap, now);
-  if (own && !card.includes("took_the_money")) {
+  const ownThefts = cap === null ? null : thefts.ofEndpoint(cap, now);
+  if (ownThefts && !cardFlags.includes("took_the_money")) {
     verdict.flags.push("took_the_money");
-    verdict.says.push(`payments to this endpoint ${TOOK_MONEY} (last on ${dayOf(new Date(own.last))})`);
+    verdict.says.push(`payments to this endpoint ${TOOK_MONEY} (last on ${dayOf(new Date(ownThefts.lastTheftMs))})`);
   }
   const payees = payTos.flatMap((address) => {
-    const taken = thefts.ofPayee(address, cap, now);
-    return taken ? [{ address, taken }] : [];
+    const theftSummary = thefts.ofPayee(address, cap, now);
+    return theftSummary ? [{ address, taken: theftSummary }] : [];
   });
   if (payees.length > 0) {
     verdict.flags.push("payee_took_the_money");
@@ -104,10 +105,10 @@ export function relatedVerdict(view: View, about: Related, now: Date): RelatedVe
       verdict.says.push(`and so did those to ${payees.length - MAX_NAMED} more of its addresses`);
   }
   const domain = url === null ? null : registrableDomain(url);
-  const taken = domain === null ? null : thefts.ofDomain(domain, cap, now);
-  if (taken) {
+  const theftSummary = domain === null ? null : thefts.ofDomain(domain, cap, now);
+  if (theftSummary) {
     verdict.flags.push("domain_took_the_money");
-    verdict.says.push(`payments to endpoints of ${domain} ${TOOK_MONEY} (${whereOf(taken)})`);
+    verdict.says.push(`payments to endpoints of ${domain} ${TOOK_MONEY} (${whereOf(theftSummary)})`);
   }
   return verdict;
 }

@@ -28,22 +28,22 @@ const hasBody = (method: string): boolean => method !== "GET" && method !== "DEL
  */
 export function reproduceOf(method: string, url: string, request: string | null | undefined): string | null {
   if (request === "") return null;
-  const said = request ? readHandshakeRequest(request) : {};
-  if (said === null || (isTemplate(url) && said.url === undefined)) return null;
-  if (said.tool !== undefined) return toolCommand(url, said.tool, said.arguments ?? {});
-  return handshakeCommand(method, said.url ?? url, said.body);
+  const probeRequest = request ? readHandshakeRequest(request) : {};
+  if (probeRequest === null || (isTemplate(url) && probeRequest.url === undefined)) return null;
+  if (probeRequest.tool !== undefined) return toolCommand(url, probeRequest.tool, probeRequest.arguments ?? {});
+  return handshakeCommand(method, probeRequest.url ?? url, probeRequest.body);
 }
 
 /** @param body when absent, an empty JSON object is sent if the method has a body */
 function handshakeCommand(method: string, url: string, body: HandshakeRequest["body"]): string {
-  const sent = body ?? (hasBody(method) ? "{}" : undefined);
-  const data = sent === undefined ? "" : `${JSON_TYPE} -d ${shellWord(sent)} `;
+  const sentBody = body ?? (hasBody(method) ? "{}" : undefined);
+  const data = sentBody === undefined ? "" : `${JSON_TYPE} -d ${shellWord(sentBody)} `;
   return `${PROBE_COMMAND} ${method === "GET" ? "" : `-X ${method} `}${data}${shellWord(url)}`;
 }
 
 /** Prints the protocol version in the answer to `initialize`, which may be JSON or a stream of events. */
-const VERSION = `sed -n 's/.*"protocolVersion" *: *"\\([A-Za-z0-9_.-]*\\)".*/\\1/p' | head -n 1`;
-const SESSION = "grep -i '^mcp-session-id:' | cut -d : -f 2- | tr -d ' '";
+const PRINT_VERSION = `sed -n 's/.*"protocolVersion" *: *"\\([A-Za-z0-9_.-]*\\)".*/\\1/p' | head -n 1`;
+const PRINT_SESSION = "grep -i '^mcp-session-id:' | cut -d : -f 2- | tr -d ' '";
 
 /** How an endpoint is called: where the input goes, its members and their types, and an example. */
 export interface Input {
@@ -61,31 +61,37 @@ export interface Input {
 const MAX_MEMBERS = 20;
 const MAX_SCHEMA_DEPTH = 3;
 /** Longest example that is shown, characters of its JSON text. */
-const MAX_EXAMPLE = 2_048;
+const MAX_EXAMPLE_LENGTH = 2_048;
 
 /**
- * Returns the input of our free probe; null when the probe sends none, or it cannot be given.
+ * Returns the input of our free probe; null when the probe sends none, or its request is not known.
  * @param url as listed
  * @param request as for {@link reproduceOf}
  */
 export function inputOf(method: string, url: string, request: string | null | undefined): Input | null {
-  const sent = request ? readHandshakeRequest(request) : null;
-  if (sent === null) return null;
-  const at = sent.url ?? url;
+  const probeRequest = request ? readHandshakeRequest(request) : null;
+  if (probeRequest === null) return null;
+  const targetUrl = probeRequest.url ?? url;
   const input = (place: Input["in"], example: unknown): Input => {
-    const isShort = JSON.stringify(example).length <= MAX_EXAMPLE;
-    const schema = sent.schema ?? schemaOf(example, MAX_SCHEMA_DEPTH);
-    return { in: place, schema, declared: sent.schema !== undefined, example: isShort ? example : null, url: at };
+    const isShort = JSON.stringify(example).length <= MAX_EXAMPLE_LENGTH;
+    const schema = probeRequest.schema ?? schemaOf(example, MAX_SCHEMA_DEPTH);
+    return {
+      in: place,
+      schema,
+      declared: probeRequest.schema !== undefined,
+      example: isShort ? example : null,
+      url: targetUrl,
+    };
   };
-  if (sent.tool !== undefined) return input("arguments", sent.arguments ?? {});
-  if (sent.body !== undefined) return input("body", jsonOr(sent.body));
-  const query = Object.fromEntries(new URL(at).searchParams);
+  if (probeRequest.tool !== undefined) return input("arguments", probeRequest.arguments ?? {});
+  if (probeRequest.body !== undefined) return input("body", jsonOrText(probeRequest.body));
+  const query = Object.fromEntries(new URL(targetUrl).searchParams);
   if (Object.keys(query).length > 0) return input("query", query);
-  return sent.schema ? input(hasBody(method) ? "body" : "query", {}) : null;
+  return probeRequest.schema ? input(hasBody(method) ? "body" : "query", {}) : null;
 }
 
 /** Parses a JSON text; returns any other text unchanged. */
-function jsonOr(text: string): unknown {
+function jsonOrText(text: string): unknown {
   try {
     return JSON.parse(text);
   } catch {
@@ -113,25 +119,30 @@ function schemaOf(value: unknown, depth: number): object {
  * request ids are ours; `tools/list`, which we send in between, is left out, since it asks for no payment.
  */
 function toolCommand(url: string, tool: string, args: Record<string, unknown>): string {
-  const word = (bytes: Uint8Array): string => shellWord(Buffer.from(bytes).toString("utf8"));
-  const hello = createRequest(0, "initialize", {
+  const toShellWord = (bytes: Uint8Array): string => shellWord(Buffer.from(bytes).toString("utf8"));
+  const initializeRequest = createRequest(0, "initialize", {
     protocolVersion: SESSION_REVISION,
     capabilities: {},
     clientInfo: DEFAULT_CLIENT,
   });
   const params = { name: tool, arguments: args };
-  const alone = { "mcp-protocol-version": SESSIONLESS_REVISION, ...sessionlessHeaders("tools/call", params) };
+  const sessionlessCallHeaders = {
+    "mcp-protocol-version": SESSIONLESS_REVISION,
+    ...sessionlessHeaders("tools/call", params),
+  };
   const headers = `-H 'Accept: application/json, text/event-stream' ${JSON_TYPE}`;
   // curl does not send a header without a value, so a server that gives no session gets none.
-  const session = `-H "Mcp-Session-Id: $s" -H "Mcp-Protocol-Version: $v"`;
-  const named = Object.entries(alone).map(([name, value]) => `-H ${shellWord(`${name}: ${value}`)}`);
+  const sessionOptions = `-H "Mcp-Session-Id: $s" -H "Mcp-Protocol-Version: $v"`;
+  const sessionlessOptions = Object.entries(sessionlessCallHeaders).map(
+    ([name, value]) => `-H ${shellWord(`${name}: ${value}`)}`,
+  );
   return [
     `(m() { ${CURL} ${headers} "$@" ${shellWord(url)}; }`,
-    `w=$(m -i -d ${word(hello)} | tr -d '\r')`,
-    `s=$(printf '%s\n' "$w" | ${SESSION})`,
-    `v=$(printf '%s\n' "$w" | ${VERSION})`,
-    `if [ -n "$v" ]; then m ${session} -d ${word(createNotification("notifications/initialized"))}`,
-    `m -i ${session} -d ${word(createRequest(2, "tools/call", params))}`,
-    `else m -i ${named.join(" ")} -d ${word(createRequest(2, "tools/call", addMeta(params, DEFAULT_CLIENT)))}; fi)`,
+    `w=$(m -i -d ${toShellWord(initializeRequest)} | tr -d '\r')`,
+    `s=$(printf '%s\n' "$w" | ${PRINT_SESSION})`,
+    `v=$(printf '%s\n' "$w" | ${PRINT_VERSION})`,
+    `if [ -n "$v" ]; then m ${sessionOptions} -d ${toShellWord(createNotification("notifications/initialized"))}`,
+    `m -i ${sessionOptions} -d ${toShellWord(createRequest(2, "tools/call", params))}`,
+    `else m -i ${sessionlessOptions.join(" ")} -d ${toShellWord(createRequest(2, "tools/call", addMeta(params, DEFAULT_CLIENT)))}; fi)`,
   ].join("; ");
 }

@@ -16,7 +16,7 @@ const MAX_AGE = { ms: 600_000, words: "10 minutes" };
 const RETRY_S = "60";
 
 /** Sent with every queued re-test, so that the seller does not expect more of it. */
-const SAYS =
+const RETEST_NOTE =
   "A free look, without a payment. It gives no letter, and no paid call comes sooner by it: those are drawn as ever.";
 
 export interface RetestDeps {
@@ -51,30 +51,37 @@ export class Retests {
   async put(request: RetestRequest, client: string): Promise<RetestAnswer> {
     const { clock, asks, service } = this.deps;
     const now = clock.now();
-    const wrong = findTimeProblem(request.at, now, MAX_AGE);
-    if (wrong !== null) throw badField("/at", wrong);
+    const timeProblem = findTimeProblem(request.at, now, MAX_AGE);
+    if (timeProblem !== null) throw badField("/at", timeProblem);
     if ((request.service ?? service) !== service) throw badField("/service", `must be ${service}`);
     const view = this.deps.view();
-    const cap = this.#endpoint(view, request);
+    const cap = this.#findEndpoint(view, request);
     const statement = retestStatement(request, service);
     await checkSigner(view, cap, request, statement);
     const listing = view.entry(cap)?.listing;
-    const known = { cap, tool: listing?.tool ?? null };
+    const knownEndpoint = { cap, tool: listing?.tool ?? null };
     const url = listing?.url ?? view.row(cap)!.url;
     const method = listing?.method ?? view.row(cap)?.method;
     const { pay_to, signature } = request;
-    const place = await asks.retest(
-      { url, normalised: url, method: method ?? undefined, known },
+    const reply = await asks.retest(
+      { url, normalised: url, method: method ?? undefined, knownEndpoint },
       { statement, pay_to, signature },
       client,
     );
-    if (place === null) throw onceADay(now);
-    if (!place.queued) throw new Problem("unavailable", place.next, { headers: { "retry-after": RETRY_S } });
-    return { schema: "svc.listing-retest.v1", capability_id: cap, url, queued: true, next: place.next, says: SAYS };
+    if (reply === null) throw probedTodayProblem(now);
+    if (!reply.queued) throw new Problem("unavailable", reply.next, { headers: { "retry-after": RETRY_S } });
+    return {
+      schema: "svc.listing-retest.v1",
+      capability_id: cap,
+      url,
+      queued: true,
+      next: reply.next,
+      says: RETEST_NOTE,
+    };
   }
 
   /** Finds the endpoint, which must be in the record under a url that may be probed. @throws Problem */
-  #endpoint(view: View, { url, method }: RetestRequest): string {
+  #findEndpoint(view: View, { url, method }: RetestRequest): string {
     const normalised = normalisedUrl(url);
     const match = matchUrl(view, normalised, method, toolInUrl(url));
     if (match?.matched !== "exact") throw new Problem("unknown_capability", `${normalised} is not in the record`);
@@ -101,20 +108,20 @@ async function checkSigner(
   statement: string,
 ): Promise<void> {
   const row = view.row(cap);
-  const named = [...(row?.pay_tos ?? []), ...(row?.pay_tos_listed ?? [])].map(addressKey);
-  const refused = (pointer: string, detail: string) =>
+  const payeeKeys = [...(row?.pay_tos ?? []), ...(row?.pay_tos_listed ?? [])].map(addressKey);
+  const refusal = (pointer: string, detail: string) =>
     new Problem("not_the_payee", detail, {
       errors: [{ pointer, detail }],
       headers: { "www-authenticate": /^0x/i.test(pay_to) ? "EIP-191" : "Ed25519" },
     });
-  if (!named.includes(addressKey(pay_to))) {
-    throw refused("/pay_to", `neither its newest 402 nor its seller's own listing names ${pay_to}`);
+  if (!payeeKeys.includes(addressKey(pay_to))) {
+    throw refusal("/pay_to", `neither its newest 402 nor its seller's own listing names ${pay_to}`);
   }
   if (await isSignedBy(pay_to, statement, signature)) return;
-  throw refused("/signature", `the signature is not ${pay_to}'s over the statement`);
+  throw refusal("/signature", `the signature is not ${pay_to}'s over the statement`);
 }
 
-function onceADay(now: Date): Problem {
+function probedTodayProblem(now: Date): Problem {
   const seconds = Math.ceil((dayStart(dayOf(now)).getTime() + DAY_MS - now.getTime()) / 1000);
   return new Problem(
     "too_many_requests",

@@ -26,12 +26,14 @@ const includedBands = (band: Band | undefined): ReadonlySet<Band> =>
         : (["A", "B", "C", "D", "F"] as const).filter((one) => one <= band),
   );
 
-/** Endpoints that are read, and cards that are unpacked, before the event loop has its turn. */
-const AT_ONCE = 2_000;
-const UNPACKED_AT_ONCE = 20;
-/** Endpoints in one step of sorting, after which the event loop may have its turn. */
-const LOOKED_A_STEP = 64;
-const STEPS_AT_ONCE = 32;
+/** Endpoints that are read before the event loop has its turn. */
+const ENTRIES_PER_TURN = 2_000;
+/** Cards that are unpacked before the event loop has its turn. */
+const CARDS_PER_TURN = 20;
+/** Endpoints in one step of sorting. */
+const ENTRIES_PER_STEP = 64;
+/** Steps of sorting before the event loop has its turn. */
+const STEPS_PER_TURN = 32;
 
 /** All listed endpoints by letter, then composite, then url. */
 interface Ranking {
@@ -48,33 +50,33 @@ const rankings = new WeakMap<LayeredMap<Entry>, Promise<Ranking>>();
 
 const bandOf = (entry: Entry): Band => headlineOf(entry)?.band ?? "UNRATED";
 
-interface Ranked {
+interface RankedEntry {
   entry: ListedEntry;
   rank: number;
   composite: number;
 }
 
 const byText = (a: string, b: string): number => (a < b ? -1 : a > b ? 1 : 0);
-const byRank = (a: Ranked, b: Ranked): number =>
+const byRank = (a: RankedEntry, b: RankedEntry): number =>
   a.rank - b.rank || b.composite - a.composite || byText(a.entry.listing.url, b.entry.listing.url);
 
 /** Returns the ranking of a view's entries. It is sorted once, in steps between which the event loop has its turn. */
 function rankingOf({ entries }: View): Promise<Ranking> {
-  const known = rankings.get(entries);
-  if (known) return known;
-  const made = runYielding(ranking(entries), STEPS_AT_ONCE);
-  rankings.set(entries, made);
-  return made;
+  const cached = rankings.get(entries);
+  if (cached) return cached;
+  const pending = runYielding(makeRanking(entries), STEPS_PER_TURN);
+  rankings.set(entries, pending);
+  return pending;
 }
 
-function* ranking(entries: LayeredMap<Entry>): Generator<undefined, Ranking> {
-  const rows: Ranked[] = [];
+function* makeRanking(entries: LayeredMap<Entry>): Generator<undefined, Ranking> {
+  const rows: RankedEntry[] = [];
   for (const entry of entries.values()) {
     if (!isListed(entry)) continue;
     rows.push({ entry, rank: RANKED.indexOf(bandOf(entry)), composite: headlineOf(entry)?.composite ?? 0 });
-    if (rows.length % LOOKED_A_STEP === 0) yield;
+    if (rows.length % ENTRIES_PER_STEP === 0) yield;
   }
-  const sorted = yield* sortInSteps(rows, byRank, LOOKED_A_STEP);
+  const sorted = yield* sortInSteps(rows, byRank, ENTRIES_PER_STEP);
   const firstF = sorted.findIndex(({ rank }) => RANKED[rank] === "F");
   return { entries: sorted.map(({ entry }) => entry), firstF: firstF === -1 ? sorted.length : firstF };
 }
@@ -83,7 +85,7 @@ function* ranking(entries: LayeredMap<Entry>): Generator<undefined, Ranking> {
 export interface Hit {
   entry: ListedEntry;
   /** Words of the query that its text does not contain. */
-  lacks: readonly string[];
+  lackedWords: readonly string[];
   /**
    * 0: contains every word and matches closely. 1: contains every word. 2 and above: lacks some words; lower means
    * nearer.
@@ -92,47 +94,51 @@ export interface Hit {
 }
 
 /** The words of a query and the endpoints found, best first. */
-interface Found {
+interface FoundEndpoints {
   words: readonly string[];
   hits: Iterable<Hit>;
 }
 
-/** Share of the best endpoint's score from which a text counts as a close match. */
+/** A text is a close match when its score is at least this share of the best endpoint's score. */
 const CLOSE_SHARE = 0.5;
-/** Share of the query's weight from which an endpoint that lacks words is listed before endpoints with an F. */
+/**
+ * An endpoint that lacks words is listed before endpoints with an F when the words that it holds have at least this
+ * share of the query's weight.
+ */
 const NEAR_SHARE = 0.5;
 /** Most distinct combinations of missing words; endpoints with a further combination are left out. */
 const MAX_FITS = 64;
 
 /** The fit of each row of the index, and the words that rows of a fit lack. */
 interface Fits {
-  of: Uint8Array;
-  lacks: readonly (readonly string[])[];
+  byRow: Uint8Array;
+  lackedWords: readonly (readonly string[])[];
   /** Fits below this one lack little (see {@link NEAR_SHARE}). */
-  near: number;
+  nearLimit: number;
 }
 const NO_FIT = 255;
 
 function fitsOf({ words, weights, rows, held, scores }: TextMatches, size: number): Fits {
-  const all = 2 ** words.length - 1;
-  let best = 0;
+  const allMask = 2 ** words.length - 1;
+  let bestScore = 0;
   const masks = new Set<number>();
   for (let i = 0; i < rows.length; i++) {
-    if (held[i] !== all) masks.add(held[i]!);
-    else if (scores[i]! > best) best = scores[i]!;
+    if (held[i] !== allMask) masks.add(held[i]!);
+    else if (scores[i]! > bestScore) bestScore = scores[i]!;
   }
   const weightOf = (mask: number): number => weights.reduce((sum, one, n) => sum + (mask & (1 << n) ? one : 0), 0);
-  const lacking = [...masks].sort((a, b) => weightOf(b) - weightOf(a) || a - b).slice(0, MAX_FITS - 2);
-  const fitOf = new Map(lacking.map((mask, i) => [mask, 2 + i]));
-  const of = new Uint8Array(size).fill(NO_FIT);
+  const partialMasks = [...masks].sort((a, b) => weightOf(b) - weightOf(a) || a - b).slice(0, MAX_FITS - 2);
+  const fitOf = new Map(partialMasks.map((mask, i) => [mask, 2 + i]));
+  const fitByRow = new Uint8Array(size).fill(NO_FIT);
   for (let i = 0; i < rows.length; i++) {
-    of[rows[i]!] = held[i] !== all ? (fitOf.get(held[i]!) ?? NO_FIT) : scores[i]! >= CLOSE_SHARE * best ? 0 : 1;
+    fitByRow[rows[i]!] =
+      held[i] !== allMask ? (fitOf.get(held[i]!) ?? NO_FIT) : scores[i]! >= CLOSE_SHARE * bestScore ? 0 : 1;
   }
-  const whole = weightOf(all);
+  const totalWeight = weightOf(allMask);
   return {
-    of,
-    lacks: [[], [], ...lacking.map((mask) => words.filter((_, n) => (mask & (1 << n)) === 0))],
-    near: 2 + lacking.filter((mask) => weightOf(mask) >= NEAR_SHARE * whole).length,
+    byRow: fitByRow,
+    lackedWords: [[], [], ...partialMasks.map((mask) => words.filter((_, n) => (mask & (1 << n)) === 0))],
+    nearLimit: 2 + partialMasks.filter((mask) => weightOf(mask) >= NEAR_SHARE * totalWeight).length,
   };
 }
 
@@ -140,28 +146,28 @@ function fitsOf({ words, weights, rows, held, scores }: TextMatches, size: numbe
 const rowsInOrder = new WeakMap<Ranking, Int32Array>();
 
 async function rowsOf(view: View, ranking: Ranking): Promise<Int32Array> {
-  const known = rowsInOrder.get(ranking);
-  if (known) return known;
+  const cached = rowsInOrder.get(ranking);
+  if (cached) return cached;
   const rows = new Int32Array(ranking.entries.length);
   for (let place = 0; place < rows.length; place++) {
-    if (place % AT_ONCE === AT_ONCE - 1) await turn();
-    rows[place] = view.words.rowOf(ranking.entries[place]!.cap) ?? -1;
+    if (place % ENTRIES_PER_TURN === ENTRIES_PER_TURN - 1) await turn();
+    rows[place] = view.wordIndex.rowOf(ranking.entries[place]!.cap) ?? -1;
   }
   rowsInOrder.set(ranking, rows);
   return rows;
 }
 
 /** Rows that are looked up before the event loop has its turn: less than a millisecond. */
-const ROWS_AT_ONCE = 50_000;
+const ROWS_PER_TURN = 50_000;
 
 /** Groups the places of the ranking by fit, in the ranking's order: first those without an F, then those with one. */
-async function groupByFit(view: View, ranking: Ranking, { of }: Fits): Promise<[number[][], number[][]]> {
-  const byFit = (): number[][] => Array.from({ length: MAX_FITS }, () => []);
-  const places: [number[][], number[][]] = [byFit(), byFit()];
+async function groupByFit(view: View, ranking: Ranking, { byRow }: Fits): Promise<[number[][], number[][]]> {
+  const emptyPlacesByFit = (): number[][] => Array.from({ length: MAX_FITS }, () => []);
+  const places: [number[][], number[][]] = [emptyPlacesByFit(), emptyPlacesByFit()];
   const rows = await rowsOf(view, ranking);
   for (let place = 0; place < rows.length; place++) {
-    if (place % ROWS_AT_ONCE === ROWS_AT_ONCE - 1) await turn();
-    const fit = of[rows[place]!] ?? NO_FIT;
+    if (place % ROWS_PER_TURN === ROWS_PER_TURN - 1) await turn();
+    const fit = byRow[rows[place]!] ?? NO_FIT;
     if (fit !== NO_FIT) places[place < ranking.firstF ? 0 : 1][fit]!.push(place);
   }
   return places;
@@ -184,27 +190,31 @@ function* placesBestFirst(
  * hold every word, those that lack some words follow, the nearest first. Endpoints with an F come last.
  * @param byClass whether the words under which people look for a class count for its endpoints
  */
-export async function findEndpoints(view: View, question: Pick<Question, "words">, byClass = true): Promise<Found> {
+export async function findEndpoints(
+  view: View,
+  question: Pick<Question, "words">,
+  byClass = true,
+): Promise<FoundEndpoints> {
   const ranking = await rankingOf(view);
   const { entries } = ranking;
   if (question.words.length === 0) {
-    return { words: [], hits: entries.map((entry) => ({ entry, lacks: [], fit: 0 })) };
+    return { words: [], hits: entries.map((entry) => ({ entry, lackedWords: [], fit: 0 })) };
   }
-  const matched = await view.words.match(view, question.words, byClass);
-  const fits = fitsOf(matched, view.words.rows);
+  const matched = await view.wordIndex.match(view, question.words, byClass);
+  const fits = fitsOf(matched, view.wordIndex.rows);
   const [good, failed] = await groupByFit(view, ranking, fits);
-  const holds = (places: readonly number[][]): boolean => places[0]!.length + places[1]!.length > 0;
+  const hasWholeMatch = (places: readonly number[][]): boolean => places[0]!.length + places[1]!.length > 0;
   // Chooses the fits that come before endpoints with an F. If an endpoint without an F holds every word, only such
   // fits; else, if one with an F does, the fits that lack little; else all.
-  const ofGood = holds(good) ? 2 : holds(failed) ? fits.near : MAX_FITS;
-  const ofFailed = holds(good) || holds(failed) ? 2 : MAX_FITS;
-  function* inOrder(): Generator<Hit> {
-    for (const [place, fit] of placesBestFirst(good, ofGood))
-      yield { entry: entries[place]!, lacks: fits.lacks[fit]!, fit };
-    for (const [place, fit] of placesBestFirst(failed, ofFailed))
-      yield { entry: entries[place]!, lacks: fits.lacks[fit]!, fit };
+  const goodFitLimit = hasWholeMatch(good) ? 2 : hasWholeMatch(failed) ? fits.nearLimit : MAX_FITS;
+  const failedFitLimit = hasWholeMatch(good) || hasWholeMatch(failed) ? 2 : MAX_FITS;
+  function* yieldHits(): Generator<Hit> {
+    for (const [place, fit] of placesBestFirst(good, goodFitLimit))
+      yield { entry: entries[place]!, lackedWords: fits.lackedWords[fit]!, fit };
+    for (const [place, fit] of placesBestFirst(failed, failedFitLimit))
+      yield { entry: entries[place]!, lackedWords: fits.lackedWords[fit]!, fit };
   }
-  return { words: matched.words, hits: inOrder() };
+  return { words: matched.words, hits: yieldHits() };
 }
 
 /** What results need in addition to the view. */
@@ -231,11 +241,11 @@ function filterOf(
   { class: kind, band, max_price, network, order }: Partial<SearchQuery>,
   question: Question,
 ): SearchFilter {
-  const most = max_price ?? question.maxPrice;
-  const named = network ?? question.network;
+  const maxPrice = max_price ?? question.maxPrice;
+  const networkName = network ?? question.network;
   return {
-    ...{ kind, bands: includedBands(band), maxPrice: most === null ? null : parseMoney(most) },
-    ...{ network: named, networks: named === null ? null : networksOf(named) },
+    ...{ kind, bands: includedBands(band), maxPrice: maxPrice === null ? null : parseMoney(maxPrice) },
+    ...{ network: networkName, networks: networkName === null ? null : networksOf(networkName) },
     order: order ?? question.order ?? "best",
   };
 }
@@ -244,8 +254,8 @@ function filterOf(
  * Reports whether the newest price is known in dollars and at most `most`. The currency comes from the asset's
  * contract, not from its name.
  */
-const isAffordable = (row: VolatileRow | undefined, most: bigint | null): boolean =>
-  most === null || (row?.unit === "USD" && row.price !== null && parseMoney(row.price) <= most);
+const isAffordable = (row: VolatileRow | undefined, maxPrice: bigint | null): boolean =>
+  maxPrice === null || (row?.unit === "USD" && row.price !== null && parseMoney(row.price) <= maxPrice);
 
 /** Reports whether the endpoint takes payments on one of these networks. */
 const acceptsNetwork = (row: VolatileRow | undefined, networks: SearchFilter["networks"]): boolean =>
@@ -255,35 +265,35 @@ const acceptsNetwork = (row: VolatileRow | undefined, networks: SearchFilter["ne
  * Reports whether an endpoint may match, judged without unpacking its card. A letter whose records were withdrawn does
  * not count.
  */
-function mayFit(view: View, { entry }: Hit, wanted: SearchFilter): boolean {
+function mayFit(view: View, { entry }: Hit, filter: SearchFilter): boolean {
   const row = view.row(entry.cap);
-  if (wanted.kind !== undefined && entry.listing.class !== wanted.kind) return false;
-  if (!isAffordable(row, wanted.maxPrice) || !acceptsNetwork(row, wanted.networks)) return false;
-  return wanted.bands.has(bandOf(entry)) || (wanted.bands.has("UNRATED") && (row?.withdrawn_since ?? 0) > 0);
+  if (filter.kind !== undefined && entry.listing.class !== filter.kind) return false;
+  if (!isAffordable(row, filter.maxPrice) || !acceptsNetwork(row, filter.networks)) return false;
+  return filter.bands.has(bandOf(entry)) || (filter.bands.has("UNRATED") && (row?.withdrawn_since ?? 0) > 0);
 }
 
 /**
  * Sorts hits by the requested order; F stays behind all others. Endpoints without a price, or without a latency, come
  * last.
  */
-async function sortHits(view: View, hits: Iterable<Hit>, wanted: SearchFilter): Promise<Iterable<Hit>> {
-  if (wanted.order === "best") return hits;
+async function sortHits(view: View, hits: Iterable<Hit>, filter: SearchFilter): Promise<Iterable<Hit>> {
+  if (filter.order === "best") return hits;
   const keyOf = ({ entry }: Hit): number => {
-    if (wanted.order === "letter") return RANKED.indexOf(bandOf(entry));
-    if (wanted.order === "latency") return headlineOf(entry)?.latencyMs ?? Number.POSITIVE_INFINITY;
+    if (filter.order === "letter") return RANKED.indexOf(bandOf(entry));
+    if (filter.order === "latency") return headlineOf(entry)?.latencyMs ?? Number.POSITIVE_INFINITY;
     const row = view.row(entry.cap);
     return row?.unit === "USD" && row.price !== null ? Number(parseMoney(row.price)) : Number.POSITIVE_INFINITY;
   };
   const keyed: { hit: Hit; group: number; key: number }[] = [];
-  let looked = 0;
+  let lookedCount = 0;
   for (const hit of hits) {
-    if (++looked % AT_ONCE === 0) await turn();
+    if (++lookedCount % ENTRIES_PER_TURN === 0) await turn();
     // Endpoints with fewer of the words stay behind those with more.
-    if (mayFit(view, hit, wanted)) keyed.push({ hit, group: groupOf(hit), key: keyOf(hit) });
+    if (mayFit(view, hit, filter)) keyed.push({ hit, group: groupOf(hit), key: keyOf(hit) });
   }
-  const inOrder = (a: (typeof keyed)[number], b: (typeof keyed)[number]): number =>
+  const compareKeyed = (a: (typeof keyed)[number], b: (typeof keyed)[number]): number =>
     a.group - b.group || (a.key === b.key ? 0 : a.key - b.key);
-  return (await runYielding(sortInSteps(keyed, inOrder, LOOKED_A_STEP), STEPS_AT_ONCE)).map(({ hit }) => hit);
+  return (await runYielding(sortInSteps(keyed, compareKeyed, ENTRIES_PER_STEP), STEPS_PER_TURN)).map(({ hit }) => hit);
 }
 
 /**
@@ -294,11 +304,11 @@ export async function capsFor(view: View, q: string): Promise<ReadonlySet<string
   const question = readQuestion(q);
   const caps = new Set<string>();
   if (question.words.length === 0 && question.maxPrice === null && question.network === null) return caps;
-  const wanted = filterOf({}, question);
-  let looked = 0;
+  const filter = filterOf({}, question);
+  let lookedCount = 0;
   for (const hit of (await findEndpoints(view, question)).hits) {
-    if (++looked % AT_ONCE === 0) await turn();
-    if (mayFit(view, hit, wanted)) caps.add(hit.entry.cap);
+    if (++lookedCount % ENTRIES_PER_TURN === 0) await turn();
+    if (mayFit(view, hit, filter)) caps.add(hit.entry.cap);
   }
   return caps;
 }
@@ -311,32 +321,32 @@ const groupOf = ({ entry, fit }: Hit): number => (bandOf(entry) === "F" ? MAX_FI
  */
 export async function searchIn(view: View, query: SearchQuery, context: SearchContext): Promise<SearchAnswer> {
   const question = readQuestion(query.q);
-  const wanted = filterOf(query, question);
+  const filter = filterOf(query, question);
   const { words, hits } = await findEndpoints(view, question);
-  const found: FoundCapability[] = [];
-  let more = false;
-  let looked = 0;
-  let unpacked = 0;
-  for (const hit of await sortHits(view, hits, wanted)) {
-    if (++looked % AT_ONCE === 0) await turn();
-    if (!mayFit(view, hit, wanted)) continue;
-    if (++unpacked % UNPACKED_AT_ONCE === 0) await turn();
-    const shown = toResult(view, hit, context);
-    if (!wanted.bands.has(shown.band)) continue;
-    more = found.length === query.limit;
-    if (more) break;
-    found.push(shown);
+  const results: FoundCapability[] = [];
+  let hasMore = false;
+  let lookedCount = 0;
+  let unpackedCount = 0;
+  for (const hit of await sortHits(view, hits, filter)) {
+    if (++lookedCount % ENTRIES_PER_TURN === 0) await turn();
+    if (!mayFit(view, hit, filter)) continue;
+    if (++unpackedCount % CARDS_PER_TURN === 0) await turn();
+    const result = toResult(view, hit, context);
+    if (!filter.bands.has(result.band)) continue;
+    hasMore = results.length === query.limit;
+    if (hasMore) break;
+    results.push(result);
   }
   return {
-    capabilities: found,
-    more,
+    capabilities: results,
+    more: hasMore,
     read_as: {
       words: [...words],
-      order: wanted.order,
-      max_price: wanted.maxPrice === null ? null : formatMoney(wanted.maxPrice),
-      network: wanted.network,
+      order: filter.order,
+      max_price: filter.maxPrice === null ? null : formatMoney(filter.maxPrice),
+      network: filter.network,
     },
-    says: describeGaps(found, words),
+    says: describeGaps(results, words),
   };
 }
 
@@ -345,11 +355,11 @@ function describeGaps(found: readonly FoundCapability[], words: readonly string[
   if (found[0]!.lacks.length === 0) {
     return found[0]!.band === "F" ? "Only endpoints that failed (F) hold all of these words." : null;
   }
-  const some = words.length > 1 ? "all of these words" : "this word";
-  return `Nothing that did not fail holds ${some}: these are the nearest, each with the words that it lacks.`;
+  const wordsPhrase = words.length > 1 ? "all of these words" : "this word";
+  return `Nothing that did not fail holds ${wordsPhrase}: these are the nearest, each with the words that it lacks.`;
 }
 
-function toResult(view: View, { entry, lacks }: Hit, { now, termsOf }: SearchContext): FoundCapability {
+function toResult(view: View, { entry, lackedWords }: Hit, { now, termsOf }: SearchContext): FoundCapability {
   const { cap, listing } = entry;
   const row = view.row(cap);
   const facts = knownFacts(view, { url: cap }, { cap, matched: "exact" }, now);
@@ -357,7 +367,7 @@ function toResult(view: View, { entry, lacks }: Hit, { now, termsOf }: SearchCon
   const terms = termsOf(view, cap);
   return {
     ...{ capability_id: cap, url: listing.url, method: listing.method, tool: listing.tool },
-    ...{ class: listing.class, description: listing.description, lacks: [...lacks] },
+    ...{ class: listing.class, description: listing.description, lacks: [...lackedWords] },
     ...{ band: facts.band, tier: facts.tier, composite: facts.composite, why: facts.why },
     ...{ sample_count: facts.sampleCount ?? null, flags: facts.flags ?? [], defects: facts.defects },
     ...{ price: row?.price ?? null, asset: row?.asset ?? null, unit: row?.unit ?? null },

@@ -21,7 +21,7 @@ function jsonOf(body) {
   }
 }
 
-/** Index of the chosen entry. A version 2 payload holds the entry; in version 1 it is found by scheme and network. */
+/** Returns the index of the chosen entry. A version 2 payload holds it; in version 1 it is found by scheme and network. */
 function placeOf({ accepts }, payload) {
   const { accepted } = payload;
   if (accepted) return accepts.indexOf(accepted);

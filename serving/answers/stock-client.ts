@@ -34,7 +34,7 @@ const thread = new BoundedThread(new URL("./stock-client-worker.mjs", import.met
   maxWaiting: MAX_WAITING,
 });
 
-const wordsOf = (did: ClientResult): StockVerdict => {
+const toVerdict = (did: ClientResult): StockVerdict => {
   switch (did.did) {
     case "signed":
       return { verdict: "signs", offer: did.place, says: "It chooses this offer and signs it as it comes." };
@@ -67,10 +67,10 @@ function whyNotTestable({ protocols, offers }: Terms): string | null {
  * which is our own fault
  */
 export async function tryStockClient({ headers, body }: Raw402, terms: Terms): Promise<StockVerdict> {
-  const other = whyNotTestable(terms);
-  if (other !== null) return { verdict: "cannot_be_told", offer: null, says: other };
+  const whyNotTested = whyNotTestable(terms);
+  if (whyNotTested !== null) return { verdict: "cannot_be_told", offer: null, says: whyNotTested };
   try {
-    return wordsOf(await thread.ask<ClientResult>({ headers, body: Buffer.from(body).toString("utf8") }, LIMITS));
+    return toVerdict(await thread.ask<ClientResult>({ headers, body: Buffer.from(body).toString("utf8") }, LIMITS));
   } catch (error) {
     if (!(error instanceof OutOfBounds)) throw error;
     return { verdict: "refuses", offer: null, says: `It did not end within ${LIMITS.cpuMs} ms of processor time.` };

@@ -42,20 +42,20 @@ export interface WatchersDeps {
   /** Host of this service, which may not be a receiver. */
   ownHost: string;
   /** Development switch: receivers may be on plain http. */
-  plain: boolean;
+  allowPlainHttp: boolean;
   limits?: Partial<Limits>;
   /** Folder in which the fold of the topic is stored, so that a start reads only the records after it. */
   folds?: FoldFolder | undefined;
 }
 
 /** How long a request waits for its record to be read back, real ms. */
-const READ_BACK_MS = 2_000;
+const READ_BACK_WAIT_MS = 2_000;
 const RETRY_S = "5";
 
 export interface CreatedWatcher {
   watcher: Watcher;
   token: string;
-  taken: Record<string, string>;
+  limitHeaders: Record<string, string>;
 }
 
 /**
@@ -69,18 +69,21 @@ export class Watchers {
   readonly #limits: Limits;
   readonly #clients: Limiter;
   readonly #platforms: Limiter;
-  readonly #nameOf: (client: string) => string;
+  readonly #clientNameOf: (client: string) => string;
 
   constructor(private readonly deps: WatchersDeps) {
     this.#limits = { ...DEFAULT_LIMITS, ...deps.limits };
     const { log, folds, signer } = deps;
-    this.#nameOf = clientNamesOf(signer);
+    this.#clientNameOf = clientNamesOf(signer);
     const file = folds ? new FoldFile(join(folds.dir, "watchers"), this.table, folds) : null;
     this.#tail = new LogTail(log, "watchers", (record) => this.table.apply(record), file);
-    const steady = () => deps.clock.monotonic();
+    const monotonicNow = () => deps.clock.monotonic();
     const { watchers_per_hour, challenges_per_domain_hour } = this.#limits;
-    this.#clients = new Limiter({ name: "watchers", quota: watchers_per_hour, windowS: 3600 }, steady);
-    this.#platforms = new Limiter({ name: "challenges", quota: challenges_per_domain_hour, windowS: 3600 }, steady);
+    this.#clients = new Limiter({ name: "watchers", quota: watchers_per_hour, windowS: 3600 }, monotonicNow);
+    this.#platforms = new Limiter(
+      { name: "challenges", quota: challenges_per_domain_hour, windowS: 3600 },
+      monotonicNow,
+    );
   }
 
   /** Folds the new records of the topic. @throws what the log throws */
@@ -92,33 +95,37 @@ export class Watchers {
    * Creates a watcher for a receiver that echoes a challenge. Nothing is recorded before the echo.
    * @throws Problem bad_request with pointers, too_many_requests, too_many_watchers, receiver_failed, log_unavailable
    */
-  async make({ url, watch, secret: given }: WatcherRequest, client: string): Promise<CreatedWatcher> {
-    const receiver = this.#receiver(url);
+  async create({ url, watch, secret: givenSecret }: WatcherRequest, client: string): Promise<CreatedWatcher> {
+    const receiver = this.#checkReceiver(url);
     const view = this.deps.view();
-    const watched = watchedOf(view, watch, this.deps.validateUrl);
-    const one = { domain: registrableDomain(receiver), platform: platformOf(receiver), by: this.#nameOf(client) };
-    const taken = this.#admit(client, one.platform);
-    await this.#inLog(() => this.#tail.catchUp());
-    this.#refuseMany(one);
+    const watched = resolveAllWatched(view, watch, this.deps.validateUrl);
+    const watcherKeys = {
+      domain: registrableDomain(receiver),
+      platform: platformOf(receiver),
+      by: this.#clientNameOf(client),
+    };
+    const limitHeaders = this.#admit(client, watcherKeys.platform);
+    await this.#withLog(() => this.#tail.catchUp());
+    this.#checkLimits(watcherKeys);
     const id = `wat_${crockford130(randomBytes(17))}`;
     const { egress, signer, clock } = this.deps;
-    const hmacKey = given?.replace(/^whsec_/, "") ?? null;
+    const hmacKey = givenSecret?.replace(/^whsec_/, "") ?? null;
     await challenge(receiver, id, { egress, signer, clock, hmacKey });
-    const ends = this.#refuseMany(one);
-    if (ends) {
+    const evictable = this.#checkLimits(watcherKeys);
+    if (evictable) {
       const at = rfc3339(clock.now());
-      await this.#append("watcher.stopped", { id: ends.watcher.id, why: ends.why, at });
+      await this.#append("watcher.stopped", { id: evictable.watcher.id, why: evictable.why, at });
     }
-    const secret = newSecret();
+    const secret = createSecret();
     const body: BodyOf<"watcher.created"> = {
       ...{ id, url: receiver, watched, tree_size: view.size, standing: standingIn(view, watched) },
       ...{ token_sha256: hashOfSecret(secret), created_at: rfc3339(clock.now()) },
       ...(hmacKey === null ? {} : { hmac_key: hmacKey }),
-      by: one.by,
+      by: watcherKeys.by,
     };
     const { partition, offset } = await this.#append("watcher.created", body);
     const watcher = this.table.get(id)!;
-    return { watcher, token: tokenText({ id, partition, offset, secret }), taken };
+    return { watcher, token: formatToken({ id, partition, offset, secret }), limitHeaders };
   }
 
   /**
@@ -129,14 +136,14 @@ export class Watchers {
    */
   async open(token: WatcherToken | null, id?: string): Promise<Watcher> {
     if (token && (id === undefined || id === token.id)) {
-      const found = await this.#inLog(() => this.#tail.reach(token.partition, token.offset, READ_BACK_MS));
-      if (found === "late") {
+      const reached = await this.#withLog(() => this.#tail.reach(token.partition, token.offset, READ_BACK_WAIT_MS));
+      if (reached === "late") {
         const headers = { "retry-after": RETRY_S };
         throw new Problem("not_ready", "this replica has not read the watcher's record yet", { headers });
       }
       const watcher = this.table.get(token.id);
-      const right = sameText(hashOfSecret(token.secret), watcher?.tokenSha256 ?? "");
-      if (watcher && right) return watcher;
+      const isRightSecret = sameText(hashOfSecret(token.secret), watcher?.tokenSha256 ?? "");
+      if (watcher && isRightSecret) return watcher;
     }
     throw new Problem("bad_token", "this token opens no watcher", { headers: { "www-authenticate": "Bearer" } });
   }
@@ -144,7 +151,7 @@ export class Watchers {
   /** Like {@link open}, after the watcher's newest records were read. @throws as `open` does */
   async read(token: WatcherToken | null, id?: string): Promise<Watcher> {
     const watcher = await this.open(token, id);
-    await this.#inLog(() => this.#tail.catchUp(watcher.partition));
+    await this.#withLog(() => this.#tail.catchUp(watcher.partition));
     return watcher;
   }
 
@@ -156,12 +163,12 @@ export class Watchers {
     return watcher;
   }
 
-  /** The receiver's address in the form in which it is kept. @throws Problem bad_request */
-  #receiver(url: string): string {
+  /** Checks a receiver's address and returns it in the form in which it is stored. @throws Problem bad_request */
+  #checkReceiver(url: string): string {
     const verdict = this.deps.validateUrl(url);
     if (!verdict.ok) throw badField("/url", `is no receiver: ${verdict.says}`);
     const parsed = new URL(url);
-    if (parsed.protocol !== "https:" && !this.deps.plain) throw badField("/url", "must be https");
+    if (parsed.protocol !== "https:" && !this.deps.allowPlainHttp) throw badField("/url", "must be https");
     if (parsed.host === this.deps.ownHost) throw badField("/url", "is this service itself");
     parsed.hash = "";
     if (parsed.href.length > 2048) throw badField("/url", "is longer than 2048 characters");
@@ -172,48 +179,51 @@ export class Watchers {
    * Checks the limits on watchers. @returns the watcher that would have to end for the new one, or null @throws Problem
    * too_many_watchers
    */
-  #refuseMany(one: Pick<Watcher, "domain" | "platform" | "by">) {
+  #checkLimits(watcherKeys: Pick<Watcher, "domain" | "platform" | "by">) {
     const { watchers_per_domain: perDomain, watchers: total } = this.#limits;
-    const { domain, platform } = one;
+    const { domain, platform } = watcherKeys;
     const refuse = (detail: string): never => {
       throw new Problem("too_many_watchers", detail);
     };
     if (this.table.countForDomain(domain) >= perDomain) refuse(`${domain} has ${perDomain} watchers: stop one first`);
-    const most = PLATFORM_CAP_FACTOR * perDomain;
-    if (platform !== domain && this.table.countForPlatform(platform) >= most) {
-      refuse(`names under ${platform} have ${most} watchers together`);
+    const maxOfPlatform = PLATFORM_CAP_FACTOR * perDomain;
+    if (platform !== domain && this.table.countForPlatform(platform) >= maxOfPlatform) {
+      refuse(`names under ${platform} have ${maxOfPlatform} watchers together`);
     }
-    const ends = this.table.findEvictable(total, one, this.deps.clock.now());
-    return ends === undefined ? refuse(`there are ${total} watchers already, and nobody has more than you`) : ends;
+    const evictable = this.table.findEvictable(total, watcherKeys, this.deps.clock.now());
+    return evictable === undefined
+      ? refuse(`there are ${total} watchers already, and nobody has more than you`)
+      : evictable;
   }
 
   /** @throws Problem too_many_requests */
   #admit(client: string, platform: string): Record<string, string> {
-    const admitted = (limiter: Limiter, key: string, whose: string): LimitResult => {
-      const taken = limiter.take(key);
-      if (taken.ok) return taken;
+    const takeOrRefuse = (limiter: Limiter, key: string, whose: string): LimitResult => {
+      const decision = limiter.take(key);
+      if (decision.ok) return decision;
       const detail = `at most ${limiter.limit.quota} receivers ${whose} are challenged in an hour`;
-      throw new Problem("too_many_requests", detail, { headers: limiter.headers(taken) });
+      throw new Problem("too_many_requests", detail, { headers: limiter.headers(decision) });
     };
-    const taken = admitted(this.#clients, client, "of one client");
-    admitted(this.#platforms, platform, `under ${platform}`);
-    return this.#clients.headers(taken);
+    const decision = takeOrRefuse(this.#clients, client, "of one client");
+    takeOrRefuse(this.#platforms, platform, `under ${platform}`);
+    return this.#clients.headers(decision);
   }
 
   /** Appends a record and folds it. @throws Problem log_unavailable: it may or may not be in the log */
   async #append<T extends WatcherType>(type: T, body: BodyOf<T>): Promise<AppendedRecord> {
-    return this.#inLog(async () => {
+    return this.#withLog(async () => {
       const { log, clock } = this.deps;
-      const by = { now: clock.now(), producer: "serving" };
-      const [at] = (await log.append([createWatcherRecord(type, body, by, log.partitions)])) as [AppendedRecord];
-      const read = await this.#tail.reach(at.partition, at.offset, READ_BACK_MS);
-      if (read !== "there") throw new Error(`${at.eventId} was not read back at ${at.partition}/${at.offset}`);
-      return at;
+      const origin = { now: clock.now(), producer: "serving" };
+      const [appended] = (await log.append([createWatcherRecord(type, body, origin, log.partitions)])) as [AppendedRecord];
+      const reached = await this.#tail.reach(appended.partition, appended.offset, READ_BACK_WAIT_MS);
+      if (reached !== "there")
+        throw new Error(`${appended.eventId} was not read back at ${appended.partition}/${appended.offset}`);
+      return appended;
     });
   }
 
   /** @throws Problem log_unavailable */
-  async #inLog<T>(work: () => Promise<T>): Promise<T> {
+  async #withLog<T>(work: () => Promise<T>): Promise<T> {
     try {
       return await work();
     } catch (error) {
@@ -239,7 +249,7 @@ function standingIn(view: View, watched: BodyOf<"watcher.created">["watched"]) {
 export function toWatcherAnswer(watcher: Watcher, view: View): WatcherAnswer {
   const endpoints = [...watcher.caps].map(([capability_id, { seq, standing }]) => ({
     ...{ capability_id, last_seq: seq, standing },
-    pending: watcher.state === "active" ? cardsAfter(view, capability_id, standing?.computed_at ?? "") : 0,
+    pending: watcher.state === "active" ? countCardsAfter(view, capability_id, standing?.computed_at ?? "") : 0,
   }));
   const { failing } = watcher;
   return {
@@ -268,10 +278,10 @@ export function toWatcherAnswer(watcher: Watcher, view: View): WatcherAnswer {
 }
 
 /**
- * Number of an endpoint's headline cards that were computed after this time, among the newest few hundred that a view
+ * Counts the headline cards of an endpoint that were computed after this time, among the newest few hundred that a view
  * keeps.
  */
-const cardsAfter = (view: View, cap: string, computedAt: string): number =>
+const countCardsAfter = (view: View, cap: string, computedAt: string): number =>
   (view.entry(cap)?.letters ?? []).filter(({ at }) => at > computedAt).length;
 
 type WatchedEndpoint = BodyOf<"watcher.created">["watched"][number];
@@ -281,7 +291,7 @@ type WatchedEndpoint = BodyOf<"watcher.created">["watched"][number];
  * for GET and POST; then its first card makes a notice.
  * @throws Problem bad_request with a pointer for each item that can never have a card
  */
-function watchedOf(view: View, watch: readonly string[], validateUrl: Egress["validate"]): WatchedEndpoint[] {
+function resolveAllWatched(view: View, watch: readonly string[], validateUrl: Egress["validate"]): WatchedEndpoint[] {
   const errors: FieldError[] = [];
   const watched = watch.flatMap((asked, i) => {
     const one = resolveWatched(view, asked, validateUrl);
@@ -323,12 +333,13 @@ export interface WatcherToken {
   secret: string;
 }
 
-/** A secret of 32 random bytes; only its hash is kept. */
-const newSecret = (): string => randomBytes(32).toString("base64url");
+/** Creates a secret of 32 random bytes. Only its hash is stored. */
+const createSecret = (): string => randomBytes(32).toString("base64url");
 
 const hashOfSecret = (secret: string): string => sha256hex(secret);
 
-const tokenText = ({ id, partition, offset, secret }: WatcherToken): string => `${id}.${partition}.${offset}.${secret}`;
+const formatToken = ({ id, partition, offset, secret }: WatcherToken): string =>
+  `${id}.${partition}.${offset}.${secret}`;
 
 const TOKEN = /^(wat_[0-9A-HJKMNP-TV-Z]{26})\.(\d{1,2})\.(\d{1,15})\.([A-Za-z0-9_-]{43})$/;
 

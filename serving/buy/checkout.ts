@@ -32,10 +32,10 @@ import {
   exactOffer,
   paymentRequired,
   paymentResponseHeader,
-  refusedFor,
+  refusalFields,
   type Sale,
 } from "./terms.ts";
-import { refusedBy, settleFailure, type Wrong, wrongTime } from "./wrong.ts";
+import { faultFromReason, type PaymentFault, settleFailure, validityFault } from "./wrong.ts";
 
 /** The parts that a sale needs: buying from sellers, charging buyers, and the rules for what is sold. */
 export interface Sales {
@@ -53,9 +53,9 @@ export interface Sales {
 /** Longest wait for an order before its buyer gets a 202, real ms; shorter than the timeout of an idle socket. */
 const WAIT_MS = 100_000;
 /** Final states of an order without a delivery. */
-const GIVEN_UP: ReadonlySet<Order["state"]> = new Set(["released", "rejected", "voided", "reclaimable"]);
+const UNDELIVERED_STATES: ReadonlySet<Order["state"]> = new Set(["released", "rejected", "voided", "reclaimable"]);
 const RETRY_S = "5";
-const RETRY = { headers: { "retry-after": RETRY_S } };
+const RETRY_LATER = { headers: { "retry-after": RETRY_S } };
 
 /** What a buyer wants to buy. */
 export interface PurchaseRequest {
@@ -71,8 +71,8 @@ export interface PurchaseRequest {
   expect?: BuyersExpectation | null;
 }
 
-/** A verified payment of a buyer, and the claim on it that the order makes. */
-type Claimed = Pick<Purchase, "key" | "claim">;
+/** The key of a buyer's verified payment, and the claim that an order makes on that payment. */
+type ClaimedPurchase = Pick<Purchase, "key" | "claim">;
 
 /** The price as an order records it: the seller's price, our fee, and the sum that the buyer pays. */
 const quoteOf = (priceMicro: bigint, totalMicro: bigint): Quote => ({
@@ -85,42 +85,46 @@ const quoteOf = (priceMicro: bigint, totalMicro: bigint): Quote => ({
 export const refusalOffer = (error: string, { exactOnly }: { exactOnly: boolean }) =>
   ({ error, sold: exactOnly ? "escrow" : false }) as const;
 
-const unwritten = (): Problem =>
-  new Problem("log_unavailable", "the order cannot be written now; ask again with the same payment", RETRY);
+const notWrittenProblem = (): Problem =>
+  new Problem("log_unavailable", "the order cannot be written now; ask again with the same payment", RETRY_LATER);
 
 /**
  * Returns the problem for a charged order whose answer has been deleted since. The payment does not buy another answer.
  */
-function expired(order: Order): Problem {
+function expiredProblem(order: Order): Problem {
   const { sha256, size } = answerDigestOf(order)!;
-  const known = `it had ${size} bytes with the sha256 ${sha256}; order ${order.id} was charged`;
+  const digestText = `it had ${size} bytes with the sha256 ${sha256}; order ${order.id} was charged`;
   const headers = { "touchstone-order": order.id };
-  return new Problem("answer_expired", `the answer is not kept any more: ${known}`, { headers });
+  return new Problem("answer_expired", `the answer is not kept any more: ${digestText}`, { headers });
 }
 
-const isCode = (code: string): code is ProblemCode => Object.hasOwn(PROBLEMS, code);
-const isFaultOfOurs = (code: string): boolean => !isCode(code) || PROBLEMS[code].status >= 500;
+const isProblemCode = (code: string): code is ProblemCode => Object.hasOwn(PROBLEMS, code);
+const isOurFault = (code: string): boolean => !isProblemCode(code) || PROBLEMS[code].status >= 500;
 
 /**
- * May the work of this order be done again for its payment? Yes, if it failed without a fault of the buyer's request.
+ * Reports whether the work of this order may be done again for its payment: if it failed without a fault of the buyer's
+ * request.
  */
-export const isTriedAgain = (order: Order): boolean =>
-  mayReopen(order) && (order.problem === null || isFaultOfOurs(order.problem.code));
+export const mayRetryWork = (order: Order): boolean =>
+  mayReopen(order) && (order.problem === null || isOurFault(order.problem.code));
 
-/** Was this order of a seller's call refused before a seller was paid? Its buyer gets the 402 of that time again. */
+/**
+ * Reports whether this order of a seller's call was refused before a seller was paid. Its buyer then gets the 402 with
+ * that refusal again.
+ */
 const isRefused = ({ own, state, says, epoch, legs }: Order): boolean =>
   own === null &&
   (state === "rejected" || (state === "released" && epoch === 0 && says !== ANSWER_NOT_STORED)) &&
   legs.every(({ result, fate }) => result === null && fate === "unpaid");
 
 /** Returns the problem for the buyer of an order without a delivery. */
-function undelivered(order: Order): Problem {
+function undeliveredProblem(order: Order): Problem {
   const headers = { "touchstone-order": order.id };
   if (order.problem === null) return new Problem("seller_failed", orderText(order), { headers });
   const { code, detail, errors } = order.problem;
-  const retry = isFaultOfOurs(code) ? RETRY.headers : {};
-  const named = isCode(code) ? code : "internal";
-  return new Problem(named, detail, { ...(errors ? { errors } : {}), headers: { ...headers, ...retry } });
+  const retry = isOurFault(code) ? RETRY_LATER.headers : {};
+  const problemCode = isProblemCode(code) ? code : "internal";
+  return new Problem(problemCode, detail, { ...(errors ? { errors } : {}), headers: { ...headers, ...retry } });
 }
 
 /** Converts a problem to the form in which an order of our own work stores it. @throws any other error unchanged */
@@ -149,14 +153,14 @@ export class Checkout {
     try {
       await buying.orders.catchUp(identifier === null ? key : undefined);
     } catch {
-      throw unwritten();
+      throw notWrittenProblem();
     }
     const { table } = buying.orders;
-    const named = identifier === null ? undefined : table.ofIdentifier(from, identifier);
+    const sameIdentifier = identifier === null ? undefined : table.ofIdentifier(from, identifier);
     // An order without a delivery was no purchase, so its identifier may be used again.
-    if (named && named.key !== key && !GIVEN_UP.has(named.state)) {
-      const detail = `order ${named.id} has this payment-identifier: send its payment again`;
-      throw new Problem("payment_used", detail, { headers: { "touchstone-order": named.id } });
+    if (sameIdentifier && sameIdentifier.key !== key && !UNDELIVERED_STATES.has(sameIdentifier.state)) {
+      const detail = `order ${sameIdentifier.id} has this payment-identifier: send its payment again`;
+      throw new Problem("payment_used", detail, { headers: { "touchstone-order": sameIdentifier.id } });
     }
     const order = table.ofKey(key);
     return order ? this.requireSameRequest(order, payment, requestSha256) : null;
@@ -179,10 +183,10 @@ export class Checkout {
       throw error;
     });
     if (!(outcome instanceof Problem) && outcome.status !== 402) return outcome;
-    const known = await this.existingOrder(payment, requestSha256);
+    const existing = await this.existingOrder(payment, requestSha256);
     // If the order ended without a delivery, the problem explains more than the order's state.
-    if (outcome instanceof Problem && (!known || GIVEN_UP.has(known.state))) throw outcome;
-    return known ? this.responseOf(known, payment, sale) : (outcome as Response);
+    if (outcome instanceof Problem && (!existing || UNDELIVERED_STATES.has(existing.state))) throw outcome;
+    return existing ? this.responseOf(existing, payment, sale) : (outcome as Response);
   }
 
   /** Returns the order. @throws Problem payment_used when the order has another request, or another payment with this nonce */
@@ -196,12 +200,12 @@ export class Checkout {
    * @param holdsS seconds from now for which the payment must stay valid
    * @throws Problem unavailable when the payment cannot be verified now
    */
-  async paymentFault(payment: Payment, sale: Sale, holdsS: number): Promise<Wrong | null> {
+  async paymentFault(payment: Payment, sale: Sale, holdsS: number): Promise<PaymentFault | null> {
     const { cashier, till } = this.sales;
     const now = chainNow();
     const { scheme, network } = payment;
-    const held = scheme === "auth-capture" ? escrowOfferFor(cashier, sale) : null;
-    if (scheme !== "exact" && !held)
+    const escrowOffer = scheme === "auth-capture" ? escrowOfferFor(cashier, sale) : null;
+    if (scheme !== "exact" && !escrowOffer)
       return { code: "unsupported_scheme", says: `the scheme ${scheme} was not offered` };
     if (network !== cashier.network)
       return { code: "invalid_network", says: `the payment is on ${network}, not on ${cashier.network}` };
@@ -209,18 +213,18 @@ export class Checkout {
       const says = `the price is ${formatMoney(sale.totalMicro)} USDC now`;
       return { code: "invalid_exact_evm_payload_authorization_value", says };
     }
-    if (held) return this.#wrongHold(payment, held, now);
+    if (escrowOffer) return this.#escrowFault(payment, escrowOffer, now);
     if (payment.to !== cashier.payTo) {
       const says = "the payment is for another address than the terms named";
       return { code: "invalid_exact_evm_payload_recipient_mismatch", says };
     }
-    const time = wrongTime(payment, now, holdsS);
-    if (time) return time;
+    const timeFault = validityFault(payment, now, holdsS);
+    if (timeFault) return timeFault;
     const requirements = exactOffer(cashier, sale.totalMicro);
-    const said = await till.verify(paymentEnvelope(payment, requirements), requirements).catch(() => null);
-    if (!said) throw new Problem("unavailable", "payments cannot be verified now; nothing was charged", RETRY);
-    if (!said.valid) return refusedBy(said.reason);
-    if (said.payer === payment.from) return null;
+    const verdict = await till.verify(paymentEnvelope(payment, requirements), requirements).catch(() => null);
+    if (!verdict) throw new Problem("unavailable", "payments cannot be verified now; nothing was charged", RETRY_LATER);
+    if (!verdict.valid) return faultFromReason(verdict.reason);
+    if (verdict.payer === payment.from) return null;
     return { code: "invalid_exact_evm_payload_signature", says: "the payment is another wallet's" };
   }
 
@@ -228,36 +232,36 @@ export class Checkout {
    * Checks a payment into escrow for {@link paymentFault}. The payment must be valid until the hold is placed; the
    * escrow contract checks the deadlines of the hold.
    */
-  async #wrongHold(payment: Payment, offer: PaymentRequirements, now: number): Promise<Wrong | null> {
+  async #escrowFault(payment: Payment, offer: PaymentRequirements, now: number): Promise<PaymentFault | null> {
     const { buying, cashier } = this.sales;
     const { escrow } = cashier;
     if (buying.hasWastedTooMuch({ payer: payment.from, client: null })) {
       const says = "nothing more is held for this wallet today: too many of its payments came to nothing";
       return { code: "unsupported_scheme", says };
     }
-    const said = await escrow!
+    const verdict = await escrow!
       .check(paymentEnvelope(payment, offerAnsweredBy(payment, offer)), offer, now)
       .catch(() => null);
-    if (!said) throw new Problem("unavailable", "payments cannot be verified now; nothing was charged", RETRY);
-    return said.valid ? null : refusedBy(said.reason);
+    if (!verdict) throw new Problem("unavailable", "payments cannot be verified now; nothing was charged", RETRY_LATER);
+    return verdict.valid ? null : faultFromReason(verdict.reason);
   }
 
   /** Builds the claim of a verified payment. */
-  claimOf(payment: Payment, sale: Sale, asked: PurchaseRequest): Claimed {
+  claimOf(payment: Payment, sale: Sale, request: PurchaseRequest): ClaimedPurchase {
     const { cashier, clientName } = this.sales;
-    const held = payment.scheme === "auth-capture" ? escrowOfferFor(cashier, sale) : null;
-    const requirements = offerAnsweredBy(payment, held ?? exactOffer(cashier, sale.totalMicro));
-    const { operation, requestSha256: request_sha256, priceMicro, publish, expect } = asked;
+    const escrowOffer = payment.scheme === "auth-capture" ? escrowOfferFor(cashier, sale) : null;
+    const requirements = offerAnsweredBy(payment, escrowOffer ?? exactOffer(cashier, sale.totalMicro));
+    const { operation, requestSha256: request_sha256, priceMicro, publish, expect } = request;
     return {
       key: claimKey({ ...payment, asset: cashier.asset }),
       claim: {
         ...{
           operation,
-          scheme: held ? ("auth-capture" as const) : ("exact" as const),
+          scheme: escrowOffer ? ("auth-capture" as const) : ("exact" as const),
           network: payment.network,
           asset: cashier.asset,
         },
-        ...{ payer: payment.from, nonce: payment.nonce, client: clientName(asked.client) },
+        ...{ payer: payment.from, nonce: payment.nonce, client: clientName(request.client) },
         ...{ valid_after: payment.validAfter, valid_before: payment.validBefore },
         payment: { ...paymentEnvelope(payment, requirements) },
         ...{ payment_sha256: payment.sha256, requirements: { ...requirements } },
@@ -271,15 +275,15 @@ export class Checkout {
 
   /** Buys a call with a verified payment. @throws Problem as {@link responseOf} and {@link requireSameRequest} do */
   buy(purchase: Purchase, payment: Payment, sale: Sale): Promise<Response> {
-    return this.#ended(purchase, payment, sale, () => this.sales.buying.buy(purchase));
+    return this.#runOrder(purchase, payment, sale, () => this.sales.buying.buy(purchase));
   }
 
   /**
    * Sells our own work for a verified payment.
    * @param work rejects with the problem for the buyer; then nothing is charged
    */
-  sell(purchase: Claimed, payment: Payment, sale: Sale, work: () => Promise<OwnAnswer>): Promise<Response> {
-    return this.#ended(purchase, payment, sale, () =>
+  sell(purchase: ClaimedPurchase, payment: Payment, sale: Sale, work: () => Promise<OwnAnswer>): Promise<Response> {
+    return this.#runOrder(purchase, payment, sale, () =>
       this.sales.buying.sell(purchase.key, purchase.claim, () => work().catch(failureOf)),
     );
   }
@@ -288,13 +292,22 @@ export class Checkout {
    * Creates the order and answers its buyer. If the order is refused before anything was written or paid, the answer is
    * a 402 with no offers, or only escrow.
    */
-  async #ended({ claim }: Claimed, payment: Payment, sale: Sale, act: () => Promise<Order>): Promise<Response> {
+  async #runOrder(
+    { claim }: ClaimedPurchase,
+    payment: Payment,
+    sale: Sale,
+    createOrder: () => Promise<Order>,
+  ): Promise<Response> {
     const { cashier } = this.sales;
     try {
-      return await this.responseOf(this.requireSameRequest(await act(), payment, claim.request_sha256), payment, sale);
+      return await this.responseOf(
+        this.requireSameRequest(await createOrder(), payment, claim.request_sha256),
+        payment,
+        sale,
+      );
     } catch (error) {
       if (error instanceof NotBought) return paymentRequired(cashier, sale, refusalOffer(error.message, error));
-      if (error instanceof StepNotSeen) throw unwritten();
+      if (error instanceof StepNotSeen) throw notWrittenProblem();
       throw error;
     }
   }
@@ -307,35 +320,35 @@ export class Checkout {
   async responseOf(known: Order, payment: Payment, sale: Sale): Promise<Response> {
     const order = await this.sales.buying.waitForOutcome(known, WAIT_MS);
     const headers = { "touchstone-order": order.id };
-    if (order.state === "settled") return this.#bought(order, payment);
+    if (order.state === "settled") return this.#deliveredResponse(order, payment);
     if (order.state === "written_off" || order.state === "hold_failed") {
-      return this.#unsettled(order, payment, sale);
+      return this.#unsettledResponse(order, payment, sale);
     }
     if (isRefused(order)) {
       const error = order.says ?? orderText(order);
       return paymentRequired(this.sales.cashier, sale, { error, sold: false, headers });
     }
-    if (GIVEN_UP.has(order.state) || order.state.startsWith("refund")) {
-      throw undelivered(order);
+    if (UNDELIVERED_STATES.has(order.state) || order.state.startsWith("refund")) {
+      throw undeliveredProblem(order);
     }
     const location = `/v1/orders/${order.id}`;
     return uncachedJson(orderDocument(order), 202, { ...headers, location, "retry-after": RETRY_S });
   }
 
   /** Returns the response after a charge that failed finally: a 402 without offers, with the failed settlement. */
-  #unsettled(order: Order, { version }: Payment, sale: Sale): Response {
+  #unsettledResponse(order: Order, { version }: Payment, sale: Sale): Response {
     const { id, network, payer } = order;
     const failure = { code: settleFailure(order), says: orderText(order) };
     const headers = { "touchstone-order": id, ...paymentResponseHeader(version, { network, payer, tx: "" }, failure) };
-    return paymentRequired(this.sales.cashier, sale, { ...refusedFor(failure), sold: false, headers });
+    return paymentRequired(this.sales.cashier, sale, { ...refusalFields(failure), sold: false, headers });
   }
 
-  async #bought(order: Order, { version }: Payment): Promise<Response> {
+  async #deliveredResponse(order: Order, { version }: Payment): Promise<Response> {
     const { orders, objects } = this.sales.buying;
     const [bytes, salts] = await Promise.all([answerOf(objects, order), readSalts(orders, order)]).catch((error) => {
-      throw error instanceof StepNotSeen ? unwritten() : error;
+      throw error instanceof StepNotSeen ? notWrittenProblem() : error;
     });
-    if (bytes === null) throw expired(order);
+    if (bytes === null) throw expiredProblem(order);
     const leg = order.legs.at(-1);
     const result = order.own?.result ?? leg!.result!;
     const { network, payer } = order;

@@ -19,14 +19,14 @@ export interface SalePolicy {
   /** Highest seller's price. */
   maxPrice: bigint;
   /** Highest seller's price of an endpoint without a letter. */
-  unratedPrice: bigint;
+  maxUnratedPrice: bigint;
   /** Number of our own calls that must have passed before an endpoint without a letter is sold. */
-  unratedPasses: number;
+  minUnratedPasses: number;
 }
 
 /** The fixed part of the policy; the setting `sell.least_price` adds the rest. */
 export const SALE_POLICY: Omit<SalePolicy, "leastPrice"> = {
-  ...{ maxPrice: 10_000_000n, unratedPrice: 100_000n, unratedPasses: 5 },
+  ...{ maxPrice: 10_000_000n, maxUnratedPrice: 100_000n, minUnratedPasses: 5 },
 };
 
 /** An endpoint whose calls can be sold. */
@@ -36,12 +36,12 @@ export interface SellableEndpoint {
   method: "GET" | "POST";
   /** Name of the MCP server's tool that is called; null: not a tool. */
   tool: string | null;
-  /** Has it a letter? */
+  /** Whether it has a letter (a grade from A to F). */
   lettered: boolean;
 }
 
-/** Returns an endpoint's band and the number of our own calls that passed, from its newest card. */
-function passesOf(view: View, cap: string): { band: string; passes: number } {
+/** Returns an endpoint's band (its letter, or UNRATED) and how many of our own calls passed, from its newest card. */
+function bandAndPassesOf(view: View, cap: string): { band: string; passes: number } {
   const entry = view.entry(cap);
   const headline = entry ? headlineOf(entry) : null;
   if (!headline) return { band: "UNRATED", passes: 0 };
@@ -57,21 +57,21 @@ export function sellableOf(view: View, cap: string): SellableEndpoint | { says: 
   const url = entry?.listing?.url ?? row?.url ?? null;
   const method = entry?.listing?.method ?? row?.method ?? null;
   if (url === null || method === null) return { says: "The record has no url of this endpoint." };
-  const tool = entry?.listing ? entry.listing.tool : toolUnlisted(cap, { url, method }, row?.request);
+  const tool = entry?.listing ? entry.listing.tool : toolWithoutListing(cap, { url, method }, row?.request);
   if (tool === undefined) return { says: "The record does not name the tool that is called there." };
   if (tool !== null && variablesOf(url).length > 0)
     return { says: "The address of its MCP server is a template, which calls of tools do not fill." };
-  const called = tool === null ? method : "POST";
-  if (called !== "GET" && called !== "POST")
-    return { says: `Calls with ${called} are not bought through this service.` };
-  return { cap, url, method: called, tool, lettered: passesOf(view, cap).band !== "UNRATED" };
+  const calledMethod = tool === null ? method : "POST";
+  if (calledMethod !== "GET" && calledMethod !== "POST")
+    return { says: `Calls with ${calledMethod} are not bought through this service.` };
+  return { cap, url, method: calledMethod, tool, lettered: bandAndPassesOf(view, cap).band !== "UNRATED" };
 }
 
 /**
  * Returns the tool of an endpoint without a listing, from its id and our newest handshake; null: not a tool; undefined:
  * unknown.
  */
-function toolUnlisted(
+function toolWithoutListing(
   cap: string,
   { url, method }: { url: string; method: string },
   request: string | null | undefined,
@@ -85,18 +85,18 @@ function toolUnlisted(
  * the price of each call that fails, so endpoints with a bad letter, or with few observed calls, are restricted.
  */
 export function saleRefusal(view: View, cap: string, priceMicro: bigint, policy: SalePolicy): string | null {
-  const { band, passes } = passesOf(view, cap);
+  const { band, passes } = bandAndPassesOf(view, cap);
   if (band === "F") return "Its letter is F: its calls are not sold by this service.";
   if (view.row(cap)?.unserved)
     return "It took the payment of one of our calls without an answer: its calls are not sold.";
   if (priceMicro < policy.leastPrice) return `Calls below ${formatMoney(policy.leastPrice)} USDC are not bought.`;
   if (priceMicro > policy.maxPrice) return `At most ${formatMoney(policy.maxPrice)} USDC are paid for one call.`;
   if (band !== "UNRATED") return null;
-  if (priceMicro > policy.unratedPrice) {
-    return `It has no letter: at most ${formatMoney(policy.unratedPrice)} USDC are paid for one of its calls.`;
+  if (priceMicro > policy.maxUnratedPrice) {
+    return `It has no letter: at most ${formatMoney(policy.maxUnratedPrice)} USDC are paid for one of its calls.`;
   }
-  return passes < policy.unratedPasses
-    ? `It has no letter, and ${passes} of the ${policy.unratedPasses} calls of ours that have to pass first.`
+  return passes < policy.minUnratedPasses
+    ? `It has no letter, and ${passes} of the ${policy.minUnratedPasses} calls of ours that have to pass first.`
     : null;
 }
 
@@ -130,12 +130,14 @@ export function buyTerms(
   under?: string,
 ): Buy | { says: string } {
   const { policy, cashier, buying } = context;
-  const sold = sellableOf(view, cap);
-  if ("says" in sold) return sold;
+  const sellable = sellableOf(view, cap);
+  if ("says" in sellable) return sellable;
   const row = view.row(cap);
   if (row?.price == null) {
-    const asked = (row?.asked_for_payment ?? 0) > 0;
-    return { says: asked ? "Its newest 402 names no price." : "No handshake of ours was answered with a price yet." };
+    const askedForPayment = (row?.asked_for_payment ?? 0) > 0;
+    return {
+      says: askedForPayment ? "Its newest 402 names no price." : "No handshake of ours was answered with a price yet.",
+    };
   }
   // The rail can pay if it finds a payee in the newest 402; the price is known if the asset is a dollar.
   if (row.unit !== "USD") return { says: "Its price is in an asset of which we do not know what a unit is worth." };
@@ -143,26 +145,26 @@ export function buyTerms(
     return { says: noOfferText(cashier.network) };
   }
   const price = parseMoney(row.price);
-  const refused = saleRefusal(view, cap, price, policy);
-  if (refused !== null) return { says: refused };
+  const refusal = saleRefusal(view, cap, price, policy);
+  if (refusal !== null) return { says: refusal };
   if (buying.orders.table.isOwedBy(row.pay_to.toLowerCase())) {
     return {
       says: "Money of ours is with its payee for a call that brought nothing: it is not bought from until that ends.",
     };
   }
   const total = buyerTotal(price);
-  const variables = variablesOf(sold.url);
-  const given = under === undefined || variables.length === 0 ? null : pathValues(sold.url, under);
+  const variables = variablesOf(sellable.url);
+  const givenValues = under === undefined || variables.length === 0 ? null : pathValues(sellable.url, under);
   return {
-    url: `${baseUrl}/v1/via/${cap}${given?.size ? `?${new URLSearchParams([...given])}` : ""}`,
-    method: sold.method,
+    url: `${baseUrl}/v1/via/${cap}${givenValues?.size ? `?${new URLSearchParams([...givenValues])}` : ""}`,
+    method: sellable.method,
     seller_price: formatMoney(price),
     fee: formatMoney(total - price),
     total: formatMoney(total),
     asset: "USDC",
     guarantee: guaranteeFor(view.entry(cap)?.listing?.class),
     publish: `${PUBLISH_HEADER}: true`,
-    ...(sold.tool === null ? {} : { tool: sold.tool }),
+    ...(sellable.tool === null ? {} : { tool: sellable.tool }),
     ...(variables.length === 0 ? {} : { variables }),
   };
 }
@@ -172,6 +174,6 @@ export const NOTHING_SOLD = "Nothing is sold here.";
 
 /** Returns {@link buyTerms} for one service, so that check, search and pages agree about an endpoint. */
 export const termsOf =
-  ({ baseUrl, sales, unsold }: { baseUrl: string; sales?: SaleContext; unsold?: string }) =>
+  ({ baseUrl, sales, whyNotSold }: { baseUrl: string; sales?: SaleContext; whyNotSold?: string }) =>
   (view: View, cap: string, under?: string): Buy | { says: string } =>
-    sales ? buyTerms(view, cap, baseUrl, sales, under) : { says: unsold ?? NOTHING_SOLD };
+    sales ? buyTerms(view, cap, baseUrl, sales, under) : { says: whyNotSold ?? NOTHING_SOLD };

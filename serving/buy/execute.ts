@@ -10,18 +10,18 @@ import { Problem } from "../http/problem.ts";
 import { requireUsable } from "../http/usable.ts";
 import { ExecuteRequest, MAX_CANDIDATES } from "../schemas/route.ts";
 import { saleRefusal, sellableOf } from "./eligible.ts";
-import { type Described, outlinesOf } from "./extensions.ts";
+import { type CallDescription, outlinesOf } from "./extensions.ts";
 import { holderOf, type PayOnDelivery, requiredValidityS, weakerThanPromised } from "./pay-on-delivery.ts";
 import type { Payment } from "./payments.ts";
-import { routePlan } from "./plan.ts";
+import { rankEndpointsFor } from "./plan.ts";
 import { sellerRequest } from "./seller-request.ts";
-import { buyerTotal, paymentRequired, refusedFor, type Sale } from "./terms.ts";
+import { buyerTotal, paymentRequired, refusalFields, type Sale } from "./terms.ts";
 
 export const EXECUTE_PATH = "/v1/route/execute";
 
 /** A request to buy a call from any suitable endpoint. */
 export interface Execution {
-  asked: ExecuteRequest;
+  request: ExecuteRequest;
   /** Bytes of the request's body, whose hash binds a payment to this request. */
   bytes: Uint8Array;
   payment: Payment | null;
@@ -35,15 +35,15 @@ export interface Execution {
  * costs too much, and one that is refused, and stores the reason for the buyer.
  */
 class Candidates implements Fallback {
-  readonly passed: string[] = [];
-  readonly #waiting: string[];
-  readonly #until: number;
+  readonly skipped: string[] = [];
+  readonly #remainingCaps: string[];
+  readonly #deadlineMs: number;
   /** Highest price of a fallback, micro-units; null until the first candidate was chosen. */
-  #most: bigint | null = null;
+  #maxPriceMicro: bigint | null = null;
   /** The check that the buyer was promised; null until the first candidate was chosen. */
-  #promised: JudgedBy | null = null;
-  /** Was a cancellation granted that is not used yet? */
-  #granted = false;
+  #promisedCheck: JudgedBy | null = null;
+  /** Whether a cancellation was granted that is not used yet. */
+  #cancellationGranted = false;
   /** The order's place among all running calls. */
   #place: Place | null = null;
 
@@ -52,105 +52,106 @@ class Candidates implements Fallback {
     private readonly execution: Execution,
     caps: readonly string[],
   ) {
-    this.#waiting = caps.slice(0, MAX_CANDIDATES);
-    this.#until = systemClock.monotonic() + execution.asked.deadline_s * 1000;
+    this.#remainingCaps = caps.slice(0, MAX_CANDIDATES);
+    this.#deadlineMs = systemClock.monotonic() + execution.request.deadline_s * 1000;
   }
 
   /** Time until the buyer's deadline for asking candidates, real ms. */
   get leftMs(): number {
-    return this.#until - systemClock.monotonic();
+    return this.#deadlineMs - systemClock.monotonic();
   }
 
   left(): boolean {
-    if (this.#waiting.length === 0 || this.leftMs <= 0) return false;
-    return this.#most === null || this.mayCancel();
+    if (this.#remainingCaps.length === 0 || this.leftMs <= 0) return false;
+    return this.#maxPriceMicro === null || this.mayCancel();
   }
 
   mayCancel(): boolean {
-    this.#granted ||= this.selling.fallsBack(this.execution.payment!.from);
-    return this.#granted;
+    this.#cancellationGranted ||= this.selling.takeFallback(this.execution.payment!.from);
+    return this.#cancellationGranted;
   }
 
   /**
    * Turns the remaining candidates into fallbacks. A fallback may cost at most the quoted price, its answer is checked
    * at least as promised, and it uses the order's place.
    */
-  atMost({ priceMicro, want }: SellerQuote, place: Place): this {
-    this.#most = priceMicro;
-    this.#promised = strongestCheckOf(want);
+  toFallbacks({ priceMicro, want }: SellerQuote, place: Place): this {
+    this.#maxPriceMicro = priceMicro;
+    this.#promisedCheck = strongestCheckOf(want);
     this.#place = place;
     return this;
   }
 
   async quote(): Promise<SellerQuote | null> {
     while (this.left()) {
-      const cap = this.#waiting.shift()!;
-      const found = await this.#ask(cap).catch((error: unknown) => {
+      const cap = this.#remainingCaps.shift()!;
+      const quoteOrReason = await this.#askPrice(cap).catch((error: unknown) => {
         if (error instanceof Problem) return `${error.message}.`.replace(/\.\.$/, ".");
         // During an order an error must not reach the client: the order tries the next candidate, or ends.
-        if (this.#most !== null) return "it could not be asked for its price.";
+        if (this.#maxPriceMicro !== null) return "it could not be asked for its price.";
         throw error;
       });
-      if (typeof found !== "string") {
-        this.#granted = false;
-        return found;
+      if (typeof quoteOrReason !== "string") {
+        this.#cancellationGranted = false;
+        return quoteOrReason;
       }
-      this.passed.push(`${cap}: ${found}`);
+      this.skipped.push(`${cap}: ${quoteOrReason}`);
     }
     return null;
   }
 
-  async #ask(cap: string): Promise<SellerQuote | string> {
+  async #askPrice(cap: string): Promise<SellerQuote | string> {
     const { selling, execution } = this;
-    const { asked, payment } = execution;
+    const { request, payment } = execution;
     const { buying, policy } = selling.sales;
     const view = selling.deps.view();
     if (!view.has(cap)) return "it is not in the record.";
-    const sold = sellableOf(view, cap);
-    if ("says" in sold) return sold.says;
-    const { path, query, body } = asked.input ?? {};
-    if (body !== undefined && sold.method === "GET") return "it takes no body.";
-    if (asked.method !== undefined && sold.method !== asked.method) return `it is called with ${sold.method}.`;
-    const sent = body === undefined ? null : Buffer.from(JSON.stringify(body));
-    const request = sellerRequest(sold, {
+    const sellable = sellableOf(view, cap);
+    if ("says" in sellable) return sellable.says;
+    const { path, query, body } = request.input ?? {};
+    if (body !== undefined && sellable.method === "GET") return "it takes no body.";
+    if (request.method !== undefined && sellable.method !== request.method)
+      return `it is called with ${sellable.method}.`;
+    const bodyBytes = body === undefined ? null : Buffer.from(JSON.stringify(body));
+    const sellerCall = sellerRequest(sellable, {
       path,
       query: new URLSearchParams(query ?? {}),
-      body: sent,
+      body: bodyBytes,
       headers: new Headers(),
     });
-    if (request.url.length > 4096) return "its address with this query is too long.";
-    const quote = await selling.quote(sold, request, execution);
+    if (sellerCall.url.length > 4096) return "its address with this query is too long.";
+    const quote = await selling.quote(sellable, sellerCall, execution);
     const { priceMicro } = quote;
-    if (asked.max_price !== undefined && priceMicro > parseMoney(asked.max_price))
+    if (request.max_price !== undefined && priceMicro > parseMoney(request.max_price))
       return "its price is above max_price now.";
-    if (buyerTotal(priceMicro) > parseMoney(asked.max_total)) return "with our fee it costs more than max_total.";
-    if (this.#most !== null && priceMicro > this.#most) return "its price is above the quoted one.";
-    const by = strongestCheckOf(quote.want);
-    if (this.#promised !== null && !isAtLeastAsStrong(by, this.#promised))
-      return `its answer would be judged by its ${by}, and ${this.#promised} was promised.`;
-    const refused = saleRefusal(view, cap, priceMicro, policy);
-    if (refused) return refused;
+    if (buyerTotal(priceMicro) > parseMoney(request.max_total)) return "with our fee it costs more than max_total.";
+    if (this.#maxPriceMicro !== null && priceMicro > this.#maxPriceMicro) return "its price is above the quoted one.";
+    const check = strongestCheckOf(quote.want);
+    if (this.#promisedCheck !== null && !isAtLeastAsStrong(check, this.#promisedCheck))
+      return `its answer would be judged by its ${check}, and ${this.#promisedCheck} was promised.`;
+    const refusal = saleRefusal(view, cap, priceMicro, policy);
+    if (refusal) return refusal;
     const now = Math.floor(systemClock.now().getTime() / 1000);
     // A payment that is in escrow stays there after its signature has expired.
-    const ends = payment?.scheme === "exact" ? payment.validBefore : null;
-    if (this.#most !== null && ends !== null && ends < now + requiredValidityS(quote))
+    const validUntil = payment?.scheme === "exact" ? payment.validBefore : null;
+    if (this.#maxPriceMicro !== null && validUntil !== null && validUntil < now + requiredValidityS(quote))
       return "your payment ends too soon.";
-    if (this.#most === null) return buying.findRefusal(sellerOf(quote), null)?.says ?? quote;
-    if (!this.#place?.move(holderOf(execution.client, payment!, request.url)))
+    if (this.#maxPriceMicro === null) return buying.findRefusal(sellerOf(quote), null)?.says ?? quote;
+    if (!this.#place?.move(holderOf(execution.client, payment!, sellerCall.url)))
       return "too many calls of it are under way.";
     return quote;
   }
 }
 
 /** Returns the candidates that the buyer named, or the best ones for its need. */
-async function capsOf(selling: PayOnDelivery, { asked }: Execution): Promise<readonly string[]> {
-  const { need, capability_ids, input, class: kind, max_price, min_band, max_latency_ms } = asked;
+async function capsOf(selling: PayOnDelivery, { request }: Execution): Promise<readonly string[]> {
+  const { need, capability_ids, input, class: kind, max_price, min_band, max_latency_ms } = request;
   if (capability_ids) return capability_ids;
   const { view, clock, baseUrl } = selling.deps;
   // Default method: POST with a body, GET without one.
-  const method = asked.method ?? (input?.body === undefined ? "GET" : "POST");
+  const method = request.method ?? (input?.body === undefined ? "GET" : "POST");
   const query = { need: need!, class: kind, max_price, min_band, max_latency_ms, method, limit: MAX_CANDIDATES };
-  const { candidates } = await routePlan(view(), query, {
+  const { candidates } = await rankEndpointsFor(view(), query, {
     baseUrl,
     seller: selling.sales,
     now: clock.now(),
@@ -159,7 +160,7 @@ async function capsOf(selling: PayOnDelivery, { asked }: Execution): Promise<rea
   return candidates.map(({ capability_id }) => capability_id);
 }
 
-const NOBODY = "No endpoint in the record fits the request; POST /v1/route/plan shows what was passed over.";
+const NO_CANDIDATE = "No endpoint in the record fits the request; POST /v1/route/plan shows what was passed over.";
 
 /**
  * Buys one call from several candidates in one order. The first suitable candidate sets the price of the order. If its
@@ -169,28 +170,29 @@ const NOBODY = "No endpoint in the record fits the request; POST /v1/route/plan 
  */
 export async function execute(selling: PayOnDelivery, execution: Execution): Promise<Response> {
   const { checkout, sales } = selling;
-  const { payment, bytes, asked } = execution;
-  if (asked.expect) await requireUsable(sales.seller.reader, asked.expect, "/expect");
+  const { payment, bytes, request } = execution;
+  if (request.expect) await requireUsable(sales.seller.reader, request.expect, "/expect");
   const requestSha256 = sha256hex(Buffer.concat([Buffer.from(`POST ${EXECUTE_PATH}\n`), bytes]));
-  if (!payment) return fresh(selling, execution, requestSha256);
-  const known = await checkout.existingOrder(payment, requestSha256);
-  if (known) return checkout.responseOf(known, payment, saleOf(selling, parseMoney(known.quote.total)));
-  const answer = () => fresh(selling, execution, requestSha256);
+  if (!payment) return executeNew(selling, execution, requestSha256);
+  const existing = await checkout.existingOrder(payment, requestSha256);
+  if (existing) return checkout.responseOf(existing, payment, saleOf(selling, parseMoney(existing.quote.total)));
+  const answer = () => executeNew(selling, execution, requestSha256);
   return checkout.orExistingOrder(payment, requestSha256, saleOf(selling, 0n), answer);
 }
 
 /** Handles a request without a payment, or with a payment that belongs to no order yet. */
-async function fresh(selling: PayOnDelivery, execution: Execution, requestSha256: string): Promise<Response> {
+async function executeNew(selling: PayOnDelivery, execution: Execution, requestSha256: string): Promise<Response> {
   const { checkout, sales } = selling;
   const { payment, publish, client } = execution;
   const candidates = new Candidates(selling, execution, await capsOf(selling, execution));
   const quote = await candidates.quote();
   if (!quote) {
-    const error = candidates.passed.length === 0 ? NOBODY : `No candidate can be paid: ${candidates.passed.join(" ")}`;
+    const error =
+      candidates.skipped.length === 0 ? NO_CANDIDATE : `No candidate can be paid: ${candidates.skipped.join(" ")}`;
     return paymentRequired(sales.cashier, saleOf(selling, 0n), { error: error.slice(0, 2000), sold: false });
   }
   const { priceMicro } = quote;
-  const expect = execution.asked.expect ?? null;
+  const expect = execution.request.expect ?? null;
   const sale: Sale = {
     ...saleOf(selling, buyerTotal(priceMicro), quote.want.mime),
     guarantee: guaranteeOf(quote.want, expect),
@@ -199,21 +201,25 @@ async function fresh(selling: PayOnDelivery, execution: Execution, requestSha256
   };
   const error = `Payment required: ${quote.cap} is asked first, and you are charged this if an answer passes.`;
   if (!payment) return paymentRequired(sales.cashier, sale, { error });
-  const wrong = await checkout.paymentFault(payment, sale, requiredValidityS(quote));
-  if (wrong) return paymentRequired(sales.cashier, sale, refusedFor(wrong));
-  const weaker = weakerThanPromised(payment, quote);
-  if (weaker) return paymentRequired(sales.cashier, sale, refusedFor(weaker));
-  const asked = { operation: "execute" as const, requestSha256, priceMicro, publish, client, expect };
-  const claimed = checkout.claimOf(payment, sale, asked);
+  const fault = await checkout.paymentFault(payment, sale, requiredValidityS(quote));
+  if (fault) return paymentRequired(sales.cashier, sale, refusalFields(fault));
+  const guaranteeFault = weakerThanPromised(payment, quote);
+  if (guaranteeFault) return paymentRequired(sales.cashier, sale, refusalFields(guaranteeFault));
+  const purchaseRequest = { operation: "execute" as const, requestSha256, priceMicro, publish, client, expect };
+  const claimedPurchase = checkout.claimOf(payment, sale, purchaseRequest);
   const place = await selling.places.forCall(holderOf(client, payment, quote.request.url), candidates.leftMs);
   try {
-    return await checkout.buy({ ...claimed, quote, fallback: candidates.atMost(quote, place) }, payment, sale);
+    return await checkout.buy(
+      { ...claimedPurchase, quote, fallback: candidates.toFallbacks(quote, place) },
+      payment,
+      sale,
+    );
   } finally {
     place.leave();
   }
 }
 
-const DESCRIBED: Described = {
+const CALL_DESCRIPTION: CallDescription = {
   method: "POST",
   input: {
     example: { need: "sum of two numbers", input: { query: { a: "20", b: "22" } }, max_total: "0.05" },
@@ -223,7 +229,7 @@ const DESCRIBED: Described = {
 };
 
 const saleOf = (selling: PayOnDelivery, totalMicro: bigint, mime?: string | null): Sale => ({
-  described: DESCRIBED,
+  described: CALL_DESCRIPTION,
   url: selling.deps.baseUrl + EXECUTE_PATH,
   description: "A call bought through Touchstone of whoever can do it.",
   guarantee: "You are charged only if an answer passed.",

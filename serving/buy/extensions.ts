@@ -4,7 +4,7 @@ import { sampleValue } from "../../pipelines/1-observe/probe/synthetic.ts";
 type Json = Record<string, unknown>;
 
 /** Method, input and output of something that is sold. Catalogues read them from its 402. */
-export interface Described {
+export interface CallDescription {
   method: "GET" | "POST";
   /** Query, or JSON body of a POST: a schema, and an example that is valid against it. */
   input: { example: Json; schema: Json };
@@ -12,16 +12,16 @@ export interface Described {
   output: Json | null;
 }
 
-const DRAFT = "https://json-schema.org/draft/2020-12/schema";
+const SCHEMA_DIALECT = "https://json-schema.org/draft/2020-12/schema";
 /**
  * Limits of a schema in a 402: number of levels, and length. It is sent in a header, and the client sends it back in
  * one.
  */
-const LEVELS = 3;
-const MAX_OUTLINE = 1_500;
+const MAX_LEVELS = 3;
+const MAX_OUTLINE_LENGTH = 1_500;
 /** Largest number of members of a level, and of values in a list. */
-const MOST = 24;
-const KEPT = [
+const MAX_MEMBERS = 24;
+const KEPT_KEYWORDS = [
   "type",
   "const",
   "format",
@@ -37,30 +37,32 @@ const KEPT = [
  * Returns the upper levels of a JSON Schema: types, members, required members, bounds and short lists of values.
  * Without the rest, such as patterns, the result accepts more values, never fewer.
  */
-export function outlined(schema: unknown): Json {
-  for (let levels = LEVELS; levels > 0; levels--) {
+export function outlineOf(schema: unknown): Json {
+  for (let levels = MAX_LEVELS; levels > 0; levels--) {
     const outline = upperLevels(schema, levels);
-    if (JSON.stringify(outline).length <= MAX_OUTLINE) return outline;
+    if (JSON.stringify(outline).length <= MAX_OUTLINE_LENGTH) return outline;
   }
   return {};
 }
 
 function upperLevels(schema: unknown, levels: number): Json {
   if (typeof schema !== "object" || schema === null || levels === 0) return {};
-  const from = schema as Json;
-  const kept = Object.fromEntries(KEPT.flatMap((name) => (isSmall(from[name]) ? [[name, from[name]]] : [])));
-  const { properties, required, items } = from;
-  const values = Array.isArray(from.enum) && from.enum.length <= MOST && from.enum.every(isSmall);
+  const source = schema as Json;
+  const keptKeywords = Object.fromEntries(
+    KEPT_KEYWORDS.flatMap((name) => (isSmall(source[name]) ? [[name, source[name]]] : [])),
+  );
+  const { properties, required, items } = source;
+  const hasSmallEnum = Array.isArray(source.enum) && source.enum.length <= MAX_MEMBERS && source.enum.every(isSmall);
   const members = typeof properties === "object" && properties !== null ? Object.entries(properties) : [];
-  const named = members.slice(0, MOST);
-  const isNamed = (name: unknown): boolean => named.some(([one]) => one === name);
+  const keptMembers = members.slice(0, MAX_MEMBERS);
+  const isKept = (name: unknown): boolean => keptMembers.some(([one]) => one === name);
   return {
-    ...kept,
-    ...(values ? { enum: from.enum } : {}),
-    ...(named.length > 0
-      ? { properties: Object.fromEntries(named.map(([name, member]) => [name, upperLevels(member, levels - 1)])) }
+    ...keptKeywords,
+    ...(hasSmallEnum ? { enum: source.enum } : {}),
+    ...(keptMembers.length > 0
+      ? { properties: Object.fromEntries(keptMembers.map(([name, member]) => [name, upperLevels(member, levels - 1)])) }
       : {}),
-    ...(Array.isArray(required) && required.some(isNamed) ? { required: required.filter(isNamed) } : {}),
+    ...(Array.isArray(required) && required.some(isKept) ? { required: required.filter(isKept) } : {}),
     ...(typeof items === "object" && items !== null && levels > 1 ? { items: upperLevels(items, levels - 1) } : {}),
   };
 }
@@ -70,8 +72,8 @@ const isSmall = (value: unknown): boolean =>
 
 /** Returns outlines of the request and the answer of one of our operations. */
 export const outlinesOf = (body: z.ZodType, answer: z.ZodType): { input: Json; output: Json } => ({
-  input: outlined(z.toJSONSchema(body, { io: "input", unrepresentable: "any" })),
-  output: outlined(z.toJSONSchema(answer, { unrepresentable: "any" })),
+  input: outlineOf(z.toJSONSchema(body, { io: "input", unrepresentable: "any" })),
+  output: outlineOf(z.toJSONSchema(answer, { unrepresentable: "any" })),
 });
 
 /** Returns a JSON Schema made from an input: its members, with a type for texts only. */
@@ -84,37 +86,38 @@ const typesOf = (sent: Json): Record<string, Json> =>
  * Returns the input of a seller's call for our 402: the outline of the seller's schema, with an example that is the
  * sent input, or one made from the schema. If neither is valid, it returns a schema of the sent members.
  * @param sent members of this request @param declared JSON Schema that the seller declares; undefined: none
- * @param fits is a value valid against a schema?
+ * @param isValid reports whether a value is valid against a schema
  */
-export async function inputShown(
+export async function describeInput(
   sent: Json,
   declared: unknown,
-  fits: (schema: Json, value: Json) => Promise<boolean>,
-): Promise<Described["input"]> {
-  const outline = outlined(declared);
-  const own = typeof outline.properties === "object" ? (outline.properties as Json) : {};
-  if (Object.keys(own).length > 0 && (outline.type ?? "object") === "object") {
-    const schema = { ...outline, properties: { ...typesOf(sent), ...own } };
+  isValid: (schema: Json, value: Json) => Promise<boolean>,
+): Promise<CallDescription["input"]> {
+  const outline = outlineOf(declared);
+  const declaredMembers = typeof outline.properties === "object" ? (outline.properties as Json) : {};
+  if (Object.keys(declaredMembers).length > 0 && (outline.type ?? "object") === "object") {
+    const schema = { ...outline, properties: { ...typesOf(sent), ...declaredMembers } };
     for (const example of [sent, { ...(sampleValue(outline) as Json), ...sent }]) {
-      if (JSON.stringify(example).length <= MAX_OUTLINE && (await fits(schema, example))) return { example, schema };
+      if (JSON.stringify(example).length <= MAX_OUTLINE_LENGTH && (await isValid(schema, example)))
+        return { example, schema };
     }
   }
   return { example: sent, schema: { properties: typesOf(sent) } };
 }
 
 /** Returns x402's extension `bazaar`: `info` is an example, `schema` its JSON Schema. */
-function bazaar({ method, input, output }: Described): { info: Json; schema: Json } {
+function bazaar({ method, input, output }: CallDescription): { info: Json; schema: Json } {
   const isPost = method === "POST";
   const name = isPost ? "body" : "queryParams";
-  const asBody = isPost ? { bodyType: "json" } : {};
-  const fields = ["type", "method", ...(isPost ? ["bodyType", "body"] : [])];
+  const bodyTypeField = isPost ? { bodyType: "json" } : {};
+  const requiredFields = ["type", "method", ...(isPost ? ["bodyType", "body"] : [])];
   return {
     info: {
-      input: { type: "http", method, ...asBody, [name]: input.example },
+      input: { type: "http", method, ...bodyTypeField, [name]: input.example },
       output: { type: "json" },
     },
     schema: {
-      $schema: DRAFT,
+      $schema: SCHEMA_DIALECT,
       type: "object",
       properties: {
         input: {
@@ -125,7 +128,7 @@ function bazaar({ method, input, output }: Described): { info: Json; schema: Jso
             ...(isPost ? { bodyType: { type: "string", enum: ["json"] } } : {}),
             [name]: { type: "object", ...input.schema },
           },
-          required: fields,
+          required: requiredFields,
           additionalProperties: false,
         },
         output: {
@@ -146,7 +149,7 @@ export const IDENTIFIER = { min: 16, max: 128, pattern: "^[a-zA-Z0-9_-]+$" } as 
 const paymentIdentifier = {
   info: { required: false },
   schema: {
-    $schema: DRAFT,
+    $schema: SCHEMA_DIALECT,
     type: "object",
     properties: {
       required: { type: "boolean" },
@@ -157,13 +160,13 @@ const paymentIdentifier = {
 };
 
 /** Returns the extensions of our 402. */
-export const extensionsOf = (described: Described | undefined): Record<string, { info: Json; schema: Json }> => ({
+export const extensionsOf = (described: CallDescription | undefined): Record<string, { info: Json; schema: Json }> => ({
   ...(described ? { bazaar: bazaar(described) } : {}),
   "payment-identifier": paymentIdentifier,
 });
 
 /** Returns `outputSchema`, in which x402 version 1 describes input and output. */
-export const outputSchemaOf = ({ method, input, output }: Described): Json => ({
+export const outputSchemaOf = ({ method, input, output }: CallDescription): Json => ({
   input: {
     ...{ type: "http", method, discoverable: true },
     ...(method === "POST" ? { bodyType: "json", bodyFields: input.schema } : { queryParams: input.schema }),

@@ -3,7 +3,7 @@ import { isEnded, type Leg, type Order } from "../../pipelines/orders/order.ts";
 import { answerDigestOf } from "../../pipelines/orders/order-objects.ts";
 import type { OrderShown } from "../schemas/orders.ts";
 
-const WORDS: Readonly<Record<Order["state"], string>> = {
+const STATE_TEXTS: Readonly<Record<Order["state"], string>> = {
   claimed: "The payment is being looked at.",
   rejected: "Nothing was bought and nothing was charged.",
   verified: "The seller is about to be called.",
@@ -42,10 +42,12 @@ export function orderText(order: Order): string {
   const failed = checksOf(order.legs.at(-1)).filter(({ ok }) => !ok);
   const why = failed.map(({ name, says }) => (says ? `${name} (${says})` : name)).join(", ");
   const reason = why === "" ? (order.says ?? "") : `Failed: ${why}.`;
-  return order.state === "settled" || reason === "" ? WORDS[order.state] : `${WORDS[order.state]} ${reason}`;
+  return order.state === "settled" || reason === ""
+    ? STATE_TEXTS[order.state]
+    : `${STATE_TEXTS[order.state]} ${reason}`;
 }
 
-const legShown = (leg: Leg): OrderShown["legs"][number] => ({
+const legDocument = (leg: Leg): OrderShown["legs"][number] => ({
   capability_id: leg.cap,
   ...{ url: leg.url, method: leg.method, pay_to: leg.payTo, price: leg.price, money: leg.fate, tx: leg.tx },
   status: leg.result?.status ?? null,
@@ -69,7 +71,7 @@ export function orderDocument(
   byId: { answer: Uint8Array | null; salts: OrderShown["salts"] } | null = null,
 ): OrderShown {
   const { answer, salts } = byId ?? { answer: null, salts: null };
-  const named = byId && order.state === "settled" ? answerDigestOf(order) : null;
+  const answerDigest = byId && order.state === "settled" ? answerDigestOf(order) : null;
   const result = order.own?.result ? { status: 200, ...order.own.result } : order.legs.at(-1)?.result;
   return {
     schema: "svc.order.v1",
@@ -80,7 +82,7 @@ export function orderDocument(
     hold: order.hold ? { tx: order.hold.tx, capture_deadline: order.hold.captureDeadline } : null,
     expect: order.expect,
     ...{ published: order.publish, charged: order.state === "settled" || order.refund ? order.charged : null },
-    ...{ refunded: order.refunded, legs: order.legs.map(legShown) },
+    ...{ refunded: order.refunded, legs: order.legs.map(legDocument) },
     ...{ salts, gas: order.gas.map(({ kind, tx, wei }) => ({ kind, tx, wei })) },
     answer:
       answer && result?.status != null && result.sha256 !== null
@@ -89,6 +91,6 @@ export function orderDocument(
             base64: Buffer.from(answer).toString("base64"),
           }
         : null,
-    answer_expired: named && answer === null ? { sha256: named.sha256, bytes: named.size } : null,
+    answer_expired: answerDigest && answer === null ? { sha256: answerDigest.sha256, bytes: answerDigest.size } : null,
   };
 }

@@ -18,12 +18,12 @@ import { headlineOf } from "../tables/entry.ts";
 import type { View } from "../tables/view.ts";
 import { Checkout, refusalOffer, type Sales } from "./checkout.ts";
 import { type SellableEndpoint, saleRefusal, sellableOf } from "./eligible.ts";
-import { type Described, inputShown, outlined } from "./extensions.ts";
+import { type CallDescription, describeInput, outlineOf } from "./extensions.ts";
 import type { Payment } from "./payments.ts";
 import { SalePlaces } from "./places.ts";
 import { sellerRequest } from "./seller-request.ts";
-import { buyerTotal, paymentRequired, refusedFor, resourceUrl, type Sale } from "./terms.ts";
-import type { Wrong } from "./wrong.ts";
+import { buyerTotal, paymentRequired, refusalFields, resourceUrl, type Sale } from "./terms.ts";
+import type { PaymentFault } from "./wrong.ts";
 
 export interface PayOnDeliveryDeps {
   view: () => View;
@@ -53,11 +53,11 @@ export interface ViaCall {
 }
 
 /** Seconds that a payment must stay valid after the seller's deadline, for the check and the settlement. */
-const MARGIN_S = 45;
+const SETTLEMENT_MARGIN_S = 45;
 
 /** Returns the seconds for which a buyer's payment must stay valid when a call with this quote begins. */
 export const requiredValidityS = ({ entry }: Pick<SellerQuote, "entry">): number =>
-  Math.min(90, Math.max(30, entry.maxTimeoutSeconds)) + MARGIN_S;
+  Math.min(90, Math.max(30, entry.maxTimeoutSeconds)) + SETTLEMENT_MARGIN_S;
 
 /** Returns the keys by which places are shared fairly. @param payment a verified payment @param url the seller's url */
 export const holderOf = (client: string, payment: Pick<Payment, "from">, url: string): Holder => ({
@@ -69,9 +69,9 @@ export const holderOf = (client: string, payment: Pick<Payment, "from">, url: st
 /** Request header with the buyer's own expectation of the answer, as JSON in ASCII. */
 export const EXPECT_HEADER = "Touchstone-Expect";
 
-const AGAIN = { headers: { "retry-after": "5" } };
+const RETRY_LATER = { headers: { "retry-after": "5" } };
 /** Fault: the seller's newest 402 allows only a weaker check than the buyer was promised. */
-const LESS_IS_CHECKED: Wrong = {
+const WEAKER_CHECK_FAULT: PaymentFault = {
   code: "guarantee_changed",
   says: "the seller changed what it says of its answers, so less of them can be checked than you were promised: nothing was paid; pay again if these terms suit you",
 };
@@ -80,24 +80,27 @@ const LESS_IS_CHECKED: Wrong = {
  * Returns why a payment is refused if its buyer was promised a stronger check than is possible now; null if it was not.
  * Clients of version 2 send back the description of the terms that they saw.
  */
-export function weakerThanPromised({ described }: Pick<Payment, "described">, { want }: SellerQuote): Wrong | null {
-  const promised = parsePromisedCheck(described ?? "");
-  return promised === null || isAtLeastAsStrong(strongestCheckOf(want), promised) ? null : LESS_IS_CHECKED;
+export function weakerThanPromised(
+  { termsDescription }: Pick<Payment, "termsDescription">,
+  { want }: SellerQuote,
+): PaymentFault | null {
+  const promised = parsePromisedCheck(termsDescription ?? "");
+  return promised === null || isAtLeastAsStrong(strongestCheckOf(want), promised) ? null : WEAKER_CHECK_FAULT;
 }
 
 /** The promise before the seller was asked for its price. */
-const PASSED = "You are charged only if the answer passed.";
+const DEFAULT_GUARANTEE = "You are charged only if the answer passed.";
 
 /** Returns the hash that binds a payment to a call: over the request and the buyer's expectation. */
-const askedSha256 = ({ sha256 }: CallRequest, expect: BuyersExpectation | null): string =>
+const requestSha256Of = ({ sha256 }: CallRequest, expect: BuyersExpectation | null): string =>
   expect === null ? sha256 : sha256hex(`${sha256}\n${canonicalText(expect)}`);
 
 /** Longest request that is repeated in its 402 as an example, characters. */
-const MAX_EXAMPLE = 500;
+const MAX_EXAMPLE_LENGTH = 500;
 
 /** Returns the members of a body that is a small JSON object; none for any other body. */
-function sentAsJson(body: Uint8Array | null): Record<string, unknown> {
-  if (body === null || body.length > MAX_EXAMPLE) return {};
+function smallJsonObject(body: Uint8Array | null): Record<string, unknown> {
+  if (body === null || body.length > MAX_EXAMPLE_LENGTH) return {};
   try {
     const value: unknown = JSON.parse(Buffer.from(body).toString("utf8"));
     return typeof value === "object" && value !== null && !Array.isArray(value) ? { ...value } : {};
@@ -121,72 +124,72 @@ export class PayOnDelivery {
     readonly deps: PayOnDeliveryDeps,
   ) {
     this.checkout = new Checkout(sales);
-    const steady = () => deps.clock.monotonic();
+    const monotonicNow = () => deps.clock.monotonic();
     const quota = deps.quotesPerDomainMinute;
-    this.#platforms = new Limiter({ name: "prices of one platform", quota, windowS: 60 }, steady);
+    this.#platforms = new Limiter({ name: "prices of one platform", quota, windowS: 60 }, monotonicNow);
     const { payer, all } = deps.fallbacksPerHour;
     this.#fallbacks = {
-      payer: new Limiter({ name: "fallbacks", quota: payer, windowS: 3600 }, steady),
-      all: new Limiter({ name: "all fallbacks", quota: all, windowS: 3600 }, steady),
+      payer: new Limiter({ name: "fallbacks", quota: payer, windowS: 3600 }, monotonicNow),
+      all: new Limiter({ name: "all fallbacks", quota: all, windowS: 3600 }, monotonicNow),
     };
-    sales.buying.cancelling.mayCancel = (payer) => this.fallsBack(payer);
+    sales.buying.cancelling.mayCancel = (payer) => this.takeFallback(payer);
   }
 
   /**
    * Answers a request of `via`: a 402 with the price, the seller's answer, or the state of the order.
    * @throws Problem
    */
-  async call(wanted: ViaCall): Promise<Response> {
-    const sold = this.#sold(wanted);
-    const request = sellerRequest(sold, wanted);
+  async call(viaCall: ViaCall): Promise<Response> {
+    const sellable = this.#requireSellable(viaCall);
+    const request = sellerRequest(sellable, viaCall);
     if (request.url.length > 4096) throw new Problem("bad_request", "the seller's address with this query is too long");
-    const { payment, expect } = wanted;
+    const { payment, expect } = viaCall;
     if (expect) await requireUsable(this.sales.seller.reader, expect, `/headers/${EXPECT_HEADER}`);
-    if (!payment) return this.#fresh(wanted, sold, request);
-    const asked = askedSha256(request, expect);
-    const known = await this.checkout.existingOrder(payment, asked);
-    const sale = this.#saleOf(sold, wanted);
-    if (known) return this.checkout.responseOf(known, payment, sale);
-    const answer = () => this.#fresh(wanted, sold, request);
-    return this.checkout.orExistingOrder(payment, asked, sale, answer);
+    if (!payment) return this.#callNew(viaCall, sellable, request);
+    const requestSha256 = requestSha256Of(request, expect);
+    const existing = await this.checkout.existingOrder(payment, requestSha256);
+    const sale = this.#saleOf(sellable, viaCall);
+    if (existing) return this.checkout.responseOf(existing, payment, sale);
+    const answer = () => this.#callNew(viaCall, sellable, request);
+    return this.checkout.orExistingOrder(payment, requestSha256, sale, answer);
   }
 
   /** Handles a request without a payment, or with a payment that belongs to no order yet. */
-  async #fresh(wanted: ViaCall, sold: SellableEndpoint, request: CallRequest): Promise<Response> {
-    const { payment } = wanted;
+  async #callNew(viaCall: ViaCall, sellable: SellableEndpoint, request: CallRequest): Promise<Response> {
+    const { payment } = viaCall;
     const { cashier, policy } = this.sales;
-    const quote = await this.quote(sold, request, wanted);
-    const sale = this.#saleOf(sold, wanted, quote);
+    const quote = await this.quote(sellable, request, viaCall);
+    const sale = this.#saleOf(sellable, viaCall, quote);
     // Only a 402 describes the call. The description asks the reader's thread, so a payment that is taken does not wait for it.
     const refuse = async (terms: Parameters<typeof paymentRequired>[2]) =>
-      paymentRequired(cashier, { ...sale, described: await this.#described(sold, wanted, quote) }, terms);
-    const unfit = saleRefusal(this.deps.view(), quote.cap, quote.priceMicro, policy);
-    if (unfit) return refuse({ error: unfit, sold: false });
+      paymentRequired(cashier, { ...sale, described: await this.#describeCall(sellable, viaCall, quote) }, terms);
+    const saleRefusalText = saleRefusal(this.deps.view(), quote.cap, quote.priceMicro, policy);
+    if (saleRefusalText) return refuse({ error: saleRefusalText, sold: false });
     // The caps are checked here, by `Buying.buy`, at the intent, and once the intent is in the log. Each check is
     // needed, since other orders begin and end between them.
-    const refused = this.sales.buying.findRefusal(sellerOf(quote), null);
-    if (refused) return refuse(refusalOffer(refused.says, refused));
+    const capRefusal = this.sales.buying.findRefusal(sellerOf(quote), null);
+    if (capRefusal) return refuse(refusalOffer(capRefusal.says, capRefusal));
     if (!payment) return refuse({ error: "Payment required: you are charged if it passes." });
-    const wrong = await this.checkout.paymentFault(payment, sale, requiredValidityS(quote));
-    if (wrong) return refuse(refusedFor(wrong));
-    const weaker = weakerThanPromised(payment, quote);
-    if (weaker) return refuse(refusedFor(weaker));
-    return this.#buy(wanted, payment, sale, quote);
+    const fault = await this.checkout.paymentFault(payment, sale, requiredValidityS(quote));
+    if (fault) return refuse(refusalFields(fault));
+    const guaranteeFault = weakerThanPromised(payment, quote);
+    if (guaranteeFault) return refuse(refusalFields(guaranteeFault));
+    return this.#buy(viaCall, payment, sale, quote);
   }
 
   /** Reports whether one more payment may be cancelled for this wallet, and counts it. */
-  fallsBack(payer: string): boolean {
-    const { payer: own, all } = this.#fallbacks;
-    return own.take(payer.toLowerCase()).ok && all.take("all").ok;
+  takeFallback(payer: string): boolean {
+    const { payer: payerLimiter, all } = this.#fallbacks;
+    return payerLimiter.take(payer.toLowerCase()).ok && all.take("all").ok;
   }
 
-  #sold({ cap, method }: ViaCall): SellableEndpoint {
+  #requireSellable({ cap, method }: ViaCall): SellableEndpoint {
     const view = this.deps.view();
     if (!view.has(cap)) throw new Problem("unknown_capability", "no endpoint in the record has this id");
-    const sold = sellableOf(view, cap);
-    if ("says" in sold) throw new Problem("not_sold", sold.says);
-    if (sold.method === method) return sold;
-    const allow = sold.method;
+    const sellable = sellableOf(view, cap);
+    if ("says" in sellable) throw new Problem("not_sold", sellable.says);
+    if (sellable.method === method) return sellable;
+    const allow = sellable.method;
     throw new Problem("method_not_allowed", `this endpoint is called with ${allow}`, { headers: { allow } });
   }
 
@@ -197,20 +200,20 @@ export class PayOnDelivery {
     { client, payment }: Pick<ViaCall, "client" | "payment">,
   ): Promise<SellerQuote> {
     const domain = platformOf(request.url);
-    const taken = this.#platforms.take(domain);
-    if (!taken.ok) {
-      const headers = { "retry-after": String(taken.resetS) };
+    const decision = this.#platforms.take(domain);
+    if (!decision.ok) {
+      const headers = { "retry-after": String(decision.resetS) };
       throw new Problem("too_many_requests", "this seller was asked for too many prices within a minute", { headers });
     }
     // The payment is not verified yet, so its payer must not count.
     const place = await this.places.forPrice({ client, domain, reserved: payment !== null });
     const entry = this.deps.view().entry(sold.cap);
     const headline = entry ? headlineOf(entry) : null;
-    const known = { listedClass: entry?.listing?.class, scored: headline?.tier === "OUTCOME_VERIFIED" };
-    const asked = askForQuote(this.sales.seller, { ...sold, ...known }, request, this.deps.clock);
-    const quote = await asked.finally(() => place.leave());
+    const recordedFacts = { listedClass: entry?.listing?.class, scored: headline?.tier === "OUTCOME_VERIFIED" };
+    const pendingQuote = askForQuote(this.sales.seller, { ...sold, ...recordedFacts }, request, this.deps.clock);
+    const quote = await pendingQuote.finally(() => place.leave());
     if (!("says" in quote)) return quote;
-    if (quote.ours) throw new Problem("unavailable", `${quote.says} Nothing was bought.`, AGAIN);
+    if (quote.ours) throw new Problem("unavailable", `${quote.says} Nothing was bought.`, RETRY_LATER);
     throw new Problem(quote.unsold ? "not_sold" : "no_price", `${quote.says} Nothing was bought.`);
   }
 
@@ -219,7 +222,7 @@ export class PayOnDelivery {
     return {
       url: resourceUrl(this.deps, `/v1/via/${cap}`, query),
       description: "A call bought through Touchstone.",
-      guarantee: quote ? guaranteeOf(quote.want, expect) : PASSED,
+      guarantee: quote ? guaranteeOf(quote.want, expect) : DEFAULT_GUARANTEE,
       mime: quote?.want.mime ?? "application/json",
       totalMicro: buyerTotal(priceMicro),
       // A buyer could write an expectation that no answer meets, and we would lose the price. So it must pay into
@@ -229,28 +232,36 @@ export class PayOnDelivery {
   }
 
   /** Returns the description of call and answer, from the seller's 402 and this request. */
-  async #described({ method }: SellableEndpoint, { query, body }: ViaCall, quote: SellerQuote): Promise<Described> {
-    const sent =
-      method === "POST" ? sentAsJson(body) : `${query}`.length > MAX_EXAMPLE ? {} : Object.fromEntries(query);
-    const fits = async (schema: Record<string, unknown>, value: unknown): Promise<boolean> => {
-      const asked = { expect: { schema }, body: Buffer.from(JSON.stringify(value)) };
-      const read = await this.sales.seller.reader.ask("expected", asked);
-      return read.ok && read.value.every(({ ok }) => ok);
+  async #describeCall(
+    { method }: SellableEndpoint,
+    { query, body }: ViaCall,
+    quote: SellerQuote,
+  ): Promise<CallDescription> {
+    const sentMembers =
+      method === "POST"
+        ? smallJsonObject(body)
+        : `${query}`.length > MAX_EXAMPLE_LENGTH
+          ? {}
+          : Object.fromEntries(query);
+    const isValid = async (schema: Record<string, unknown>, value: unknown): Promise<boolean> => {
+      const question = { expect: { schema }, body: Buffer.from(JSON.stringify(value)) };
+      const reply = await this.sales.seller.reader.ask("expected", question);
+      return reply.ok && reply.value.every(({ ok }) => ok);
     };
     const { schema } = quote.want;
-    const output = schema === undefined ? null : outlined(schema);
-    return { method, input: await inputShown(sent, quote.inputSchema, fits), output };
+    const output = schema === undefined ? null : outlineOf(schema);
+    return { method, input: await describeInput(sentMembers, quote.inputSchema, isValid), output };
   }
 
-  async #buy(wanted: ViaCall, payment: Payment, sale: Sale, quote: SellerQuote): Promise<Response> {
+  async #buy(viaCall: ViaCall, payment: Payment, sale: Sale, quote: SellerQuote): Promise<Response> {
     const { checkout } = this;
     const { priceMicro, request } = quote;
-    const { publish, client, expect } = wanted;
-    const requestSha256 = askedSha256(request, expect);
-    const asked = { operation: "via" as const, requestSha256, priceMicro, publish, client, expect };
+    const { publish, client, expect } = viaCall;
+    const requestSha256 = requestSha256Of(request, expect);
+    const purchaseRequest = { operation: "via" as const, requestSha256, priceMicro, publish, client, expect };
     const place = await this.places.forCall(holderOf(client, payment, request.url));
     try {
-      return await checkout.buy({ ...checkout.claimOf(payment, sale, asked), quote }, payment, sale);
+      return await checkout.buy({ ...checkout.claimOf(payment, sale, purchaseRequest), quote }, payment, sale);
     } finally {
       place.leave();
     }

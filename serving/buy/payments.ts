@@ -7,7 +7,7 @@ import { Problem } from "../http/problem.ts";
 import { IDENTIFIER } from "./extensions.ts";
 
 /** Longest payment header, characters. Node accepts 16 KiB of headers in all, and answers more with a 431. */
-const MAX_HEADER = 16_384;
+const MAX_HEADER_LENGTH = 16_384;
 
 const Version1 = z.looseObject({
   x402Version: z.literal(1),
@@ -31,13 +31,13 @@ const Info = z.object({ id: z.unknown() }).partial();
 const Extensions = z.object({ "payment-identifier": z.object({ info: Info }).partial() }).partial();
 const Identifier = z.string().min(IDENTIFIER.min).max(IDENTIFIER.max).regex(new RegExp(IDENTIFIER.pattern));
 
-/** The identifier that a client gave its payment, or null. @throws Problem bad_payment */
+/** Returns the identifier that a client gave its payment, or null. @throws Problem bad_payment */
 function identifierIn(header: string, extensions: unknown): string | null {
   const id = Extensions.safeParse(extensions).data?.["payment-identifier"]?.info?.id;
   if (id === undefined) return null;
-  const named = Identifier.safeParse(id);
-  return named.success
-    ? named.data
+  const parsed = Identifier.safeParse(id);
+  return parsed.success
+    ? parsed.data
     : refuse(header, "its payment-identifier is not 16 to 128 letters, digits, _ and -");
 }
 
@@ -60,7 +60,7 @@ export interface Payment {
   /** Deadlines of a hold, from the buyer's echo of the offer: they differ between offers, and its nonce depends on them. */
   deadlines: { captureDeadline: number; refundDeadline: number } | null;
   /** Description in the 402 that is paid, which clients of version 2 send back; null if it is not sent. */
-  described: string | null;
+  termsDescription: string | null;
   /** Identifier that the client gave it (x402's extension `payment-identifier`). */
   identifier: string | null;
   /** sha256 of the canonical payload, which identifies it independently of its formatting. */
@@ -77,8 +77,8 @@ function networkOf(name: string): string {
   return id === undefined ? name : `eip155:${id}`;
 }
 
-function decoded(header: string, text: string): unknown {
-  if (text.length > MAX_HEADER) return refuse(header, `is longer than ${MAX_HEADER} characters`);
+function decodeHeader(header: string, text: string): unknown {
+  if (text.length > MAX_HEADER_LENGTH) return refuse(header, `is longer than ${MAX_HEADER_LENGTH} characters`);
   if (!/^[A-Za-z0-9+/_-]+={0,2}$/.test(text)) return refuse(header, "is no base64");
   try {
     return JSON.parse(new TextDecoder("utf-8", { fatal: true }).decode(Buffer.from(text, "base64")));
@@ -87,16 +87,16 @@ function decoded(header: string, text: string): unknown {
   }
 }
 
-const Salted = z.looseObject({ salt: z.string().regex(/^0x[0-9a-fA-F]{64}$/) });
+const SaltedPayload = z.looseObject({ salt: z.string().regex(/^0x[0-9a-fA-F]{64}$/) });
 const Deadlines = z.object({ captureDeadline: z.int(), refundDeadline: z.int() });
 
 /** Returns the members that a payment into escrow has besides its authorization. */
-function heldWith(header: string, accepted: unknown, payload: unknown) {
-  const salted = Salted.safeParse(payload);
-  const echoed = Deadlines.safeParse((accepted as { extra?: unknown }).extra);
+function escrowFieldsOf(header: string, accepted: unknown, payload: unknown) {
+  const salted = SaltedPayload.safeParse(payload);
+  const echoedDeadlines = Deadlines.safeParse((accepted as { extra?: unknown }).extra);
   if (!salted.success) return refuse(header, "payload has no salt of an auth-capture payment");
-  if (!echoed.success) return refuse(header, "accepted.extra does not echo the deadlines of our offer");
-  return { salt: salted.data.salt, deadlines: echoed.data };
+  if (!echoedDeadlines.success) return refuse(header, "accepted.extra does not echo the deadlines of our offer");
+  return { salt: salted.data.salt, deadlines: echoedDeadlines.data };
 }
 
 /**
@@ -104,30 +104,35 @@ function heldWith(header: string, accepted: unknown, payload: unknown) {
  * @throws Problem bad_payment for a malformed payment, or two payments
  */
 export function paymentOf(headers: Headers): Payment | null {
-  const second = headers.get("payment-signature");
-  const first = headers.get("x-payment");
-  if (second === null && first === null) return null;
-  if (second !== null && first !== null) return refuse("PAYMENT-SIGNATURE", "came beside X-PAYMENT: send one payment");
-  const name = second === null ? "X-PAYMENT" : "PAYMENT-SIGNATURE";
-  const raw = decoded(name, (second ?? first)!.trim());
-  const shape = second === null ? Version1.safeParse(raw) : Version2.safeParse(raw);
-  if (!shape.success) return refuse(name, `is no payment of x402 version ${second === null ? 1 : 2}`);
+  const v2Header = headers.get("payment-signature");
+  const v1Header = headers.get("x-payment");
+  if (v2Header === null && v1Header === null) return null;
+  if (v2Header !== null && v1Header !== null)
+    return refuse("PAYMENT-SIGNATURE", "came beside X-PAYMENT: send one payment");
+  const headerName = v2Header === null ? "X-PAYMENT" : "PAYMENT-SIGNATURE";
+  const raw = decodeHeader(headerName, (v2Header ?? v1Header)!.trim());
+  const shape = v2Header === null ? Version1.safeParse(raw) : Version2.safeParse(raw);
+  if (!shape.success) return refuse(headerName, `is no payment of x402 version ${v2Header === null ? 1 : 2}`);
   const { data } = shape;
   const offer = data.x402Version === 1 ? data : data.accepted;
-  const read = authorizationOf(data);
-  if (!read) return refuse(name, "payload is no signed EIP-3009 authorization");
-  const { from, to, valueAtomic, validAfter, validBefore, nonce, signature } = read;
-  const text = { value: valueAtomic.toString(), validAfter: String(validAfter), validBefore: String(validBefore) };
-  const held = offer.scheme === "auth-capture" ? heldWith(name, offer, data.payload) : null;
-  const salt = held ? { salt: held.salt } : {};
-  const payload = { signature, authorization: { from, to, ...text, nonce }, ...salt };
+  const signedAuthorization = authorizationOf(data);
+  if (!signedAuthorization) return refuse(headerName, "payload is no signed EIP-3009 authorization");
+  const { from, to, valueAtomic, validAfter, validBefore, nonce, signature } = signedAuthorization;
+  const numberTexts = {
+    value: valueAtomic.toString(),
+    validAfter: String(validAfter),
+    validBefore: String(validBefore),
+  };
+  const escrowFields = offer.scheme === "auth-capture" ? escrowFieldsOf(headerName, offer, data.payload) : null;
+  const salt = escrowFields ? { salt: escrowFields.salt } : {};
+  const payload = { signature, authorization: { from, to, ...numberTexts, nonce }, ...salt };
   return {
     ...{ version: data.x402Version, scheme: offer.scheme, network: networkOf(offer.network) },
     networkName: offer.network,
     ...{ from, to, amountAtomic: valueAtomic, nonce, validAfter, validBefore, payload },
-    deadlines: held?.deadlines ?? null,
-    described: (data.x402Version === 2 && data.resource?.description) || null,
-    identifier: data.x402Version === 2 ? identifierIn(name, data.extensions) : null,
+    deadlines: escrowFields?.deadlines ?? null,
+    termsDescription: (data.x402Version === 2 && data.resource?.description) || null,
+    identifier: data.x402Version === 2 ? identifierIn(headerName, data.extensions) : null,
     sha256: sha256hex(canonicalBytes(payload)),
   };
 }

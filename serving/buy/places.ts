@@ -4,7 +4,7 @@ import { OWN_FETCHES_AT_ONCE, PRICES_AT_ONCE, VIA_AT_ONCE } from "../../pipeline
 import { Problem } from "../http/problem.ts";
 
 /** Number of places for price requests that are reserved for requests with a payment. */
-const PRICES_KEPT = 4;
+const RESERVED_PRICE_PLACES = 4;
 /** Longest wait for a place, ms. A verified payment must stay valid meanwhile. */
 const WAIT_MS = 5_000;
 const PRICE_WAIT_MS = 2_000;
@@ -12,7 +12,7 @@ const PRICE_WAIT_MS = 2_000;
  * Time after which a place is released even if its work has not ended, ms, so that a log that never answers does not
  * occupy it for ever. A call of one seller takes at most 90 s, and each call of an execution restarts this time.
  */
-const LAPSES_MS = 150_000;
+const PLACE_LIFETIME_MS = 150_000;
 /** Value of Retry-After, seconds. A seller has 30 to 90 for its answer, and most need a few. */
 const RETRY_S = "5";
 
@@ -23,8 +23,8 @@ const RETRY_S = "5";
  */
 export class SalePlaces {
   readonly #calls = new Places({ name: "bought calls", size: VIA_AT_ONCE });
-  readonly #prices = new Places({ name: "prices", size: PRICES_AT_ONCE, kept: PRICES_KEPT });
-  readonly #works = new Places({ name: "own work", size: OWN_FETCHES_AT_ONCE });
+  readonly #prices = new Places({ name: "prices", size: PRICES_AT_ONCE, kept: RESERVED_PRICE_PLACES });
+  readonly #ownWork = new Places({ name: "own work", size: OWN_FETCHES_AT_ONCE });
 
   /**
    * Takes a place for a call. It may move to another seller; the caller releases it when the order has ended.
@@ -32,37 +32,37 @@ export class SalePlaces {
    * @throws Problem too_many_requests, unavailable
    */
   forCall(holder: Holder, withinMs = WAIT_MS): Promise<Place> {
-    return placeIn(this.#calls, holder, Math.min(withinMs, WAIT_MS));
+    return takePlace(this.#calls, holder, Math.min(withinMs, WAIT_MS));
   }
 
   /** Takes a place to ask a seller for its price. @throws Problem as {@link forCall} */
   forPrice(holder: Holder): Promise<Place> {
-    return placeIn(this.#prices, holder, PRICE_WAIT_MS);
+    return takePlace(this.#prices, holder, PRICE_WAIT_MS);
   }
 
   /** Takes a place for our own work. @throws Problem as {@link forCall} */
   forWork(holder: Holder): Promise<Place> {
-    return placeIn(this.#works, holder, WAIT_MS);
+    return takePlace(this.#ownWork, holder, WAIT_MS);
   }
 }
 
 /**
  * Takes a place. @throws Problem too_many_requests if this holder has its share, unavailable if all places are taken
  */
-async function placeIn(places: Places, holder: Holder, withinMs: number): Promise<Place> {
+async function takePlace(places: Places, holder: Holder, withinMs: number): Promise<Place> {
   const place = await places.take(holder, AbortSignal.timeout(Math.max(0, Math.ceil(withinMs))));
-  if (place) return lapsing(place);
+  if (place) return withLifetime(place);
   const headers = { "retry-after": RETRY_S };
-  const had = places.heldBy(holder);
-  if (had === 0)
+  const heldCount = places.heldBy(holder);
+  if (heldCount === 0)
     throw new Problem("unavailable", `all places for ${places.name} are taken; nothing was done`, { headers });
-  const detail = `${had} ${places.name} of one buyer, network or seller are under way, which is its share now; nothing was done`;
+  const detail = `${heldCount} ${places.name} of one buyer, network or seller are under way, which is its share now; nothing was done`;
   throw new Problem("too_many_requests", detail, { headers });
 }
 
-/** Wraps a place so that it is released after {@link LAPSES_MS}. */
-function lapsing(place: Place): Place {
-  const timer = setTimeout(() => place.leave(), LAPSES_MS).unref();
+/** Wraps a place so that it is released after {@link PLACE_LIFETIME_MS}. */
+function withLifetime(place: Place): Place {
+  const timer = setTimeout(() => place.leave(), PLACE_LIFETIME_MS).unref();
   return {
     leave() {
       clearTimeout(timer);

@@ -13,7 +13,7 @@ import { buyTerms, type SaleContext } from "./eligible.ts";
 
 type Candidate = PlanAnswer["candidates"][number];
 /** A candidate with the closeness of its text to the need (`Hit.fit`). */
-type Fitting = Candidate & { fit: number };
+type FittingCandidate = Candidate & { fit: number };
 
 /** The rule of ranking, as it is published. */
 export const RULE =
@@ -23,22 +23,22 @@ export const RULE =
  * Largest number of matching endpoints that are examined, the best first, so that a common word does not unpack every
  * card.
  */
-const MAX_LOOKED = 500;
+const MAX_EXAMINED = 500;
 /** Endpoints that are examined between two yields to the event loop. */
-const AT_ONCE = 50;
+const EXAMINED_PER_TURN = 50;
 
-const minBand = (band: Candidate["band"], least: PlanQuery["min_band"]): boolean =>
-  least === undefined || (band !== "UNRATED" && band <= least);
+const isBandAtLeast = (band: Candidate["band"], lowestBand: PlanQuery["min_band"]): boolean =>
+  lowestBand === undefined || (band !== "UNRATED" && band <= lowestBand);
 
 /** Compares one endpoint with a query. Returns a candidate, whose reasons lack its rank; or why it is none. */
 function candidateOf(
   view: View,
-  { entry, lacks, fit }: Hit,
+  { entry, lackedWords, fit }: Hit,
   query: PlanQuery,
   { baseUrl, seller, now }: PlanContext,
-): Fitting | PassedOver {
+): FittingCandidate | PassedOver {
   const facts = knownFacts(view, { url: entry.cap }, { cap: entry.cap, matched: "exact" }, now);
-  if (!minBand(facts.band, query.min_band)) return "below_band";
+  if (!isBandAtLeast(facts.band, query.min_band)) return "below_band";
   const method = entry.listing.tool === null ? entry.listing.method : "POST";
   if (query.method !== undefined && method !== query.method) return "other_method";
   const buy = buyTerms(view, entry.cap, baseUrl, seller);
@@ -51,37 +51,38 @@ function candidateOf(
   return {
     ...{ capability_id: entry.cap, url: entry.listing.url, method: buy.method as Candidate["method"] },
     ...{ tool: entry.listing.tool, variables: variablesOf(entry.listing.url) },
-    ...{ class: entry.listing.class, description: entry.listing.description, lacks: [...lacks], fit },
+    ...{ class: entry.listing.class, description: entry.listing.description, lacks: [...lackedWords], fit },
     ...{ band: facts.band, tier: facts.tier, composite: facts.composite, latency_p95_ms },
     ...{ price, fee, total, buy: buy.url, guarantee: buy.guarantee, defects: facts.defects },
     ...{ retry: retryOf(view.row(entry.cap), now).verdict, reasons: [facts.why] },
   };
 }
 
-/** The keys of the ranking rule, in order: `by` is above zero if `a` ranks behind `b`, and `behind` is the reason. */
-const KEYS: readonly { by: (a: Fitting, b: Fitting) => number; behind: string }[] = [
-  { by: (a, b) => a.fit - b.fit, behind: "its text is closer to the need" },
-  { by: (a, b) => RANKED.indexOf(a.band) - RANKED.indexOf(b.band), behind: "its letter is better" },
-  { by: (a, b) => (b.composite ?? -1) - (a.composite ?? -1), behind: "its composite is higher" },
-  { by: (a, b) => Number(parseMoney(a.price) - parseMoney(b.price)), behind: "it costs less" },
+/** The keys of the ranking rule, in order: `compare` is above zero if `a` ranks behind `b`; `behind` is the reason. */
+const RANKING_KEYS: readonly { compare: (a: FittingCandidate, b: FittingCandidate) => number; behind: string }[] = [
+  { compare: (a, b) => a.fit - b.fit, behind: "its text is closer to the need" },
+  { compare: (a, b) => RANKED.indexOf(a.band) - RANKED.indexOf(b.band), behind: "its letter is better" },
+  { compare: (a, b) => (b.composite ?? -1) - (a.composite ?? -1), behind: "its composite is higher" },
+  { compare: (a, b) => Number(parseMoney(a.price) - parseMoney(b.price)), behind: "it costs less" },
   {
-    by: (a, b) => (a.latency_p95_ms ?? 1e9) - (b.latency_p95_ms ?? 1e9),
+    compare: (a, b) => (a.latency_p95_ms ?? 1e9) - (b.latency_p95_ms ?? 1e9),
     behind: "its latency is shorter, or known",
   },
-  { by: (a, b) => (a.url < b.url ? -1 : a.url > b.url ? 1 : 0), behind: "its url is first in the alphabet" },
+  { compare: (a, b) => (a.url < b.url ? -1 : a.url > b.url ? 1 : 0), behind: "its url is first in the alphabet" },
 ];
 
 /** Returns the first key in which two candidates differ. */
-const differ = (a: Fitting, b: Fitting) => KEYS.find(({ by }) => by(a, b) !== 0);
+const firstDifferentKey = (a: FittingCandidate, b: FittingCandidate) =>
+  RANKING_KEYS.find(({ compare: by }) => by(a, b) !== 0);
 
-function ranked(candidates: Fitting[]): Candidate[] {
-  const sorted = candidates.sort((a, b) => differ(a, b)?.by(a, b) ?? 0);
+function rankCandidates(candidates: FittingCandidate[]): Candidate[] {
+  const sorted = candidates.sort((a, b) => firstDifferentKey(a, b)?.compare(a, b) ?? 0);
   return sorted.map(({ fit, ...one }, i) => {
-    const before = sorted[i - 1];
-    const place = before
-      ? `Behind ${before.capability_id}: ${differ({ ...one, fit }, before)?.behind ?? "both are alike"}.`
+    const previous = sorted[i - 1];
+    const placeText = previous
+      ? `Behind ${previous.capability_id}: ${firstDifferentKey({ ...one, fit }, previous)?.behind ?? "both are alike"}.`
       : `First of ${sorted.length} that fit.`;
-    return { ...one, reasons: [place, ...one.reasons] };
+    return { ...one, reasons: [placeText, ...one.reasons] };
   });
 }
 
@@ -97,37 +98,38 @@ export interface PlanContext {
  * Finds and ranks endpoints for a need by {@link RULE}, from the view only, without a call to a seller.
  * @returns candidates with their reasons, and the number of skipped endpoints by reason
  */
-export async function routePlan(view: View, query: PlanQuery, context: PlanContext): Promise<PlanAnswer> {
-  const need = readQuestion(query.need);
-  const asked = { ...query, max_price: query.max_price ?? need.maxPrice ?? undefined };
+export async function rankEndpointsFor(view: View, query: PlanQuery, context: PlanContext): Promise<PlanAnswer> {
+  const question = readQuestion(query.need);
+  const effectiveQuery = { ...query, max_price: query.max_price ?? question.maxPrice ?? undefined };
   // A need that consists only of stop words is searched for literally; it must not match every endpoint.
-  const words = need.words.length > 0 ? need.words : splitWords(query.need, MAX_WORDS);
-  const fit: Fitting[] = [];
-  const passed = new Map<PassedOver, number>();
-  let count = 0;
-  let more = false;
+  const words = question.words.length > 0 ? question.words : splitWords(query.need, MAX_WORDS);
+  const fitting: FittingCandidate[] = [];
+  const skippedCounts = new Map<PassedOver, number>();
+  let examinedCount = 0;
+  let hasMore = false;
   const { hits } = words.length > 0 ? await findEndpoints(view, { words }, !context.strict) : { hits: [] };
   for (const hit of hits) {
-    if (context.strict && hit.lacks.length > 0) continue;
+    if (context.strict && hit.lackedWords.length > 0) continue;
     if (query.class !== undefined && hit.entry.listing.class !== query.class) continue;
-    if (count === MAX_LOOKED) {
-      more = true;
+    if (examinedCount === MAX_EXAMINED) {
+      hasMore = true;
       break;
     }
-    if (++count % AT_ONCE === 0) await turn();
-    const found = candidateOf(view, hit, asked, context);
-    if (typeof found === "string") passed.set(found, (passed.get(found) ?? 0) + 1);
-    else fit.push(found);
+    if (++examinedCount % EXAMINED_PER_TURN === 0) await turn();
+    const candidateOrReason = candidateOf(view, hit, effectiveQuery, context);
+    if (typeof candidateOrReason === "string")
+      skippedCounts.set(candidateOrReason, (skippedCounts.get(candidateOrReason) ?? 0) + 1);
+    else fitting.push(candidateOrReason);
   }
   return {
     schema: "svc.route-plan.v1",
     need: query.need,
     rule: RULE,
-    candidates: ranked(fit).slice(0, query.limit),
+    candidates: rankCandidates(fitting).slice(0, query.limit),
     passed_over: (Object.keys(PASSED_OVER) as PassedOver[])
-      .filter((reason) => passed.has(reason))
-      .map((reason) => ({ reason, says: PASSED_OVER[reason], count: passed.get(reason)! })),
-    looked_at: count,
-    more: more || fit.length > query.limit,
+      .filter((reason) => skippedCounts.has(reason))
+      .map((reason) => ({ reason, says: PASSED_OVER[reason], count: skippedCounts.get(reason)! })),
+    looked_at: examinedCount,
+    more: hasMore || fitting.length > query.limit,
   };
 }

@@ -17,20 +17,20 @@ export interface BuyerInput {
 }
 
 /** Longest value of a variable of a url, characters. */
-const MAX_VALUE = 1_000;
+const MAX_VALUE_LENGTH = 1_000;
 /** Largest number of variable names in a problem. */
-const MOST_NAMES = 20;
+const MAX_NAMES = 20;
 
-const TEXT = /^[\x20-\x7e]{1,200}$/;
+const PRINTABLE_TEXT = /^[\x20-\x7e]{1,200}$/;
 
 /** Returns a header of the buyer's request for the seller, or a default when its value is absent or unusual. */
-const passedOn = (name: string, value: string | null, otherwise: string): Record<string, string> => ({
-  [name]: value !== null && TEXT.test(value) ? value : otherwise,
+const headerForSeller = (name: string, value: string | null, defaultValue: string): Record<string, string> => ({
+  [name]: value !== null && PRINTABLE_TEXT.test(value) ? value : defaultValue,
 });
 
 /** @throws Problem bad_input with a pointer to each of the fields */
 function refuse(fields: readonly { path: readonly string[]; detail: string }[]): never {
-  const errors: FieldError[] = fields.slice(0, MOST_NAMES).map(({ path, detail }) => ({
+  const errors: FieldError[] = fields.slice(0, MAX_NAMES).map(({ path, detail }) => ({
     pointer: path.length === 0 ? "" : pointerOf([...path]).slice(0, 300),
     detail,
   }));
@@ -48,68 +48,70 @@ export function sellerRequest({ url, method, tool }: SellableEndpoint, input: Bu
   if (tool !== null) return toolRequest(url, tool, input);
   const { body, headers } = input;
   const query = new URLSearchParams(input.query);
-  const target = new URL(filledBy(url, { ...input, query }));
+  const target = new URL(fillUrl(url, { ...input, query }));
   for (const name of new Set(query.keys())) {
     target.searchParams.delete(name);
     for (const value of query.getAll(name)) target.searchParams.append(name, value);
   }
-  const sent = method === "POST" ? (body ?? new Uint8Array()) : null;
+  const sentBody = method === "POST" ? (body ?? new Uint8Array()) : null;
   return {
     ...{ url: target.href, method },
     headers: {
-      ...passedOn("accept", headers.get("accept"), "application/json"),
-      ...(sent === null ? {} : passedOn("content-type", headers.get("content-type"), "application/json")),
+      ...headerForSeller("accept", headers.get("accept"), "application/json"),
+      ...(sentBody === null ? {} : headerForSeller("content-type", headers.get("content-type"), "application/json")),
     },
-    body: sent,
-    sha256: sha256hex(Buffer.concat([Buffer.from(`${method} ${target.href}\n`), sent ?? new Uint8Array()])),
+    body: sentBody,
+    sha256: sha256hex(Buffer.concat([Buffer.from(`${method} ${target.href}\n`), sentBody ?? new Uint8Array()])),
   };
 }
 
 /** Returns the url with its variables filled; values from the query are removed from it. @throws Problem bad_input */
-function filledBy(listed: string, { path = {}, query }: Pick<BuyerInput, "path" | "query">): string {
-  const url = withoutGiven(listed, query);
+function fillUrl(listed: string, { path = {}, query }: Pick<BuyerInput, "path" | "query">): string {
+  const url = withoutOverridden(listed, query);
   const names = variablesOf(url);
   if (names.length === 0) return url;
   const values = new Map<string, string>();
-  const wrong: { path: string[]; detail: string }[] = [];
+  const faults: { path: string[]; detail: string }[] = [];
   for (const name of names) {
-    const own = Object.hasOwn(path, name);
-    const given = own ? [path[name]!] : query.getAll(name);
-    const at = own ? ["path", name] : ["query", name];
-    const [value] = given;
-    if (!own) query.delete(name);
-    if (value === undefined) wrong.push({ path: at, detail: `must be given: it is a variable of ${shown(listed)}` });
-    else if (given.length > 1) wrong.push({ path: at, detail: "must be given once" });
-    else if (value === "") wrong.push({ path: at, detail: "must not be empty: it is a part of the url" });
-    else if (value.length > MAX_VALUE) wrong.push({ path: at, detail: `must have at most ${MAX_VALUE} characters` });
+    const isFromPath = Object.hasOwn(path, name);
+    const givenValues = isFromPath ? [path[name]!] : query.getAll(name);
+    const pointerPath = isFromPath ? ["path", name] : ["query", name];
+    const [value] = givenValues;
+    if (!isFromPath) query.delete(name);
+    if (value === undefined)
+      faults.push({ path: pointerPath, detail: `must be given: it is a variable of ${readableUrl(listed)}` });
+    else if (givenValues.length > 1) faults.push({ path: pointerPath, detail: "must be given once" });
+    else if (value === "") faults.push({ path: pointerPath, detail: "must not be empty: it is a part of the url" });
+    else if (value.length > MAX_VALUE_LENGTH)
+      faults.push({ path: pointerPath, detail: `must have at most ${MAX_VALUE_LENGTH} characters` });
     else values.set(name, value);
   }
-  if (wrong.length > 0) return refuse(wrong);
-  const filled = fillTemplate(url, (name) => values.get(name)!);
-  if (filled !== null) return filled;
-  const dots = names.filter((name) => /^\.+$/.test(values.get(name)!));
+  if (faults.length > 0) return refuse(faults);
+  const filledUrl = fillTemplate(url, (name) => values.get(name)!);
+  if (filledUrl !== null) return filledUrl;
+  const dotNames = names.filter((name) => /^\.+$/.test(values.get(name)!));
   return refuse(
-    dots.map((name) => ({ path: ["query", name], detail: "must not be dots alone: it would leave its path" })),
+    dotNames.map((name) => ({ path: ["query", name], detail: "must not be dots alone: it would leave its path" })),
   );
 }
 
 /** Returns the url without the parameters that the buyer's query also has, since their placeholders need no value. */
-function withoutGiven(url: string, query: URLSearchParams): string {
-  const at = new URL(url);
-  const inPath = new Set(variablesOf(at.origin + at.pathname));
-  for (const [name, text] of [...at.searchParams])
-    if (text.includes("{") && query.has(name) && !inPath.has(name)) at.searchParams.delete(name);
-  return at.href;
+function withoutOverridden(url: string, query: URLSearchParams): string {
+  const parsedUrl = new URL(url);
+  const inPath = new Set(variablesOf(parsedUrl.origin + parsedUrl.pathname));
+  for (const [name, text] of [...parsedUrl.searchParams])
+    if (text.includes("{") && query.has(name) && !inPath.has(name)) parsedUrl.searchParams.delete(name);
+  return parsedUrl.href;
 }
 
-const shown = (url: string): string => url.replace(/%7B/gi, "{").replace(/%7D/gi, "}").slice(0, 300);
+const readableUrl = (url: string): string => url.replace(/%7B/gi, "{").replace(/%7D/gi, "}").slice(0, 300);
 
 /** Builds the request that our own calls of this tool would send with these arguments. @throws Problem bad_input */
 function toolRequest(url: string, name: string, { query, body }: BuyerInput): CallRequest {
-  const beside = [...new Set(query.keys())];
-  if (beside.length > 0)
+  const queryNames = [...new Set(query.keys())];
+  if (queryNames.length > 0)
     refuse(
-      beside.map((one) => ({ path: ["query", one], detail: "is not sent to a tool: its arguments are the body" })),
+      queryNames.map((one) => ({ path: ["query", one], detail: "is not sent to a tool: its arguments are the body" })),
     );
   const example = { body: argumentsOf(body) };
   const request = makeToolRequest(url, name, { kind: "example", example, known: null });

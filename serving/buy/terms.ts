@@ -7,9 +7,9 @@ import type { Escrow } from "../../infra/rails/escrow.ts";
 import { toVersion1 } from "../../infra/rails/till.ts";
 import { feeOf } from "../../pipelines/record/money.ts";
 import { OPEN_HEADERS } from "../http/open.ts";
-import { type Described, extensionsOf, outputSchemaOf } from "./extensions.ts";
+import { type CallDescription, extensionsOf, outputSchemaOf } from "./extensions.ts";
 import type { Payment } from "./payments.ts";
-import { VALID_S, type Wrong } from "./wrong.ts";
+import { type PaymentFault, REQUIRED_VALIDITY_S } from "./wrong.ts";
 
 /** The account that receives buyers' payments: token, address, and the escrow if there is one. */
 export interface Cashier {
@@ -34,10 +34,10 @@ export interface Sale {
   /** What the buyer pays, micro-units. */
   totalMicro: bigint;
   /** Method, input and output for the extensions of the 402; absent: none are sent. */
-  described?: Described;
+  described?: CallDescription;
   /** When the buyer is charged, in one sentence; absent: as in the operation's documentation. */
   guarantee?: string;
-  /** Is payment into escrow offered? Such an order waits for the hold before a seller is paid. */
+  /** Whether payment into escrow is offered. Such an order waits for the hold before a seller is paid. */
   escrow?: boolean;
 }
 
@@ -52,8 +52,8 @@ export const buyerTotal = (priceMicro: bigint): bigint => priceMicro + feeOf(pri
  * Range of totals for which escrow is offered, micro-units: below it gas costs too much, above it the risk is too
  * large.
  */
-const ESCROW_FROM = 50_000n;
-const ESCROW_TO = 1_000_000n;
+const MIN_ESCROW_TOTAL = 50_000n;
+const MAX_ESCROW_TOTAL = 1_000_000n;
 
 /** Returns the real time, which is the chain's, in unix seconds. */
 export const chainNow = (): number => Math.floor(systemClock.now().getTime() / 1000);
@@ -68,22 +68,22 @@ export const exactOffer = (
   amount: totalMicro.toString(),
   asset,
   payTo,
-  maxTimeoutSeconds: VALID_S,
+  maxTimeoutSeconds: REQUIRED_VALIDITY_S,
   extra: { name: domain.name, version: domain.version },
 });
 
 /** Returns an offer of payment into escrow with deadlines from now; null when the sale is not offered that way. */
 export function escrowOfferFor({ escrow }: Cashier, sale: Sale): PaymentRequirements | null {
   const { totalMicro } = sale;
-  const may = sale.escrow && totalMicro >= ESCROW_FROM && totalMicro <= ESCROW_TO;
-  return may && escrow ? escrow.offer(totalMicro, chainNow()) : null;
+  const isInRange = sale.escrow && totalMicro >= MIN_ESCROW_TOTAL && totalMicro <= MAX_ESCROW_TOTAL;
+  return isInRange && escrow ? escrow.offer(totalMicro, chainNow()) : null;
 }
 
 /** Which offers a 402 makes: all, none, or the escrow only, in which a buyer cannot cause a loss. */
-type Sold = boolean | "escrow";
+type OfferedSchemes = boolean | "escrow";
 
 /** Returns all offers of version 2, `exact` first. */
-function offersOf(cashier: Cashier, sale: Sale, sold: Sold): PaymentRequirements[] {
+function offersOf(cashier: Cashier, sale: Sale, sold: OfferedSchemes): PaymentRequirements[] {
   const escrow = sold ? escrowOfferFor(cashier, sale) : null;
   return [...(sold === true ? [exactOffer(cashier, sale.totalMicro)] : []), ...(escrow ? [escrow] : [])];
 }
@@ -98,13 +98,13 @@ function offerV1(cashier: Cashier, { url, description, mime, totalMicro, describ
   };
 }
 
-interface Refused {
+interface RefusalFields {
   error: string;
   detail?: string;
 }
 
 /** Returns the error and the detail of a 402 for a refused payment. */
-export const refusedFor = ({ code, says }: Wrong): Refused => ({ error: code, detail: says });
+export const refusalFields = ({ code, says }: PaymentFault): RefusalFields => ({ error: code, detail: says });
 
 /**
  * Returns a 402 with our terms for both versions of x402: version 2 in the header `PAYMENT-REQUIRED`, version 1 in the body.
@@ -114,7 +114,12 @@ export const refusedFor = ({ code, says }: Wrong): Refused => ({ error: code, de
 export function paymentRequired(
   cashier: Cashier,
   sale: Sale,
-  { error, detail, sold = true, headers = {} }: Refused & { sold?: Sold; headers?: Record<string, string> },
+  {
+    error,
+    detail,
+    sold = true,
+    headers = {},
+  }: RefusalFields & { sold?: OfferedSchemes; headers?: Record<string, string> },
 ): Response {
   const { url, mime, guarantee } = sale;
   const description = guarantee ? `${sale.description} ${guarantee}` : sale.description;
@@ -149,10 +154,10 @@ export function paymentRequired(
 export function paymentResponseHeader(
   version: Payment["version"],
   { network, payer, tx }: { network: string; payer: string; tx: string },
-  failure?: Wrong,
+  failure?: PaymentFault,
 ): Record<string, string> {
-  const named = version === 2 ? network : (v1NamesOf(network)[0] ?? network);
-  const why = failure ? { errorReason: failure.code, errorMessage: failure.says } : {};
-  const said = { success: !failure, ...why, payer, transaction: tx, network: named as Network };
-  return { [version === 2 ? "PAYMENT-RESPONSE" : "X-PAYMENT-RESPONSE"]: encodePaymentResponseHeader(said) };
+  const networkName = version === 2 ? network : (v1NamesOf(network)[0] ?? network);
+  const failureFields = failure ? { errorReason: failure.code, errorMessage: failure.says } : {};
+  const settlement = { success: !failure, ...failureFields, payer, transaction: tx, network: networkName as Network };
+  return { [version === 2 ? "PAYMENT-RESPONSE" : "X-PAYMENT-RESPONSE"]: encodePaymentResponseHeader(settlement) };
 }

@@ -6,16 +6,16 @@ import type { Payment } from "./payments.ts";
  * Seconds for which a buyer's authorization must be valid: longer than our call of the seller and the settlement after
  * it (payments.md).
  */
-export const VALID_S = 240;
+export const REQUIRED_VALIDITY_S = 240;
 
 /** A fault of a payment: an error code of x402's specification (section 9), and its description. */
-export interface Wrong {
+export interface PaymentFault {
   code: string;
   says: string;
 }
 
 /** Error codes of the specification by those of the version 2 packages, where they differ. */
-const SPECIFIED: Readonly<Record<string, string>> = {
+const SPECIFIED_CODES: Readonly<Record<string, string>> = {
   invalid_exact_evm_signature: "invalid_exact_evm_payload_signature",
   invalid_exact_evm_failed_to_parse_signature: "invalid_exact_evm_payload_signature",
   invalid_exact_evm_recipient_mismatch: "invalid_exact_evm_payload_recipient_mismatch",
@@ -30,17 +30,17 @@ const SPECIFIED: Readonly<Record<string, string>> = {
 };
 
 /** Converts a facilitator's reason, a code or a sentence, to a code of the specification. */
-const specified = (reason: string): string =>
-  SPECIFIED[reason] ?? (/^[a-z0-9_]{1,100}$/.test(reason) ? reason : "unexpected_verify_error");
+const toSpecifiedCode = (reason: string): string =>
+  SPECIFIED_CODES[reason] ?? (/^[a-z0-9_]{1,100}$/.test(reason) ? reason : "unexpected_verify_error");
 
 /** Converts the reason of a facilitator or of the escrow to a fault. */
-export const refusedBy = (reason: string): Wrong => ({
-  code: specified(reason),
+export const faultFromReason = (reason: string): PaymentFault => ({
+  code: toSpecifiedCode(reason),
   says: `the payment is not valid: ${reason}`,
 });
 
 /** Longest validity of a payment, seconds. Its order is watched until it expires, and a refund waits so long. */
-const MAX_HOLDS_S = 3_600;
+const MAX_VALIDITY_S = 3_600;
 /** The official clients set `validAfter` this many seconds before the time of signing. */
 const SIGNED_BEFORE_S = 600;
 
@@ -51,26 +51,31 @@ const utc = (seconds: number): string => new Date(seconds * 1000).toISOString();
  * the payment was signed just now for the validity that the terms require.
  * @param now unix seconds @param holdsS seconds from now in which it must still be valid
  */
-export function wrongTime(
+export function validityFault(
   payment: Pick<Payment, "validAfter" | "validBefore">,
   now: number,
   holdsS: number,
-): Wrong | null {
+): PaymentFault | null {
   const { validAfter, validBefore } = payment;
-  const early = validAfter > now;
-  const late = validBefore < now + holdsS;
-  const long = validBefore > now + MAX_HOLDS_S;
-  if (!early && !late && !long) return null;
-  const ahead = late
-    ? validBefore - VALID_S - now
-    : Math.max(validBefore - VALID_S, validAfter + SIGNED_BEFORE_S) - now;
-  const most = BigInt(Number.MAX_SAFE_INTEGER);
-  const off = BigInt(Math.abs(ahead)) < most && ahead !== 0 ? ahead : 0;
-  const clock = `Our clock says ${utc(now)}. If you signed it just now for ${VALID_S} s, your clock is ${Math.abs(off)} s ${off < 0 ? "behind" : "ahead"}.`;
-  if (early)
+  const isNotYetValid = validAfter > now;
+  const expiresTooSoon = validBefore < now + holdsS;
+  const isValidTooLong = validBefore > now + MAX_VALIDITY_S;
+  if (!isNotYetValid && !expiresTooSoon && !isValidTooLong) return null;
+  const clockErrorS = expiresTooSoon
+    ? validBefore - REQUIRED_VALIDITY_S - now
+    : Math.max(validBefore - REQUIRED_VALIDITY_S, validAfter + SIGNED_BEFORE_S) - now;
+  const maxSafe = BigInt(Number.MAX_SAFE_INTEGER);
+  const shownErrorS = BigInt(Math.abs(clockErrorS)) < maxSafe && clockErrorS !== 0 ? clockErrorS : 0;
+  const clock = `Our clock says ${utc(now)}. If you signed it just now for ${REQUIRED_VALIDITY_S} s, your clock is ${Math.abs(shownErrorS)} s ${shownErrorS < 0 ? "behind" : "ahead"}.`;
+  if (isNotYetValid)
     return { code: VALID_AFTER, says: `the payment does not hold yet, but in ${validAfter - now} s. ${clock}` };
-  const must = late ? `must hold for at least ${holdsS} s` : `may hold for at most ${MAX_HOLDS_S} s`;
-  return { code: VALID_BEFORE, says: `the payment ${must} from now, and holds for ${validBefore - now} s. ${clock}` };
+  const requirement = expiresTooSoon
+    ? `must hold for at least ${holdsS} s`
+    : `may hold for at most ${MAX_VALIDITY_S} s`;
+  return {
+    code: VALID_BEFORE,
+    says: `the payment ${requirement} from now, and holds for ${validBefore - now} s. ${clock}`,
+  };
 }
 
 const VALID_AFTER = "invalid_exact_evm_payload_authorization_valid_after";

@@ -10,10 +10,10 @@ import { type Decision, type Guard, PaymentRefused, unreadable } from "./guard.t
 import type { Fetch } from "./http.ts";
 
 /** Time limit for the body of a 402, ms. */
-const BODY_WITHIN_MS = 5000;
+const BODY_TIMEOUT_MS = 5000;
 
 /** Asks the guard about a demand. A demand that could not be read whole is refused without asking. */
-const judged = (guard: Guard, demand: Omit<Demand, "offers">, { offers, unread }: PaymentDemand): Promise<Decision> =>
+const judge = (guard: Guard, demand: Omit<Demand, "offers">, { offers, unread }: PaymentDemand): Promise<Decision> =>
   unread === null ? guard({ ...demand, offers }) : Promise.resolve(unreadable(unread));
 
 export interface FetchOptions {
@@ -54,12 +54,12 @@ export function guardedFetch(
     // After a redirect the url of the response counts: its host demands the payment.
     const url = response.url || asked;
     const isTool = response.status !== 402;
-    const demanded = isTool ? await readMcpAnswer(response) : await read402(response, BODY_WITHIN_MS);
+    const demanded = isTool ? await readMcpAnswer(response) : await read402(response, BODY_TIMEOUT_MS);
     if (isTool && demanded.offers.length === 0 && demanded.unread === null) return response;
     const offers = demanded.offers.filter((offer) => isUnreadableOffer(offer) || isPayable(offer));
     const tool = isTool ? toolIn(init?.body) : null;
     const at = tool === null ? { url, method } : { url: toolUrl(url, tool) };
-    const decision = await judged(guard, at, { ...demanded, offers });
+    const decision = await judge(guard, at, { ...demanded, offers });
     onDecision?.(decision, at.url);
     if (decision.allow) return response;
     response.body?.cancel().catch(() => {});
@@ -129,11 +129,11 @@ export function guardClient<C extends HookedClient | HookedHttpClient>(
   guard: Guard,
   options: HookOptions = {},
 ): C {
-  const asked = new WeakMap<object, string>();
+  const urlOf = new WeakMap<object, string>();
   const hook = async ({ paymentRequired, selectedRequirements }: PaymentCreation) => {
     const v1 = (selectedRequirements as { resource?: unknown }).resource;
-    const claimed = paymentRequired.resource?.url ?? (typeof v1 === "string" ? v1 : undefined);
-    const url = options.url ?? asked.get(paymentRequired) ?? claimed;
+    const named = paymentRequired.resource?.url ?? (typeof v1 === "string" ? v1 : undefined);
+    const url = options.url ?? urlOf.get(paymentRequired) ?? named;
     if (url === undefined)
       return { abort: true as const, reason: "not checked: the 402 does not say of which url it is" };
     const offer = readOffer(selectedRequirements, paymentRequired.x402Version === 1 ? 1 : 2);
@@ -146,7 +146,7 @@ export function guardClient<C extends HookedClient | HookedHttpClient>(
     return client;
   }
   client.onPaymentRequired(async ({ paymentRequired, requestUrl }) => {
-    if (requestUrl) asked.set(paymentRequired, requestUrl);
+    if (requestUrl) urlOf.set(paymentRequired, requestUrl);
     return undefined;
   });
   clientOf(client).onBeforePaymentCreation(hook);
@@ -203,7 +203,7 @@ export function guardTools<C extends ToolCaller>(client: C, guard: Guard, server
   const refusal = async (tool: string, places: ToolDemands): Promise<object | null> => {
     const demanded = readToolDemand(places);
     if (demanded.offers.length === 0 && demanded.unread === null) return null;
-    const decision = await judged(guard, { url: toolUrl(server, tool) }, demanded);
+    const decision = await judge(guard, { url: toolUrl(server, tool) }, demanded);
     if (decision.allow) return null;
     return { isError: true, content: [{ type: "text", text: `Payment refused: ${decision.says}` }] };
   };

@@ -63,7 +63,7 @@ export interface SearchOptions {
 }
 
 const MAX_URL = 2048;
-const CACHED_MS = 60_000;
+const CACHE_MS = 60_000;
 const MAX_HELD = 500;
 const MAX_CHECK_BYTES = 256 * 1024;
 const MAX_REPORT_BYTES = 4 * 1024 * 1024;
@@ -106,7 +106,7 @@ function urlToAsk(text: string): string {
   return url.href;
 }
 
-interface Cached {
+interface CachedAnswer {
   at: number;
   answer: Promise<CheckAnswer>;
 }
@@ -124,7 +124,7 @@ export class Service {
   readonly #maxAge_ms: number;
   readonly #maxHeld: number;
   readonly #policy: AnswerProver | undefined;
-  readonly #cache = new Map<string, Cached>();
+  readonly #cache = new Map<string, CachedAnswer>();
 
   /** @throws TypeError for a `base` that is not https, or has a query */
   constructor(options: ServiceOptions) {
@@ -148,7 +148,7 @@ export class Service {
     const name = query.toString();
     const held = this.#cache.get(name);
     const age = held ? this.now() - held.at : -1;
-    if (held && age >= 0 && age < CACHED_MS) return held.answer;
+    if (held && age >= 0 && age < CACHE_MS) return held.answer;
     const answer = this.#checkNow(query, method);
     this.#keep(name, answer);
     return answer;

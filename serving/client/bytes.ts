@@ -2,7 +2,7 @@
 
 export const bytesOf = (text: string): Uint8Array => new TextEncoder().encode(text);
 
-function joined(...parts: (Uint8Array | readonly number[])[]): Uint8Array<ArrayBuffer> {
+function concat(...parts: (Uint8Array | readonly number[])[]): Uint8Array<ArrayBuffer> {
   const all = new Uint8Array(parts.reduce((sum, { length }) => sum + length, 0));
   let at = 0;
   for (const part of parts) {
@@ -12,9 +12,9 @@ function joined(...parts: (Uint8Array | readonly number[])[]): Uint8Array<ArrayB
   return all;
 }
 
-/** The 32 bytes of the sha256 of these parts, one after the other. */
+/** Returns the 32 bytes of the SHA-256 over these parts, one after the other. */
 export const sha256 = async (...parts: (Uint8Array | readonly number[])[]): Promise<Uint8Array> =>
-  new Uint8Array(await crypto.subtle.digest("SHA-256", joined(...parts)));
+  new Uint8Array(await crypto.subtle.digest("SHA-256", concat(...parts)));
 
 export const hex = (bytes: Uint8Array): string =>
   Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("");
@@ -22,7 +22,10 @@ export const hex = (bytes: Uint8Array): string =>
 export const base64 = (bytes: Uint8Array): string =>
   btoa(Array.from(bytes, (byte) => String.fromCharCode(byte)).join(""));
 
-/** Null unless the bytes print as this text again: otherwise one signature could be written as two texts. */
+/**
+ * Decodes base64. Returns null for a text that is not the one encoding of its bytes: otherwise one signature could be
+ * written as two texts.
+ */
 export function fromBase64(text: unknown): Uint8Array | null {
   if (typeof text !== "string" || !/^[A-Za-z0-9+/]*={0,2}$/.test(text) || text.length % 4 !== 0) return null;
   const bytes = Uint8Array.from(atob(text), (c) => c.charCodeAt(0));

@@ -66,7 +66,7 @@ const PAYMENT_HEADERS = ["payment-signature", "x-payment"];
 const MAX_ORDER_BYTES = 256 * 1024;
 /** Longest answer of a seller that the service accepts, bytes. */
 const MAX_ANSWER_BYTES = 16 * 1024 * 1024;
-const TERMS_WITHIN_MS = 5000;
+const TERMS_TIMEOUT_MS = 5000;
 const MAX_WAIT_TIMES = 16;
 
 const sleep = (ms: number): Promise<void> => new Promise((resolve) => setTimeout(resolve, ms));
@@ -111,7 +111,7 @@ export class Carrier {
 
   /** Compares the quoted price, which may differ from the check's estimate, with the cap. */
   async #withinCap(response: Response): Promise<Response> {
-    const { offers, unread } = await read402(response, TERMS_WITHIN_MS);
+    const { offers, unread } = await read402(response, TERMS_TIMEOUT_MS);
     const fits = (offer: Offer): boolean => {
       const { asset, network, amount } = offer;
       if (unreadIn(offer).length > 0 || asset === null || network === null || amount === null) return false;
@@ -136,22 +136,22 @@ export class Carrier {
   async #follow(paid: PaidRequest, signal: AbortSignal): Promise<Response> {
     this.hasPaid = true;
     const { sends, within_ms, wait_ms } = this.#patience;
-    const until = performance.now() + within_ms;
+    const endMs = performance.now() + within_ms;
     let state: string | null = null;
     let cause: unknown;
-    for (let n = 0; n < sends && performance.now() < until && !signal.aborted; n++) {
+    for (let n = 0; n < sends && performance.now() < endMs && !signal.aborted; n++) {
       let wait = wait_ms * Math.min(2 ** n, MAX_WAIT_TIMES);
       try {
         const response = await this.#readWhole(await this.#send(paid, signal));
         if (!isOpen(response)) return response;
         wait = Math.max(wait, (retryAfter(response.headers) ?? 0) * 1000);
-        if (response.status === 202) state = await this.#awaitOrder(response, until);
+        if (response.status === 202) state = await this.#awaitOrder(response, endMs);
         // If the order has ended, sending the payment again fetches the answer, without a pause.
         if (state !== null && FINAL.has(state)) continue;
       } catch (error) {
         cause = error;
       }
-      await sleep(Math.max(0, Math.min(wait, until - performance.now())));
+      await sleep(Math.max(0, Math.min(wait, endMs - performance.now())));
     }
     this.#unknown = new BuyUnknown(this.order, state, paid, { cause });
     throw this.#unknown;
@@ -170,14 +170,14 @@ export class Carrier {
   }
 
   /** Reads the order of a 202 until it has ended or time is up. @returns its newest state, or null */
-  async #awaitOrder(response: Response, until: number): Promise<string | null> {
-    const begun = (await response.json()) as { order_id?: unknown; state?: unknown };
-    if (typeof begun.order_id !== "string" || !/^[\w-]{1,100}$/.test(begun.order_id)) return null;
-    this.order = begun.order_id;
-    let state = typeof begun.state === "string" ? begun.state : null;
-    for (let n = 0; performance.now() < until && !(state !== null && FINAL.has(state)); n++) {
+  async #awaitOrder(response: Response, endMs: number): Promise<string | null> {
+    const order = (await response.json()) as { order_id?: unknown; state?: unknown };
+    if (typeof order.order_id !== "string" || !/^[\w-]{1,100}$/.test(order.order_id)) return null;
+    this.order = order.order_id;
+    let state = typeof order.state === "string" ? order.state : null;
+    for (let n = 0; performance.now() < endMs && !(state !== null && FINAL.has(state)); n++) {
       const wait = this.#patience.wait_ms * Math.min(2 ** n, MAX_WAIT_TIMES);
-      await sleep(Math.max(0, Math.min(wait, until - performance.now())));
+      await sleep(Math.max(0, Math.min(wait, endMs - performance.now())));
       try {
         const { body } = await this.service.ask(`/v1/orders/${this.order}`, {}, { max_bytes: MAX_ORDER_BYTES });
         const read = (body as { state?: unknown } | null)?.state;

@@ -65,7 +65,7 @@ export function toolIn(body: unknown): string | null {
 
 const UNREAD: PaymentDemand = { offers: [], unread: "the answer over MCP holds more than is read" };
 
-/** The demand of one JSON-RPC message, or of a batch. */
+/** Returns the demand for payment in one JSON-RPC message, or in a batch of them. */
 function inMessage(text: string): PaymentDemand {
   if (!isBounded(text, MAX_MESSAGE_VALUES)) return UNREAD;
   const parsed = parseJson(text, MAX_MESSAGE_VALUES);

@@ -67,8 +67,8 @@ export function guard(
         }
       }),
     );
-    const worst = (outcome: Decision["outcome"]) => decisions.find((one) => one.outcome === outcome);
-    return worst("refused") ?? worst("not_asked") ?? decisions[0]!;
+    const first = (outcome: Decision["outcome"]) => decisions.find((one) => one.outcome === outcome);
+    return first("refused") ?? first("not_asked") ?? decisions[0]!;
   };
 }
 
@@ -83,8 +83,8 @@ function payeesOf(offers: readonly Offer[]): PayeeOffers[] {
   for (const offer of offers) {
     const payTo = offer.payTo !== null && isPayTo(offer.payTo) ? offer.payTo : undefined;
     const key = payTo === undefined ? "" : addressKey(payTo);
-    const known = payees.get(key);
-    if (known) known.offers.push(offer);
+    const group = payees.get(key);
+    if (group) group.offers.push(offer);
     else payees.set(key, { payTo, offers: [offer] });
   }
   return payees.size === 0 ? [{ payTo: undefined, offers: [] }] : [...payees.values()];

@@ -70,8 +70,8 @@ export interface KeySource {
  * most once a minute. While a fetch fails, the last keys stay in use.
  */
 export class KeySet {
-  #held: Jwks | null = null;
-  #heldAt = Number.NEGATIVE_INFINITY;
+  #jwks: Jwks | null = null;
+  #readAt = Number.NEGATIVE_INFINITY;
   #triedAt = Number.NEGATIVE_INFINITY;
   #reading: Promise<Jwks> | null = null;
 
@@ -81,11 +81,11 @@ export class KeySet {
   async keys(): Promise<Jwks> {
     if (this.source.pinned) return this.source.pinned;
     const { now } = this.source;
-    if (this.#held && this.#within(this.#heldAt, HOLD_MS)) return this.#held;
-    if (!this.#held) return this.#read();
-    if (this.#within(this.#triedAt, REREAD_MS)) return this.#held;
+    if (this.#jwks && this.#within(this.#readAt, HOLD_MS)) return this.#jwks;
+    if (!this.#jwks) return this.#read();
+    if (this.#within(this.#triedAt, REREAD_MS)) return this.#jwks;
     this.#triedAt = now();
-    return this.#read().catch(() => this.#held!);
+    return this.#read().catch(() => this.#jwks!);
   }
 
   /** Verifies a signed object; if its key is unknown, again with newer keys. */
@@ -126,9 +126,9 @@ export class KeySet {
         if (!Array.isArray((body as { keys?: unknown } | null)?.keys)) {
           throw new ServiceFault("bad_answer", "the keys document holds no keys");
         }
-        this.#held = body as Jwks;
-        this.#heldAt = now();
-        return this.#held;
+        this.#jwks = body as Jwks;
+        this.#readAt = now();
+        return this.#jwks;
       })
       .finally(() => {
         this.#reading = null;

@@ -48,7 +48,7 @@ function skillsOf(operations: readonly Operation[]): AgentCard["skills"] {
  * empty texts, lists and objects before they compute those bytes, so the card contains none. The `alg` is the one in
  * the keys document, since libraries refuse a key whose `alg` differs.
  */
-export function agentCard(operations: readonly Operation[], { baseUrl, answers }: Service): AgentCard {
+export function makeAgentCard(operations: readonly Operation[], { baseUrl, answers }: Service): AgentCard {
   const card: Omit<AgentCard, "signatures"> = {
     name: ABOUT.name,
     description: `${ABOUT.description} Reached over MCP at ${baseUrl}/mcp and over HTTP as ${baseUrl}/openapi.json says.`,
@@ -80,7 +80,7 @@ function registrationsOf(agent: string | null): AgentRegistration["registrations
  * Makes the ERC-8004 registration file. `registrations` lists the on-chain ids that the operator set; this service
  * mints none.
  */
-export const agentRegistration = (operations: readonly Operation[], service: Service): AgentRegistration => ({
+export const makeAgentRegistration = (operations: readonly Operation[], service: Service): AgentRegistration => ({
   type: "https://eips.ethereum.org/EIPS/eip-8004#registration-v1",
   name: ABOUT.name,
   description: ABOUT.description,
@@ -99,7 +99,7 @@ export const agentRegistration = (operations: readonly Operation[], service: Ser
  * Makes the x402 discovery document: every operation that is sold at a fixed address, in the order of the table. A path
  * with a parameter, such as that of via, is no resource. `lastUpdated` is a Unix time (x402 specification section 8.2).
  */
-export function x402Manifest(operations: readonly Operation[], service: Service): X402Manifest {
+export function makeX402Manifest(operations: readonly Operation[], service: Service): X402Manifest {
   const priced = operations.filter(createSoldTest(service)).filter((row) => !templateOf(row).includes("{"));
   return {
     version: 1,
@@ -127,7 +127,7 @@ const registryName = (baseUrl: string): string => {
 };
 
 /** Makes server.json for the MCP registry: the address at which clients reach this MCP server. */
-export const mcpServerFile = (_: readonly Operation[], { baseUrl }: Service): McpServerFile => ({
+export const makeMcpServerFile = (_: readonly Operation[], { baseUrl }: Service): McpServerFile => ({
   $schema: "https://static.modelcontextprotocol.io/schemas/2025-12-11/server.schema.json",
   name: registryName(baseUrl),
   title: ABOUT.name,
@@ -150,17 +150,17 @@ const isPlainGet = ({ id, method, path, query, bearer }: Operation, { clientFile
  * Makes /llms.txt (llmstxt.org): a summary of the service in Markdown for language models. It links only to addresses
  * without parameters that a client must fill in.
  */
-export function llmsText(operations: readonly Operation[], service: Service): string {
+export function makeLlmsText(operations: readonly Operation[], service: Service): string {
   const { baseUrl, docs } = service;
-  const described = operations.filter(isDescribed);
-  const row = (operation: Operation): string => {
+  const describedOperations = operations.filter(isDescribed);
+  const formatRow = (operation: Operation): string => {
     const path = templateOf(operation);
     const name = `${methodOf(operation)} ${path}`;
     return `- ${isPlainGet(operation, service) ? `[${name}](${baseUrl}${path})` : `\`${name}\``}: ${operation.summary}`;
   };
-  const section = ([tag, about]: [string, string]): string[] => {
-    const rows = described.filter((operation) => tagOf(operation) === (tag as Tag)).map(row);
-    return rows.length > 0 ? [`## ${about}`, "", ...rows, ""] : [];
+  const formatSection = ([tag, sectionTitle]: [string, string]): string[] => {
+    const rows = describedOperations.filter((operation) => tagOf(operation) === (tag as Tag)).map(formatRow);
+    return rows.length > 0 ? [`## ${sectionTitle}`, "", ...rows, ""] : [];
   };
   const pages = [...docs].flatMap(([name, { title }]) => (title ? [`- [${title}](${baseUrl}/docs/${name})`] : []));
   return [
@@ -170,7 +170,7 @@ export function llmsText(operations: readonly Operation[], service: Service): st
     "",
     ABOUT.description,
     "",
-    ...Object.entries(TAGS).flatMap(section),
+    ...Object.entries(TAGS).flatMap(formatSection),
     `## Tools of the MCP server at ${baseUrl}/mcp`,
     "",
     ...toolsOf(operations).map(({ name, description }) => `- \`${name}\`: ${description}`),

@@ -5,7 +5,7 @@ import type { Service } from "../context.ts";
 import { PROBLEMS, type ProblemCode } from "../http/problem.ts";
 import { NDJSON_TYPE } from "../http/reply.ts";
 import {
-  type Described,
+  type DescribedOperation,
   errorsOf,
   isDescribed,
   maxAgeOf,
@@ -62,14 +62,14 @@ const NAMED_SCHEMAS: Readonly<Record<string, z.ZodType>> = {
 
 type Json = Record<string, unknown>;
 
-const COMPONENT = "#/components/schemas/";
+const COMPONENT_PREFIX = "#/components/schemas/";
 const PROBLEM_TYPE = "application/problem+json";
 
 /**
  * Options of the conversion to JSON Schema, for values before parsing. A member that may hold anything has no schema
  * keywords, and an object that admits further members says `true`: client generators cannot handle an empty schema.
  */
-const TO_JSON = {
+const SCHEMA_OPTIONS = {
   io: "input",
   unrepresentable: "any",
   override: ({ jsonSchema }: { jsonSchema: z.core.JSONSchema.BaseSchema }) => {
@@ -106,20 +106,20 @@ class Components {
    */
   ref(schema: z.ZodType, name: string): Json {
     if (!this.#registry.has(schema)) this.#add(schema.meta()?.title ?? name, schema);
-    return { $ref: `${COMPONENT}${this.#registry.get(schema)!.id}` };
+    return { $ref: `${COMPONENT_PREFIX}${this.#registry.get(schema)!.id}` };
   }
 
   /** Returns all stored schemas by name, sorted. */
   emit(): Json {
     const { schemas } = z.toJSONSchema(this.#registry, {
-      ...TO_JSON,
-      uri: (id) => `${COMPONENT}${id}`,
+      ...SCHEMA_OPTIONS,
+      uri: (id) => `${COMPONENT_PREFIX}${id}`,
     });
-    const bare = ([name, { $schema, $id, ...schema }]: [string, Json]): [string, Json] => [name, schema];
+    const withoutIds = ([name, { $schema, $id, ...schema }]: [string, Json]): [string, Json] => [name, schema];
     const byName = ([a]: [string, Json], [b]: [string, Json]): number => (a < b ? -1 : 1);
     return Object.fromEntries(
       Object.entries(schemas as Record<string, Json>)
-        .map(bare)
+        .map(withoutIds)
         .sort(byName),
     );
   }
@@ -128,7 +128,7 @@ class Components {
 /** Returns one OpenAPI parameter for each member of a schema. */
 function parametersOf(schema: z.ZodType | undefined, place: "query" | "path"): Json[] {
   if (!schema) return [];
-  const { properties = {}, required = [] } = z.toJSONSchema(schema, TO_JSON) as {
+  const { properties = {}, required = [] } = z.toJSONSchema(schema, SCHEMA_OPTIONS) as {
     properties?: Record<string, Json>;
     required?: string[];
   };
@@ -159,14 +159,17 @@ const RECEIPT_HEADERS = [
   ...(["Touchstone-Salt-Request", "Touchstone-Salt-Response"] as const),
 ] as const;
 
-function responseHeadersOf({ type, status, price, gives = [], ...row }: Described, counted: boolean): ResponseHeader[] {
+function responseHeadersOf(
+  { type, status, price, responseHeaders = [], ...row }: DescribedOperation,
+  isLimited: boolean,
+): ResponseHeader[] {
   return [
     ...(hasEtag(row as Operation) ? (["ETag"] as const) : []),
     ...(type === NDJSON_TYPE ? CODING_HEADERS : []),
     ...(status === 201 ? (["Location"] as const) : []),
     ...(price ? RECEIPT_HEADERS : []),
-    ...(counted ? LIMIT_HEADERS : []),
-    ...gives,
+    ...(isLimited ? LIMIT_HEADERS : []),
+    ...responseHeaders,
   ];
 }
 
@@ -174,26 +177,28 @@ function responseHeadersOf({ type, status, price, gives = [], ...row }: Describe
  * Returns the content of an operation's 200. A stream of lines is described as text; the schema of one line is listed
  * beside it. A call that was bought has the media type that the seller sent.
  */
-function contentOf({ id, answer, type, price }: Described, components: Components): Json {
+function contentOf({ id, answer, type, price }: DescribedOperation, components: Components): Json {
   const schema = components.ref(answer, `${capitalize(id)}Answer`);
-  const bare = type.split(";", 1)[0]!;
-  if (bare === NDJSON_TYPE)
-    return { [bare]: { schema: { type: "string", contentMediaType: bare, contentSchema: schema } } };
-  return { [bare]: { schema }, ...(price?.mode === "dynamic" ? { "*/*": { schema: {} } } : {}) };
+  const mediaType = type.split(";", 1)[0]!;
+  if (mediaType === NDJSON_TYPE)
+    return { [mediaType]: { schema: { type: "string", contentMediaType: mediaType, contentSchema: schema } } };
+  return { [mediaType]: { schema }, ...(price?.mode === "dynamic" ? { "*/*": { schema: {} } } : {}) };
 }
 
-function successResponses(operation: Described, components: Components, counted: boolean): Json {
+function successResponses(operation: DescribedOperation, components: Components, isLimited: boolean): Json {
   const { summary, cache = "no-store", status = 200, price } = operation;
-  const given = responseHeadersOf(operation, counted);
-  const kept = { "Cache-Control": { schema: { type: "string", const: cache } } };
-  const good = { description: summary, headers: { ...kept, ...headersOf(...given) } };
-  const isNew = new Set<ResponseHeader>(["Link", "Age"]);
-  const unchanged = { ...kept, ...headersOf(...given.filter((name) => !isNew.has(name))) };
+  const headerNames = responseHeadersOf(operation, isLimited);
+  const cacheHeader = { "Cache-Control": { schema: { type: "string", const: cache } } };
+  const success = { description: summary, headers: { ...cacheHeader, ...headersOf(...headerNames) } };
+  const notIn304 = new Set<ResponseHeader>(["Link", "Age"]);
+  const headersOf304 = { ...cacheHeader, ...headersOf(...headerNames.filter((name) => !notIn304.has(name))) };
   return {
-    [String(status)]: { ...good, content: contentOf(operation, components) },
+    [String(status)]: { ...success, content: contentOf(operation, components) },
     // A bought call has the status that the seller sent.
-    ...(price?.mode === "dynamic" ? { "2XX": { ...good, content: contentOf(operation, components) } } : {}),
-    ...(hasEtag(operation) ? { "304": { description: "The client has these bytes already", headers: unchanged } } : {}),
+    ...(price?.mode === "dynamic" ? { "2XX": { ...success, content: contentOf(operation, components) } } : {}),
+    ...(hasEtag(operation)
+      ? { "304": { description: "The client has these bytes already", headers: headersOf304 } }
+      : {}),
     ...(price ? purchaseResponses(components) : {}),
   };
 }
@@ -245,19 +250,19 @@ function problemResponses(codes: readonly ProblemCode[]): Json {
           ...(status === 429 || causes.includes("not_ready") ? LIMIT_HEADERS : []),
           ...causes.flatMap((code) => PROBLEM_HEADERS[code] ?? []),
         ),
-        content: { [PROBLEM_TYPE]: { schema: { $ref: `${COMPONENT}Problem` } } },
+        content: { [PROBLEM_TYPE]: { schema: { $ref: `${COMPONENT_PREFIX}Problem` } } },
       },
     ]),
   );
 }
 
 /** Returns the request headers that an operation reads. */
-function requestHeadersOf({ type, price, takes = [], ...row }: Described): Json[] {
+function requestHeadersOf({ type, price, requestHeaders = [], ...row }: DescribedOperation): Json[] {
   const names: RequestHeader[] = [
     ...(hasEtag(row as Operation) ? (["If-None-Match"] as const) : []),
     ...(type === NDJSON_TYPE ? (["Accept-Encoding"] as const) : []),
     ...(price ? (["PAYMENT-SIGNATURE", "X-PAYMENT"] as const) : []),
-    ...takes,
+    ...requestHeaders,
   ];
   return names.map((name) => ({ $ref: `#/components/parameters/${name}` }));
 }
@@ -268,18 +273,18 @@ const paymentInfo = ({ mode, amount }: Price): Json => ({
   protocols: [{ x402: {} }],
 });
 
-function operationOf(operation: Described, components: Components, service: Service): Json {
+function operationOf(operation: DescribedOperation, components: Components, service: Service): Json {
   const { id, summary, query, params, body, price } = operation;
-  const counted = operation.limiter(service) !== null;
+  const isLimited = operation.limiter(service) !== null;
   const parameters = [...parametersOf(params, "path"), ...parametersOf(query, "query"), ...requestHeadersOf(operation)];
-  const cache = maxAgeOf(operation.cache);
+  const maxAgeS = maxAgeOf(operation.cache);
   return {
     operationId: id,
     summary,
     tags: [tagOf(operation)],
     security: operation.bearer ? [{ watcherToken: [] }] : operation.wallet ? [{ wallet: [] }] : [],
     ...(price ? { "x-payment-info": paymentInfo(price) } : {}),
-    ...(cache > 0 ? { "x-max-age-seconds": cache } : {}),
+    ...(maxAgeS > 0 ? { "x-max-age-seconds": maxAgeS } : {}),
     ...(parameters.length > 0 ? { parameters } : {}),
     ...(body
       ? {
@@ -290,13 +295,13 @@ function operationOf(operation: Described, components: Components, service: Serv
         }
       : {}),
     responses: {
-      ...successResponses(operation, components, counted),
+      ...successResponses(operation, components, isLimited),
       ...problemResponses(errorsOf(operation, service)),
     },
   };
 }
 
-const SECURITY = {
+const SECURITY_SCHEMES = {
   watcherToken: { type: "http", scheme: "bearer", description: "The token of a watcher, shown once" },
   wallet: {
     ...{ type: "apiKey", in: "header", name: "Authorization" },
@@ -310,13 +315,13 @@ const SECURITY = {
  */
 export function openapiOf(operations: readonly Operation[], service: Service): Json {
   const components = new Components();
-  const described = operations.filter(isDescribed);
+  const describedOperations = operations.filter(isDescribed);
   const paths: Record<string, Json> = {};
-  for (const operation of described) {
+  for (const operation of describedOperations) {
     const path = templateOf(operation);
     paths[path] = { ...paths[path], [methodOf(operation).toLowerCase()]: operationOf(operation, components, service) };
   }
-  const tags = new Set(described.map(tagOf));
+  const tags = new Set(describedOperations.map(tagOf));
   return {
     openapi: "3.1.1",
     info: {
@@ -341,7 +346,7 @@ export function openapiOf(operations: readonly Operation[], service: Service): J
         ]),
       ),
       headers: RESPONSE_HEADERS,
-      securitySchemes: SECURITY,
+      securitySchemes: SECURITY_SCHEMES,
     },
   };
 }

@@ -43,8 +43,8 @@ export class AnswerCache<A extends CachedAnswer = CachedAnswer> {
   }
 
   set(key: string, answer: A): void {
-    const held = this.#answers.get(key);
-    if (held) this.#drop(key, held);
+    const existing = this.#answers.get(key);
+    if (existing) this.#drop(key, existing);
     this.#answers.set(key, answer);
     this.#bytes += key.length + answer.bytes.length;
     for (const [oldest, dropped] of this.#answers) {

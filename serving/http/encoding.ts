@@ -32,8 +32,8 @@ export function negotiate(acceptEncoding: string | null): Coding {
   const weight = (name: Coding): number => weights.get(name) ?? weights.get("*") ?? 0;
   const best: Coding = weight("gzip") > weight("zstd") ? "gzip" : "zstd";
   // Identity is always acceptable; it wins only when the client gives it a higher weight than the best coding.
-  const plain = weights.get("identity") ?? 0;
-  return weight(best) > 0 && weight(best) >= plain ? best : "identity";
+  const identityWeight = weights.get("identity") ?? 0;
+  return weight(best) > 0 && weight(best) >= identityWeight ? best : "identity";
 }
 
 /**
@@ -47,12 +47,12 @@ export async function* compressChunks(chunks: AsyncIterable<Uint8Array>, coding:
   }
   const packer = coding === "gzip" ? createGzip({ level: 6 }) : new CompressStream({ compressionLevel: ZSTD_LEVEL });
   const source = Readable.from(chunks, { objectMode: true, highWaterMark: 2 });
-  const done = pipeline(source, packer);
+  const finished = pipeline(source, packer);
   // The loop below throws the same failure; without this handler it would count as unhandled and end the process.
-  done.catch(() => {});
+  finished.catch(() => {});
   try {
     for await (const chunk of packer) yield chunk as Uint8Array;
-    await done;
+    await finished;
   } finally {
     packer.destroy();
     source.destroy();
@@ -68,14 +68,14 @@ const CHUNK_CHARS = 64 * 1024;
 
 /** Collects lines into chunks, each line with a line feed, yielding to the event loop after each chunk. */
 export async function* linesToChunks(lines: AsyncIterable<string> | Iterable<string>): AsyncGenerator<Uint8Array> {
-  let held = "";
+  let buffered = "";
   for await (const line of lines) {
-    held += `${line}\n`;
-    if (held.length < CHUNK_CHARS) continue;
-    yield Buffer.from(held);
-    held = "";
+    buffered += `${line}\n`;
+    if (buffered.length < CHUNK_CHARS) continue;
+    yield Buffer.from(buffered);
+    buffered = "";
     // With lines in memory and a fast client this loop would otherwise never yield.
     await turn();
   }
-  if (held) yield Buffer.from(held);
+  if (buffered) yield Buffer.from(buffered);
 }

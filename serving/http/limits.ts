@@ -40,10 +40,10 @@ export class Limiter {
     const tokens = this.#tokensOf(client);
     // Rounding of fractional refills must not refuse a client that waited as long as Retry-After requires.
     const ok = tokens >= 1 - 1e-6;
-    const left = ok ? tokens - cost : tokens;
-    this.#keep(client, left);
-    const waitMs = (ok ? quota - left : 1 - left) / this.#perMs;
-    const remaining = Math.max(0, Math.floor(left + 1e-6));
+    const tokensLeft = ok ? tokens - cost : tokens;
+    this.#setBucket(client, tokensLeft);
+    const waitMs = (ok ? quota - tokensLeft : 1 - tokensLeft) / this.#perMs;
+    const remaining = Math.max(0, Math.floor(tokensLeft + 1e-6));
     return { ok, remaining, resetS: Math.max(1, Math.ceil(Math.round(waitMs) / 1000)) };
   }
 
@@ -54,7 +54,7 @@ export class Limiter {
 
   /** Takes tokens even if the client has none, for bytes that were already sent. */
   charge(client: string, cost: number): void {
-    this.#keep(client, this.#tokensOf(client) - cost);
+    this.#setBucket(client, this.#tokensOf(client) - cost);
   }
 
   get #perMs(): number {
@@ -63,11 +63,11 @@ export class Limiter {
 
   #tokensOf(client: string): number {
     const { quota } = this.limit;
-    const held = this.#buckets.get(client);
-    return held ? Math.min(quota, held.tokens + Math.max(0, this.now() - held.at) * this.#perMs) : quota;
+    const bucket = this.#buckets.get(client);
+    return bucket ? Math.min(quota, bucket.tokens + Math.max(0, this.now() - bucket.at) * this.#perMs) : quota;
   }
 
-  #keep(client: string, tokens: number): void {
+  #setBucket(client: string, tokens: number): void {
     if (!this.#buckets.delete(client) && this.#buckets.size >= this.maxClients) {
       this.#buckets.delete(this.#buckets.keys().next().value!);
     }
@@ -75,13 +75,13 @@ export class Limiter {
   }
 
   /** Returns the headers `RateLimit-Policy` and `RateLimit`, and `Retry-After` when refused. */
-  headers(taken: LimitResult): Record<string, string> {
+  headers(result: LimitResult): Record<string, string> {
     const { name, quota, windowS } = this.limit;
     const headers: Record<string, string> = {
       "ratelimit-policy": `"${name}";q=${quota};w=${windowS}`,
-      ratelimit: `"${name}";r=${taken.remaining};t=${taken.resetS}`,
+      ratelimit: `"${name}";r=${result.remaining};t=${result.resetS}`,
     };
-    if (!taken.ok) headers["retry-after"] = String(taken.resetS);
+    if (!result.ok) headers["retry-after"] = String(result.resetS);
     return headers;
   }
 }
@@ -108,11 +108,11 @@ const isTrusted = (address: Address, trusted: readonly Cidr[]): boolean =>
   trusted.some(([block, bits]) => block.kind() === address.kind() && address.match(block, bits));
 
 const readAddress = (text: string): Address | null => {
-  const bare = text
+  const addressText = text
     .trim()
     .replace(/^\[(.*)\](?::\d+)?$/, "$1")
     .split("%", 1)[0]!;
-  return isIP(bare) ? ipaddr.process(bare) : null;
+  return isIP(addressText) ? ipaddr.process(addressText) : null;
 };
 
 /**

@@ -6,18 +6,18 @@ import { Problem } from "./problem.ts";
 export const OVERLOAD_LIMITS = {
   /** A timer that fires later than this counts as slow, ms. */
   slowMs: 200,
-  /** Overloaded after this many slow timers in succession, if they were late by `slowInAllMs` in total. */
+  /** A process is overloaded after this many slow timers in succession, if they were late by `slowInAllMs` in total. */
   slowLooks: 3,
   slowInAllMs: 1_000,
-  /** Recovered after this many timers in succession that were late by less than `steadyMs`. */
+  /** It has recovered after `steadyLooks` timers in succession that were late by less than this, ms. */
   steadyMs: 50,
   steadyLooks: 10,
   /** Share of sockets in use at which a process is overloaded, and below which it has recovered. */
-  fullAt: 0.9,
-  roomAt: 0.75,
+  fullShare: 0.9,
+  recoveredShare: 0.75,
   /** Time that a connection waits to be accepted, ms, at which a process is overloaded, and below which it has recovered. */
-  queueMs: 2_000,
-  acceptMs: 200,
+  longWaitMs: 2_000,
+  recoveredWaitMs: 200,
 } as const;
 
 /** Range from which Retry-After is drawn, seconds. It is random, so that refused clients do not return all at once. */
@@ -29,31 +29,31 @@ const RETRY_S = { least: 2, most: 8 };
  * to requests for their orders.
  */
 export class Overload {
-  #slow = { looks: 0, ms: 0 };
-  #steady = 0;
+  #slowTimers = { looks: 0, ms: 0 };
+  #steadyTimers = 0;
   #isLate = false;
   #isFull = false;
   #isQueued = false;
-  #share: () => number = () => 0;
-  #waitMs: () => number = () => 0;
-  readonly #stop: () => void;
+  #socketShare: () => number = () => 0;
+  #acceptWaitMs: () => number = () => 0;
+  readonly #stopWatching: () => void;
 
   constructor(
     lag: LagWatch,
     private readonly metrics?: Pick<Metrics, "count" | "gauge">,
     private readonly random: () => number = Math.random,
   ) {
-    this.#stop = lag((lateMs) => this.#onTimer(lateMs));
+    this.#stopWatching = lag((lateMs) => this.#onTimer(lateMs));
   }
 
   /** Sets the source of the share of sockets in use. @param share from 0 to 1 */
-  ofSockets(share: () => number): void {
-    this.#share = share;
+  setSocketShare(share: () => number): void {
+    this.#socketShare = share;
   }
 
   /** Sets the source of the time that a connection waits to be accepted. @param waitMs in ms */
-  ofAcceptQueue(waitMs: () => number): void {
-    this.#waitMs = waitMs;
+  setAcceptWait(waitMs: () => number): void {
+    this.#acceptWaitMs = waitMs;
   }
 
   get isBehind(): boolean {
@@ -74,18 +74,28 @@ export class Overload {
   }
 
   close(): void {
-    this.#stop();
+    this.#stopWatching();
   }
 
   #onTimer(lateMs: number): void {
-    const { slowMs, slowLooks, slowInAllMs, steadyMs, steadyLooks, fullAt, roomAt, queueMs, acceptMs } =
-      OVERLOAD_LIMITS;
-    this.#slow = lateMs >= slowMs ? { looks: this.#slow.looks + 1, ms: this.#slow.ms + lateMs } : { looks: 0, ms: 0 };
-    this.#steady = lateMs < steadyMs ? this.#steady + 1 : 0;
-    if (this.#slow.looks >= slowLooks && this.#slow.ms >= slowInAllMs) this.#isLate = true;
-    else if (this.#steady >= steadyLooks) this.#isLate = false;
-    this.#isFull = this.#share() >= (this.#isFull ? roomAt : fullAt);
-    this.#isQueued = this.#waitMs() >= (this.#isQueued ? acceptMs : queueMs);
+    const {
+      slowMs,
+      slowLooks,
+      slowInAllMs,
+      steadyMs,
+      steadyLooks,
+      fullShare,
+      recoveredShare,
+      longWaitMs,
+      recoveredWaitMs,
+    } = OVERLOAD_LIMITS;
+    this.#slowTimers =
+      lateMs >= slowMs ? { looks: this.#slowTimers.looks + 1, ms: this.#slowTimers.ms + lateMs } : { looks: 0, ms: 0 };
+    this.#steadyTimers = lateMs < steadyMs ? this.#steadyTimers + 1 : 0;
+    if (this.#slowTimers.looks >= slowLooks && this.#slowTimers.ms >= slowInAllMs) this.#isLate = true;
+    else if (this.#steadyTimers >= steadyLooks) this.#isLate = false;
+    this.#isFull = this.#socketShare() >= (this.#isFull ? recoveredShare : fullShare);
+    this.#isQueued = this.#acceptWaitMs() >= (this.#isQueued ? recoveredWaitMs : longWaitMs);
     this.metrics?.gauge("touchstone_http_overloaded", Number(this.isBehind));
   }
 }

@@ -108,8 +108,8 @@ export function validate<T>(schema: z.ZodType<T>, value: unknown): T {
 export function queryOf(search: URLSearchParams): Record<string, string | string[]> {
   const query: Record<string, string | string[]> = Object.create(null);
   for (const [name, value] of search) {
-    const held = query[name];
-    query[name] = held === undefined ? value : Array.isArray(held) ? [...held, value] : [held, value];
+    const earlier = query[name];
+    query[name] = earlier === undefined ? value : Array.isArray(earlier) ? [...earlier, value] : [earlier, value];
   }
   return query;
 }

@@ -45,12 +45,13 @@ export function reply(
   body: string | Uint8Array | ReadableStream | null,
   { type, cache, etag, headers }: Representation,
 ): Response {
-  const all: [string, string][] = [...OPEN_LINES, ["cache-control", cache]];
-  for (const name in headers) all.push([name, headers[name]!]);
-  if (etag !== undefined) all.push(["etag", etag]);
-  if (etag !== undefined && matchesEtag(request, etag)) return new FastResponse(null, { status: 304, headers: all });
-  all.push(["content-type", type]);
-  return new FastResponse(body, { status: 200, headers: all });
+  const headerLines: [string, string][] = [...OPEN_LINES, ["cache-control", cache]];
+  for (const name in headers) headerLines.push([name, headers[name]!]);
+  if (etag !== undefined) headerLines.push(["etag", etag]);
+  if (etag !== undefined && matchesEtag(request, etag))
+    return new FastResponse(null, { status: 304, headers: headerLines });
+  headerLines.push(["content-type", type]);
+  return new FastResponse(body, { status: 200, headers: headerLines });
 }
 
 export const JSON_TYPE = "application/json";

@@ -2,14 +2,14 @@ import { BadUrl, normaliseUrl } from "../../pipelines/record/url.ts";
 import { badField, Problem } from "./problem.ts";
 
 /** Reads a request's body of at most `maxBytes`. @throws Problem too_large, bad_request */
-export async function bodyBytes(body: ReadableStream<Uint8Array> | null, maxBytes: number): Promise<Buffer> {
+export async function readBody(body: ReadableStream<Uint8Array> | null, maxBytes: number): Promise<Buffer> {
   const chunks: Uint8Array[] = [];
-  let bytes = 0;
+  let byteCount = 0;
   try {
     // Bytes are counted as they arrive: Content-Length may be absent or wrong.
     for await (const chunk of body ?? []) {
-      bytes += chunk.byteLength;
-      if (bytes > maxBytes) throw new Problem("too_large", `at most ${maxBytes} bytes`);
+      byteCount += chunk.byteLength;
+      if (byteCount > maxBytes) throw new Problem("too_large", `at most ${maxBytes} bytes`);
       chunks.push(chunk);
     }
   } catch (error) {
@@ -25,12 +25,12 @@ export async function bodyBytes(body: ReadableStream<Uint8Array> | null, maxByte
  * @param empty result for an empty body; without it an empty body is an error
  * @throws Problem too_large, bad_request
  */
-export async function jsonBody(
+export async function readJson(
   body: ReadableStream<Uint8Array> | null,
   maxBytes: number,
   empty?: object,
 ): Promise<unknown> {
-  const bytes = await bodyBytes(body, maxBytes);
+  const bytes = await readBody(body, maxBytes);
   return bytes.length === 0 && empty ? empty : jsonOf(bytes);
 }
 
@@ -44,8 +44,8 @@ export function jsonOf(bytes: Uint8Array): unknown {
 }
 
 /** Reads the fields of a form (application/x-www-form-urlencoded). @throws Problem too_large, bad_request */
-export async function formBody(body: ReadableStream<Uint8Array> | null, maxBytes: number): Promise<URLSearchParams> {
-  return new URLSearchParams((await bodyBytes(body, maxBytes)).toString("utf8"));
+export async function readForm(body: ReadableStream<Uint8Array> | null, maxBytes: number): Promise<URLSearchParams> {
+  return new URLSearchParams((await readBody(body, maxBytes)).toString("utf8"));
 }
 
 /** Normalises the member `url` of a body. @throws Problem bad_request */

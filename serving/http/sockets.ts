@@ -16,15 +16,15 @@ const TIMEOUT_RESPONSE = "HTTP/1.1 408 Request Timeout\r\nconnection: close\r\nc
 /** State of one socket at the last measurement. */
 interface SocketState {
   /** Bytes that the system accepted for sending. */
-  drained: number;
+  drainedBytes: number;
   /** Bytes that were received. */
-  received: number;
+  receivedBytes: number;
   /** Bytes that the socket is ahead of the slowest rate when sending; below zero it is too slow. */
-  out: number;
+  sendingCredit: number;
   /** Bytes that the socket is ahead of the slowest rate when receiving; below zero it is too slow. */
-  in: number;
+  receivingCredit: number;
   /** The newest answer; the body of its request may still be arriving. */
-  newest: ServerResponse | null;
+  newestAnswer: ServerResponse | null;
   /** Number of requests whose answers are not completely sent. */
   unanswered: number;
 }
@@ -49,43 +49,54 @@ export function guardSockets(
   const watched = new Map<Socket, SocketState>();
   const places = new Places({ name: "sockets", size: limits.sockets, most: { client: limits.sockets_per_client } });
   const pauseMs = Math.min(MAX_PAUSE_MS, (limits.slow_after_s * 1000) / MEASUREMENTS);
-  const due = (limits.min_bytes_per_s * pauseMs) / 1000;
-  const grace = limits.min_bytes_per_s * limits.slow_after_s;
-  const refused = (bound: "client" | "total"): void =>
+  const dueBytes = (limits.min_bytes_per_s * pauseMs) / 1000;
+  const graceBytes = limits.min_bytes_per_s * limits.slow_after_s;
+  const countRefused = (bound: "client" | "total"): void =>
     metrics?.count("touchstone_http_sockets_refused_total", { bound });
-  const cut = (reason: "slow_reader" | "slow_writer" | "pipelined"): void =>
+  const countCut = (reason: "slow_reader" | "slow_writer" | "pipelined"): void =>
     metrics?.count("touchstone_http_sockets_cut_total", { reason });
 
-  const look = (): void => {
+  const measure = (): void => {
     for (const [socket, one] of watched) {
-      const waiting = socket.writableLength;
-      const drained = socket.bytesWritten - waiting;
-      one.out = waiting > 0 ? Math.min(grace, one.out + drained - one.drained - due) : grace;
-      const coming = one.newest !== null && !one.newest.req.complete;
-      one.in = coming ? Math.min(grace, one.in + socket.bytesRead - one.received - due) : grace;
-      one.drained = drained;
-      one.received = socket.bytesRead;
+      const waitingBytes = socket.writableLength;
+      const drained = socket.bytesWritten - waitingBytes;
+      one.sendingCredit =
+        waitingBytes > 0 ? Math.min(graceBytes, one.sendingCredit + drained - one.drainedBytes - dueBytes) : graceBytes;
+      const isReceiving = one.newestAnswer !== null && !one.newestAnswer.req.complete;
+      one.receivingCredit = isReceiving
+        ? Math.min(graceBytes, one.receivingCredit + socket.bytesRead - one.receivedBytes - dueBytes)
+        : graceBytes;
+      one.drainedBytes = drained;
+      one.receivedBytes = socket.bytesRead;
       // Node counts a write as sent only when all of it is, so waiting bytes may be partly sent already.
-      const reason = one.out + waiting < 0 ? "slow_reader" : one.in < 0 ? "slow_writer" : null;
+      const reason =
+        one.sendingCredit + waitingBytes < 0 ? "slow_reader" : one.receivingCredit < 0 ? "slow_writer" : null;
       if (reason === null) continue;
-      cut(reason);
-      if (reason === "slow_writer" && !one.newest?.headersSent) socket.write(TIMEOUT_RESPONSE, () => undefined);
+      countCut(reason);
+      if (reason === "slow_writer" && !one.newestAnswer?.headersSent) socket.write(TIMEOUT_RESPONSE, () => undefined);
       if (reason === "slow_writer") socket.destroy();
       else socket.resetAndDestroy();
     }
   };
 
   server.maxConnections = limits.sockets;
-  server.on("drop", () => refused("total"));
+  server.on("drop", () => countRefused("total"));
   server.on("connection", (socket: Socket) => {
     const client = clientOf(socket.remoteAddress);
     const place = places.tryTake(client === null ? {} : { client });
     if (!place) {
-      refused("client");
+      countRefused("client");
       socket.destroy();
       return;
     }
-    watched.set(socket, { drained: 0, received: 0, out: grace, in: grace, newest: null, unanswered: 0 });
+    watched.set(socket, {
+      drainedBytes: 0,
+      receivedBytes: 0,
+      sendingCredit: graceBytes,
+      receivingCredit: graceBytes,
+      newestAnswer: null,
+      unanswered: 0,
+    });
     socket.once("close", () => {
       watched.delete(socket);
       place.leave();
@@ -96,16 +107,16 @@ export function guardSockets(
     // Requests that were parsed before the socket was closed may still arrive here.
     if (!one || request.socket.destroyed) return;
     if (one.unanswered >= MAX_UNANSWERED) {
-      cut("pipelined");
+      countCut("pipelined");
       request.socket.destroy();
       return;
     }
-    one.newest = response;
+    one.newestAnswer = response;
     one.unanswered++;
     response.on("close", () => one.unanswered--);
     handle(request, response);
   });
-  const looking = setInterval(look, pauseMs).unref();
-  server.once("close", () => clearInterval(looking));
+  const timer = setInterval(measure, pauseMs).unref();
+  server.once("close", () => clearInterval(timer));
   return () => watched.size / limits.sockets;
 }

@@ -33,11 +33,11 @@ export class Streams {
 
   /** Refuses a client that was sent its bytes of this hour; call it before reading. @throws Problem too_many_requests */
   admit(client: string): void {
-    const taken = this.#bytes.take(client, 0);
-    if (taken.ok) return;
+    const decision = this.#bytes.take(client, 0);
+    if (decision.ok) return;
     this.#countRefusal("bytes");
     const detail = `at most ${this.#bytes.limit.quota} bytes of objects and streams in an hour`;
-    throw new Problem("too_many_requests", detail, { headers: this.#bytes.headers(taken) });
+    throw new Problem("too_many_requests", detail, { headers: this.#bytes.headers(decision) });
   }
 
   /** Counts bytes that are sent to a client. */
@@ -52,20 +52,20 @@ export class Streams {
    */
   stream(client: string, chunks: AsyncIterable<Uint8Array>): ReadableStream<Uint8Array> {
     this.admit(client);
-    const leave = this.#takePlace(client);
+    const releasePlace = this.#takePlace(client);
     const source = chunks[Symbol.asyncIterator]();
-    let held: Uint8Array = new Uint8Array();
+    let buffered: Uint8Array = new Uint8Array();
     const pull = async (controller: ReadableStreamDefaultController<Uint8Array>): Promise<void> => {
-      while (held.length === 0) {
+      while (buffered.length === 0) {
         const next = await source.next();
         if (next.done) {
-          leave();
+          releasePlace();
           return controller.close();
         }
-        held = next.value;
+        buffered = next.value;
       }
-      const piece = held.subarray(0, WRITE_BYTES);
-      held = held.subarray(WRITE_BYTES);
+      const piece = buffered.subarray(0, WRITE_BYTES);
+      buffered = buffered.subarray(WRITE_BYTES);
       this.charge(client, piece.length);
       controller.enqueue(piece);
     };
@@ -73,11 +73,11 @@ export class Streams {
       {
         pull: (controller) =>
           pull(controller).catch((error: unknown) => {
-            leave();
+            releasePlace();
             throw error;
           }),
         async cancel() {
-          leave();
+          releasePlace();
           await source.return?.();
         },
       },
@@ -89,11 +89,11 @@ export class Streams {
   #takePlace(client: string): () => void {
     const place = this.#places.tryTake({ client });
     if (!place) {
-      const had = this.#places.heldBy({ client });
+      const heldCount = this.#places.heldBy({ client });
       const headers = { "retry-after": String(RETRY_S) };
-      this.#countRefusal(had > 0 ? "client" : "total");
-      if (had === 0) throw new Problem("unavailable", "too many long answers are under way", { headers });
-      throw new Problem("too_many_requests", `${had} long answers of one client at once are its share now`, {
+      this.#countRefusal(heldCount > 0 ? "client" : "total");
+      if (heldCount === 0) throw new Problem("unavailable", "too many long answers are under way", { headers });
+      throw new Problem("too_many_requests", `${heldCount} long answers of one client at once are its share now`, {
         headers,
       });
     }

@@ -7,8 +7,8 @@ import { Problem } from "./problem.ts";
  * @param at JSON pointer to the expectation in the request @throws Problem bad_request with a pointer to each fault
  */
 export async function requireUsable(reader: Reader, expect: BuyersExpectation, at: string): Promise<void> {
-  const read = await reader.ask("faults", { expect });
-  const faults = read.ok ? read.value : [{ pointer: "", detail: "is more than is tried" }];
+  const reply = await reader.ask("faults", { expect });
+  const faults = reply.ok ? reply.value : [{ pointer: "", detail: "is more than is tried" }];
   if (faults.length === 0) return;
   const errors = faults.map(({ pointer, detail }) => ({ pointer: at + pointer, detail }));
   const says = errors.map(({ pointer, detail }) => `${pointer} ${detail}`).join("; ");

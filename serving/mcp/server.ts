@@ -14,7 +14,7 @@ import { ABOUT } from "../discovery/about.ts";
 import type { Limiter } from "../http/limits.ts";
 import { Problem, problemOf } from "../http/problem.ts";
 import { JSON_TYPE } from "../http/reply.ts";
-import { jsonBody } from "../http/request.ts";
+import { readJson } from "../http/request.ts";
 import type { Operation } from "../operations/operation.ts";
 
 /** One tool of the MCP server. */
@@ -68,16 +68,16 @@ function toErrorResult(error: unknown, tool: Tool, { service }: McpContext): Cal
 function countToolCall(tool: Tool, { service, client }: McpContext): void {
   const limiter = tool.limiter(service);
   if (limiter === null || limiter === service.checkLimiter) return;
-  const taken = limiter.take(client);
-  if (taken.ok) return;
+  const decision = limiter.take(client);
+  if (decision.ok) return;
   const { name, quota, windowS } = limiter.limit;
-  throw new Problem("too_many_requests", `at most ${quota} ${name} in ${windowS} s; again in ${taken.resetS} s`);
+  throw new Problem("too_many_requests", `at most ${quota} ${name} in ${windowS} s; again in ${decision.resetS} s`);
 }
 
 async function callTool(tool: Tool, input: unknown, context: McpContext): Promise<CallToolResult> {
   try {
     const { service, client } = context;
-    if (service.follower.staleMs === null) throw new Problem("not_ready", "the record has not been read yet");
+    if (service.follower.viewAgeMs === null) throw new Problem("not_ready", "the record has not been read yet");
     countToolCall(tool, context);
     const answer = await tool.run(service, input, client);
     return { structuredContent: { ...answer }, content: [{ type: "text", text: JSON.stringify(answer) }] };
@@ -106,8 +106,8 @@ const schemaCache = new WeakMap<z.ZodType, Record<string, unknown>>();
 
 /** Returns the JSON Schema of a tool's arguments or result without the keywords of {@link REMOVED_KEYWORDS}. */
 function jsonSchemaOf(schema: z.ZodType): Record<string, unknown> {
-  const known = schemaCache.get(schema);
-  if (known) return known;
+  const cached = schemaCache.get(schema);
+  if (cached) return cached;
   const json = z.toJSONSchema(schema, {
     io: "input",
     unrepresentable: "any",
@@ -125,10 +125,10 @@ function jsonSchemaOf(schema: z.ZodType): Record<string, unknown> {
  */
 function withoutNulls(input: unknown, lists = true): unknown {
   if (typeof input !== "object" || input === null || Array.isArray(input)) return input;
-  const kept = Object.entries(input).filter(([, value]) => value !== null);
-  const bare = (value: unknown) =>
+  const members = Object.entries(input).filter(([, value]) => value !== null);
+  const cleanItems = (value: unknown) =>
     lists && Array.isArray(value) ? value.map((item) => withoutNulls(item, false)) : value;
-  return Object.fromEntries(kept.map(([name, value]) => [name, bare(value)]));
+  return Object.fromEntries(members.map(([name, value]) => [name, cleanItems(value)]));
 }
 
 /**
@@ -166,16 +166,17 @@ function createServer(context: McpContext): McpServer {
  * @throws Problem forbidden
  */
 function refuseForeign(headers: Headers, baseUrl: string): void {
-  const ours = [new URL(baseUrl).hostname, ...localhostAllowedHostnames()];
-  const host = validateHostHeader(headers.get("host"), ours);
+  const ownHosts = [new URL(baseUrl).hostname, ...localhostAllowedHostnames()];
+  const host = validateHostHeader(headers.get("host"), ownHosts);
   if (!host.ok) throw new Problem("forbidden", host.message);
-  const origin = validateOriginHeader(headers.get("origin"), ours);
+  const origin = validateOriginHeader(headers.get("origin"), ownHosts);
   if (!origin.ok) throw new Problem("forbidden", origin.message);
 }
 
 /**
- * Answers one message, in either era of the protocol. It creates a server for this message only. Nothing needs a longer
- * life: the tools never change while the process runs, so there are no notifications to subscribe to.
+ * Answers one message, of the protocol revisions with sessions or of the one without. It creates a server for this
+ * message only. Nothing needs a longer life: the tools never change while the process runs, so there are no notifications
+ * to subscribe to.
  */
 function answerMessage(context: McpContext, headers: Headers, message: unknown): Promise<Response> {
   const handler = createMcpHandler(() => createServer(context), {
@@ -188,9 +189,9 @@ function answerMessage(context: McpContext, headers: Headers, message: unknown):
 }
 
 /** Most bytes of a message: room for 200 dependencies with urls of the greatest length, escaped. */
-const MAX_MESSAGE = 1024 * 1024;
+const MAX_MESSAGE_BYTES = 1024 * 1024;
 /** Most messages of a batch (batches exist in revision 2025-03-26). */
-const MAX_BATCH = 20;
+const MAX_BATCH_MESSAGES = 20;
 
 /** POST /mcp: the MCP server over HTTP, without sessions. */
 export const MCP: Operation = {
@@ -202,9 +203,10 @@ export const MCP: Operation = {
   limiter: (service) => service.checkLimiter,
   async run({ service, request, client, limitHeaders, operations }) {
     refuseForeign(request.headers, service.baseUrl);
-    const message = await jsonBody(request.body, MAX_MESSAGE);
+    const message = await readJson(request.body, MAX_MESSAGE_BYTES);
     if (Array.isArray(message)) {
-      if (message.length > MAX_BATCH) throw new Problem("bad_request", `at most ${MAX_BATCH} messages in one batch`);
+      if (message.length > MAX_BATCH_MESSAGES)
+        throw new Problem("bad_request", `at most ${MAX_BATCH_MESSAGES} messages in one batch`);
       // The request itself already took the token of one message.
       service.checkLimiter.charge(client, Math.max(0, message.length - 1));
     }

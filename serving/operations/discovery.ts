@@ -1,6 +1,12 @@
 import { z } from "zod";
 import type { Service } from "../context.ts";
-import { agentCard, agentRegistration, llmsText, mcpServerFile, x402Manifest } from "../discovery/cards.ts";
+import {
+  makeAgentCard,
+  makeAgentRegistration,
+  makeLlmsText,
+  makeMcpServerFile,
+  makeX402Manifest,
+} from "../discovery/cards.ts";
 import { openapiOf } from "../discovery/openapi.ts";
 import { Problem } from "../http/problem.ts";
 import { etagOfText, JSON_TYPE, reply, TEXT_TYPE } from "../http/reply.ts";
@@ -9,43 +15,49 @@ import { AgentCard, AgentRegistration, McpServerFile, OpenApiDocument, X402Manif
 import type { Operation } from "./operation.ts";
 
 const NOT_BUILT = "it was not built: the service was started from its sources (npm run build)";
-const FIVE_MINUTES = "public, max-age=300";
+const CACHE_FIVE_MINUTES = "public, max-age=300";
 
 /**
- * A document about the service, made of the rows that it offers at the first request, and kept until it offers others. An
- * operation that would answer 503 until something was imported is not in it.
+ * Creates the operation of a document about the service. The document is made from the operations that the service offers
+ * at the first request, and made again when the service offers others. An operation that would answer 503 until something
+ * is imported is not offered.
  */
-function description(
+function documentOperation(
   row: Pick<Operation, "id" | "path" | "summary" | "answer"> & { type?: string },
   make: (operations: readonly Operation[], service: Service) => string,
 ): Operation {
-  const made = new WeakMap<Service, { of: string; text: string; etag: string }>();
+  const cache = new WeakMap<Service, { offeredIds: string; text: string; etag: string }>();
   return {
     type: JSON_TYPE,
     ...row,
     tag: "service",
-    cache: FIVE_MINUTES,
+    cache: CACHE_FIVE_MINUTES,
     limiter: (service) => service.readLimiter,
     run({ service, operations, request, limitHeaders }) {
-      const offered = operations.filter((one) => one.offered?.(service) ?? true);
-      const of = offered.map(({ id }) => id).join();
-      let kept = made.get(service);
-      if (kept?.of !== of) {
+      const offered = operations.filter((one) => one.isOffered?.(service) ?? true);
+      const offeredIds = offered.map(({ id }) => id).join();
+      let cached = cache.get(service);
+      if (cached?.offeredIds !== offeredIds) {
         const text = make(offered, service);
-        kept = { of, text, etag: etagOfText(text) };
-        made.set(service, kept);
+        cached = { offeredIds, text, etag: etagOfText(text) };
+        cache.set(service, cached);
       }
-      const { text, etag } = kept;
-      return reply(request, text, { type: row.type ?? JSON_TYPE, cache: FIVE_MINUTES, etag, headers: limitHeaders });
+      const { text, etag } = cached;
+      return reply(request, text, {
+        type: row.type ?? JSON_TYPE,
+        cache: CACHE_FIVE_MINUTES,
+        etag,
+        headers: limitHeaders,
+      });
     },
   };
 }
 
-/** The same of a JSON document. */
-const json = (
+/** Creates the operation of a document about the service in JSON. */
+const jsonDocumentOperation = (
   row: Pick<Operation, "id" | "path" | "summary" | "answer">,
   make: (operations: readonly Operation[], service: Service) => object,
-): Operation => description(row, (operations, service) => JSON.stringify(make(operations, service)));
+): Operation => documentOperation(row, (operations, service) => JSON.stringify(make(operations, service)));
 
 /** A stone with the streak of gold that was rubbed on it. */
 const ICON =
@@ -53,47 +65,47 @@ const ICON =
 
 /** Descriptions of the service for programs. */
 export const DISCOVERY: readonly Operation[] = [
-  json(
+  jsonDocumentOperation(
     {
       id: "agentCard",
       path: "/.well-known/agent-card.json",
       summary: "A2A agent card, signed by the answers key",
       answer: AgentCard,
     },
-    agentCard,
+    makeAgentCard,
   ),
-  json(
+  jsonDocumentOperation(
     {
       id: "agentRegistration",
       path: "/.well-known/agent-registration.json",
       summary: "ERC-8004 registration file",
       answer: AgentRegistration,
     },
-    agentRegistration,
+    makeAgentRegistration,
   ),
-  json(
+  jsonDocumentOperation(
     {
       id: "x402Manifest",
       path: "/.well-known/x402",
       summary: "Operations that cost something, with their payment terms",
       answer: X402Manifest,
     },
-    x402Manifest,
+    makeX402Manifest,
   ),
-  json(
+  jsonDocumentOperation(
     {
       id: "mcpServerFile",
       path: "/.well-known/mcp/server.json",
       summary: "Where the MCP server is: a server.json of the MCP registry",
       answer: McpServerFile,
     },
-    mcpServerFile,
+    makeMcpServerFile,
   ),
-  json(
+  jsonDocumentOperation(
     { id: "openapi", path: "/openapi.json", summary: "This description: OpenAPI 3.1", answer: OpenApiDocument },
     openapiOf,
   ),
-  description(
+  documentOperation(
     {
       id: "llms",
       path: "/llms.txt",
@@ -101,13 +113,13 @@ export const DISCOVERY: readonly Operation[] = [
       answer: z.string(),
       type: TEXT_TYPE,
     },
-    llmsText,
+    makeLlmsText,
   ),
-  description(
+  documentOperation(
     { id: "icon", path: "/icon.svg", summary: "The icon", answer: z.string(), type: "image/svg+xml" },
     () => ICON,
   ),
-  description(
+  documentOperation(
     {
       id: "clientLibrary",
       path: "/client.mjs",
@@ -120,7 +132,7 @@ export const DISCOVERY: readonly Operation[] = [
       throw new Problem("not_found", NOT_BUILT);
     },
   ),
-  description(
+  documentOperation(
     {
       id: "proveModule",
       path: PROVE_MODULE,

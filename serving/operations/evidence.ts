@@ -2,7 +2,7 @@ import { sha256 } from "../../infra/canonical.ts";
 import { Problem, validate } from "../http/problem.ts";
 import { JSON_TYPE, reply } from "../http/reply.ts";
 import { BodyParams, ReceiptParams, ReceiptProof } from "../schemas/evidence.ts";
-import { proofOf } from "../work/receipts.ts";
+import { proofOfLeaf } from "../work/receipts.ts";
 import { type Operation, replyJson } from "./operation.ts";
 
 /** A proof against an older checkpoint stays valid, so it may be cached. */
@@ -17,7 +17,7 @@ const RETRY_S = "10";
  */
 const receiptProof: Operation = {
   id: "receiptProof",
-  ofRecord: true,
+  needsRecord: true,
   path: "/v1/web/evidence/receipts/:sha256",
   summary: "The proof that the log holds a receipt of web/evidence: leaf, path to the root, and the signed tree head",
   params: ReceiptParams,
@@ -35,7 +35,7 @@ const receiptProof: Operation = {
       const detail = "the log holds no receipt with this hash, or not yet: a new one is there within two minutes";
       throw new Problem("not_found", detail, { headers: { "retry-after": RETRY_S } });
     }
-    return replyJson(call, JSON.stringify(await proofOf(index, snapshot)), CACHE);
+    return replyJson(call, JSON.stringify(await proofOfLeaf(index, snapshot)), CACHE);
   },
 };
 
@@ -46,12 +46,12 @@ const evidenceBody: Operation = {
   summary: "A body that web/evidence fetched, for 30 days; the address is a secret of its buyer",
   params: BodyParams,
   type: "application/octet-stream",
-  always: true,
+  evenWhenOverloaded: true,
   errors: ["not_found", "unavailable"],
   limiter: (service) => service.readLimiter,
   async run({ service, request, params, client, limitHeaders }) {
     const { id } = validate(BodyParams, params);
-    const body = await service.work?.receipts?.body(id);
+    const body = await service.work?.receipts?.readBody(id);
     if (!body) throw new Problem("not_found", "no body is kept under this id, or not any more: it is kept for 30 days");
     service.streams.admit(client);
     service.streams.charge(client, body.length);

@@ -1,18 +1,18 @@
 import { PROBLEMS, Problem } from "../http/problem.ts";
 import { etagOfText, formAnswer, HTML_TYPE, JSON_TYPE, refuseOtherSites, reply } from "../http/reply.ts";
-import { formBody, jsonBody } from "../http/request.ts";
-import { type ExposurePage, exposurePage, type ReadLines, readLines } from "../pages/exposure.ts";
+import { readForm, readJson } from "../http/request.ts";
+import { type ExposurePage, exposurePage, type ParsedLines, parseLines } from "../pages/exposure.ts";
 import { FORM_HEADERS } from "../pages/layout.ts";
 import { ExposureReport, ExposureRequest, MAX_DEPENDENCIES } from "../schemas/exposure.ts";
 import type { Operation } from "./operation.ts";
 
 /** Longest body or form: every url of the largest length, each with an address and a number. */
-const MAX_BODY = MAX_DEPENDENCIES * 2_560;
+const MAX_BODY_BYTES = MAX_DEPENDENCIES * 2_560;
 
 /** POST /v1/exposure (docs/exposure.md). */
 export const exposure: Operation = {
   id: "exposure",
-  ofRecord: true,
+  needsRecord: true,
   method: "POST",
   path: "/v1/exposure",
   summary: "Up to 200 dependencies looked up at once and added up by the address that each one pays",
@@ -31,14 +31,14 @@ export const exposure: Operation = {
     },
   },
   async run({ service, request, client, limitHeaders }) {
-    const body = await jsonBody(request.body, MAX_BODY);
+    const body = await readJson(request.body, MAX_BODY_BYTES);
     const { text, headers } = await service.exposures.report(body, client);
-    return reply(request, text, { type: JSON_TYPE, cache: "no-store", headers: both(limitHeaders, headers) });
+    return reply(request, text, { type: JSON_TYPE, cache: "no-store", headers: joinHeaders(limitHeaders, headers) });
   },
 };
 
 /** Joins the RateLimit headers of two limits into lists. */
-function both(one: Record<string, string>, other: Record<string, string>): Record<string, string> {
+function joinHeaders(one: Record<string, string>, other: Record<string, string>): Record<string, string> {
   const names = new Set([...Object.keys(one), ...Object.keys(other)]);
   return Object.fromEntries([...names].map((name) => [name, [one[name], other[name]].filter(Boolean).join(", ")]));
 }
@@ -58,7 +58,7 @@ const form: Operation = {
 };
 
 /** Returns the faults of a problem, with line numbers of the text field in place of pointers. */
-function wrongOf(problem: Problem, { lines }: ReadLines): string[] {
+function faultTexts(problem: Problem, { lines }: ParsedLines): string[] {
   const errors = problem.extra.errors ?? [];
   if (errors.length === 0) return [problem.message];
   return errors.map(({ pointer, detail }) => {
@@ -69,7 +69,7 @@ function wrongOf(problem: Problem, { lines }: ReadLines): string[] {
 
 const report: Operation = {
   id: "exposureReportPage",
-  ofRecord: true,
+  needsRecord: true,
   method: "POST",
   path: "/exposure/report",
   summary: "A report of many endpoints, as a page",
@@ -78,21 +78,21 @@ const report: Operation = {
   limiter: (service) => service.exposureLimiter,
   async run({ service, request, client, limitHeaders }) {
     refuseOtherSites(request);
-    const text = (await formBody(request.body, MAX_BODY)).get("dependencies") ?? "";
+    const text = (await readForm(request.body, MAX_BODY_BYTES)).get("dependencies") ?? "";
     const page = (more: Partial<ExposurePage>, status: number, headers: Record<string, string> = {}) =>
       formAnswer(exposurePage({ text, simulated: service.follower.simulated, ...more }), status, {
         ...limitHeaders,
         ...headers,
       });
-    const read = readLines(text);
-    if (read.wrong.length > 0) return page({ wrong: read.wrong.slice(0, 20) }, 400);
-    if (read.dependencies.length === 0) return page({ wrong: ["The field names no url"] }, 400);
+    const parsed = parseLines(text);
+    if (parsed.errors.length > 0) return page({ errors: parsed.errors.slice(0, 20) }, 400);
+    if (parsed.dependencies.length === 0) return page({ errors: ["The field names no url"] }, 400);
     try {
-      const made = await service.exposures.report({ dependencies: read.dependencies }, client);
-      return page({ report: JSON.parse(made.text) as ExposureReport }, 200);
+      const signedReport = await service.exposures.report({ dependencies: parsed.dependencies }, client);
+      return page({ report: JSON.parse(signedReport.text) as ExposureReport }, 200);
     } catch (error) {
       if (!(error instanceof Problem)) throw error;
-      return page({ wrong: wrongOf(error, read) }, PROBLEMS[error.code].status, error.extra.headers);
+      return page({ errors: faultTexts(error, parsed) }, PROBLEMS[error.code].status, error.extra.headers);
     }
   },
 };

@@ -1,21 +1,21 @@
 import { PROBLEMS, Problem, queryOf, validate } from "../http/problem.ts";
 import { etagOfText, formAnswer, HTML_TYPE, JSON_TYPE, refuseOtherSites, reply, uncachedJson } from "../http/reply.ts";
-import { formBody, jsonBody } from "../http/request.ts";
+import { readForm, readJson } from "../http/request.ts";
 import { type CheckListingPage, checkListingPage } from "../pages/check-listing.ts";
 import { FORM_HEADERS } from "../pages/layout.ts";
 import { ListingAnswer, ListingQuestion, RetestAnswer, RetestRequest } from "../schemas/listing.ts";
 import type { Call, Operation } from "./operation.ts";
 
-/** A url of the longest form, each character escaped, and the rest beside it. */
-const MAX_BODY = 8_192;
+/** Longest body, bytes: a url of the largest length, each character escaped, and the other members. */
+const MAX_BODY_BYTES = 8_192;
 
 /**
- * POST /v1/listings/validate: one look at an endpoint now, every defect with what to change. No letter, and nothing is
- * kept.
+ * POST /v1/listings/validate: probes an endpoint once, now, and answers with its defects and what to change. It gives no
+ * letter, and nothing is stored.
  */
 export const validateListing: Operation = {
   id: "validateListing",
-  ofRecord: true,
+  needsRecord: true,
   method: "POST",
   path: "/v1/listings/validate",
   summary: "One look at a listing now: every defect with what to change, and whether a stock x402 client would sign",
@@ -24,18 +24,18 @@ export const validateListing: Operation = {
   type: JSON_TYPE,
   tag: "check",
   errors: ["unavailable"],
-  limiter: (service) => service.lookLimiter,
+  limiter: (service) => service.listingCheckLimiter,
   async run({ service, request, client, limitHeaders }) {
-    const question = validate(ListingQuestion, await jsonBody(request.body, MAX_BODY));
-    const answer = await service.looks.answer(question, client);
+    const question = validate(ListingQuestion, await readJson(request.body, MAX_BODY_BYTES));
+    const answer = await service.listingChecks.answer(question, client);
     return uncachedJson(answer, 200, limitHeaders);
   },
 };
 
-/** POST /v1/listings/retest: a seller that proves its payTo has its endpoint put in line for a free look. */
+/** POST /v1/listings/retest: a seller that proves its payTo has its endpoint queued for a free probe. */
 export const retestListing: Operation = {
   id: "retestListing",
-  ofRecord: true,
+  needsRecord: true,
   method: "POST",
   path: "/v1/listings/retest",
   summary: "A seller that proves its payTo has its endpoint looked at again: a free look, no letter, no paid call",
@@ -45,9 +45,9 @@ export const retestListing: Operation = {
   tag: "check",
   status: 202,
   errors: ["unknown_capability", "not_the_payee", "unavailable"],
-  limiter: (service) => service.lookLimiter,
+  limiter: (service) => service.listingCheckLimiter,
   async run({ service, request, client, limitHeaders }) {
-    const retest = validate(RetestRequest, await jsonBody(request.body, MAX_BODY));
+    const retest = validate(RetestRequest, await readJson(request.body, MAX_BODY_BYTES));
     return uncachedJson(await service.retests.put(retest, client), 202, limitHeaders);
   },
 };
@@ -66,34 +66,34 @@ const form: Operation = {
   },
 };
 
-/** Fields as the form sends them: every one of them, the empty ones too. */
-async function asked(request: Call["request"]): Promise<CheckListingPage> {
-  const fields = queryOf(await formBody(request.body, MAX_BODY));
+/** Reads the fields of the form. A browser sends the empty ones too. */
+async function readFields(request: Call["request"]): Promise<CheckListingPage> {
+  const fields = queryOf(await readForm(request.body, MAX_BODY_BYTES));
   const first = (value: string | string[] | undefined): string => (Array.isArray(value) ? value[0]! : (value ?? ""));
   return { url: first(fields.url), method: first(fields.method) };
 }
 
 const answerPage: Operation = {
   id: "checkMyListingAnswer",
-  ofRecord: true,
+  needsRecord: true,
   method: "POST",
   path: "/check-my-listing/answer",
   summary: "What a look at one's own listing saw, as a page",
   type: HTML_TYPE,
   page: true,
-  limiter: (service) => service.lookLimiter,
+  limiter: (service) => service.listingCheckLimiter,
   async run({ service, request, client, limitHeaders }) {
     refuseOtherSites(request);
-    const shown = await asked(request);
+    const fields = await readFields(request);
     const page = (more: Partial<CheckListingPage>, status: number, headers: Record<string, string> = {}) =>
-      formAnswer(checkListingPage({ ...shown, ...more }), status, { ...limitHeaders, ...headers });
+      formAnswer(checkListingPage({ ...fields, ...more }), status, { ...limitHeaders, ...headers });
     try {
-      const { url, method } = shown;
+      const { url, method } = fields;
       const question = validate(ListingQuestion, { url, ...(method === "" ? {} : { method }) });
-      return page({ answer: await service.looks.answer(question, client) }, 200);
+      return page({ answer: await service.listingChecks.answer(question, client) }, 200);
     } catch (error) {
       if (!(error instanceof Problem)) throw error;
-      return page({ wrong: error.message }, PROBLEMS[error.code].status, error.extra.headers);
+      return page({ error: error.message }, PROBLEMS[error.code].status, error.extra.headers);
     }
   },
 };

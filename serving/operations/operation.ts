@@ -20,7 +20,7 @@ export interface Call {
    * Refuses the request while this process is overloaded, unless the process itself sent it. @throws Problem
    * unavailable
    */
-  shed: () => void;
+  refuseWhenOverloaded: () => void;
   /** All operations, for those that describe the API. */
   operations: readonly Operation[];
 }
@@ -73,17 +73,18 @@ export interface Operation {
   errors?: readonly ProblemCode[];
   /** null or absent: free. */
   price?: Price | null;
-  /** Its request and response headers, besides those that are derived from the row. */
-  takes?: readonly RequestHeader[];
-  gives?: readonly ResponseHeader[];
+  /** Request headers that it reads, besides those that are derived from the row. */
+  requestHeaders?: readonly RequestHeader[];
+  /** Response headers that it sends, besides those that are derived from the row. */
+  responseHeaders?: readonly ResponseHeader[];
   /** Needs the token of a watcher as a bearer credential. */
   bearer?: true;
   /** Needs a credential that a wallet signed. */
   wallet?: true;
   /**
-   * Its answers depend on the record. It is refused until the record was read, since its answers would be wrong before.
+   * Its answers depend on the record. Requests are refused until the record was read, since answers would be wrong before.
    */
-  ofRecord?: true;
+  needsRecord?: true;
   /** Its tool in /mcp, with `query` or `body` as input and `answer` as output. */
   tool?: {
     name: string;
@@ -97,20 +98,23 @@ export interface Operation {
    * It is answered also by an overloaded process, as all paid operations are: health, orders for their buyers, planted
    * pages, and operations that shed load themselves.
    */
-  always?: true;
+  evenWhenOverloaded?: true;
   /** Errors are shown as a page. */
   page?: boolean;
-  /** Is it described and listed (default: always)? It is routed in any case. */
-  offered?(service: Service): boolean;
+  /** Returns whether it is described and listed (default: always). It is routed in any case. */
+  isOffered?(service: Service): boolean;
   limiter: (service: Service) => Limiter | null;
   run(call: Call): Response | Promise<Response>;
 }
 
-/** Is the operation refused while this process is overloaded? */
-export const isShed = ({ price, always }: Pick<Operation, "price" | "always">): boolean => !price && always !== true;
+/** Reports whether an operation is refused while this process is overloaded. */
+export const isRefusedWhenOverloaded = ({
+  price,
+  evenWhenOverloaded,
+}: Pick<Operation, "price" | "evenWhenOverloaded">): boolean => !price && evenWhenOverloaded !== true;
 
 /** Cache-Control of answers that may be a minute old. */
-export const MINUTE = "public, max-age=60";
+export const CACHE_ONE_MINUTE = "public, max-age=60";
 
 /** Returns a JSON text with an etag of its content, or a 304. */
 export const replyJson = (
@@ -120,9 +124,9 @@ export const replyJson = (
 ): Response => reply(request, text, { type: JSON_TYPE, cache, etag: etagOfText(text), headers: limitHeaders });
 
 /** An operation that is described, since its answer has a schema. */
-export type Described = Operation & { answer: z.ZodType };
+export type DescribedOperation = Operation & { answer: z.ZodType };
 
-export const isDescribed = (operation: Operation): operation is Described => operation.answer !== undefined;
+export const isDescribed = (operation: Operation): operation is DescribedOperation => operation.answer !== undefined;
 
 export const methodOf = ({ method }: Pick<Operation, "method">): "GET" | "POST" => method ?? "GET";
 
@@ -135,13 +139,13 @@ export const tagOf = ({ tag }: Pick<Operation, "tag">): Tag => tag ?? "service";
  * Returns all problems of an operation, those derived from its row and those that the row names, in the table's order.
  */
 export function errorsOf(operation: Operation, service: Service): ProblemCode[] {
-  const { query, params, body, ofRecord, errors = [] } = operation;
+  const { query, params, body, needsRecord, errors = [] } = operation;
   const codes = new Set<ProblemCode>(errors);
   if (query || params || body) codes.add("bad_request");
   if (body) codes.add("too_large");
   if (operation.limiter(service)) codes.add("too_many_requests");
-  if (ofRecord) codes.add("not_ready");
-  if (isShed(operation)) codes.add("unavailable");
+  if (needsRecord) codes.add("not_ready");
+  if (isRefusedWhenOverloaded(operation)) codes.add("unavailable");
   codes.add("internal");
   return (Object.keys(PROBLEMS) as ProblemCode[]).filter((code) => codes.has(code));
 }

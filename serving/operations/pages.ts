@@ -18,7 +18,7 @@ import { CapId, ONE_TEXT } from "../schemas/common.ts";
 import type { Call, Operation } from "./operation.ts";
 
 /** Returns a text with an etag of its content, or a 304. Default: an HTML page that depends on the record. */
-const shown = (
+const replyText = (
   { request, limitHeaders }: Call,
   text: string,
   headers: Record<string, string>,
@@ -26,7 +26,7 @@ const shown = (
 ) => reply(request, text, { type, cache, etag: etagOfText(text), headers: { ...headers, ...limitHeaders } });
 
 /** Cache-Control of texts that change only with a release, and of badges, which other sites embed. */
-const FIVE_MINUTES = "public, max-age=300";
+const CACHE_FIVE_MINUTES = "public, max-age=300";
 
 /** Query of the market's form. An empty field counts as missing, since a browser sends every field of a form. */
 const HomeQuery = z.object({
@@ -42,7 +42,7 @@ const HomeQuery = z.object({
 
 const home: Operation = {
   id: "home",
-  ofRecord: true,
+  needsRecord: true,
   path: "/",
   summary: "The market's table",
   query: HomeQuery,
@@ -52,20 +52,20 @@ const home: Operation = {
   async run(call) {
     const { page, q, letter, class: kind, sort } = validate(HomeQuery, queryOf(call.query));
     const { follower } = call.service;
-    const asked: MarketQuery = {
+    const marketQuery: MarketQuery = {
       page: Number(page ?? 1),
       q: q?.trim() ?? "",
       letter: letter || null,
       kind: kind || null,
       sort: (sort || "best") as Sort,
     };
-    return shown(call, await homePage(follower.view, asked, follower.simulated), FORM_HEADERS);
+    return replyText(call, await homePage(follower.view, marketQuery, follower.simulated), FORM_HEADERS);
   },
 };
 
 const leaderboard: Operation = {
   id: "leaderboard",
-  ofRecord: true,
+  needsRecord: true,
   path: "/leaderboard",
   summary: "The best endpoints of each class",
   type: HTML_TYPE,
@@ -73,7 +73,7 @@ const leaderboard: Operation = {
   limiter: (service) => service.readLimiter,
   run(call) {
     const { follower } = call.service;
-    return shown(call, leaderboardPage(follower.view, follower.simulated), PAGE_HEADERS);
+    return replyText(call, leaderboardPage(follower.view, follower.simulated), PAGE_HEADERS);
   },
 };
 
@@ -85,33 +85,33 @@ const status: Operation = {
   page: true,
   limiter: (service) => service.readLimiter,
   async run(call) {
-    const { follower, clock, statusFigures, askLine, payOnDelivery, metrics } = call.service;
+    const { follower, clock, statusFigures, askQueue, payOnDelivery, metrics } = call.service;
     const [low, missed, failing, witnesses] = await Promise.all([
       metrics.gauges(GAUGES.low),
       metrics.gauges(GAUGES.missed),
       metrics.gauges(GAUGES.failing),
       metrics.gauges(GAUGES.witnesses),
     ]);
-    const { view, snapshot, staleMs } = follower;
+    const { view, snapshot, viewAgeMs } = follower;
     const text = statusPage({
       now: clock.now(),
       simulated: follower.simulated,
-      staleMs,
+      viewAgeMs,
       cosignedAt: snapshot?.head.cosignedAt ?? null,
       view,
-      figures: statusFigures.of(view),
-      inLine: askLine?.size ?? null,
+      figures: statusFigures.figuresFor(view),
+      waitingUrls: askQueue?.size ?? null,
       orders: payOnDelivery?.sales.buying.orders.table.countByState() ?? null,
       gauges: { low, missed, failing, witnesses },
     });
-    return shown(call, text, PAGE_HEADERS);
+    return replyText(call, text, PAGE_HEADERS);
   },
 };
 
 const EndpointParams = z.object({ id: CapId });
 
 /** Limits of the failed calls on a page: their number, and what may be read for them if it is not cached. */
-const SHOWN_FAILURES = { limit: 5, maxFiles: 16, maxBytes: 8 * 1024 * 1024 };
+const FAILURE_LIMITS = { limit: 5, maxFiles: 16, maxBytes: 8 * 1024 * 1024 };
 
 /** Returns the newest failed calls; null if the evidence cannot be read, and the page is shown without them. */
 async function newestFailures(
@@ -119,7 +119,7 @@ async function newestFailures(
   cap: string,
 ): Promise<FailuresPage | null> {
   try {
-    return await failuresOf(follower.view, cap, paidRows, { ...SHOWN_FAILURES, base: baseUrl });
+    return await failuresOf(follower.view, cap, paidRows, { ...FAILURE_LIMITS, baseUrl });
   } catch (error) {
     if (!(error instanceof Problem)) logger.warn({ err: error, cap }, "evidence could not be read for a page");
     return null;
@@ -128,7 +128,7 @@ async function newestFailures(
 
 const endpoint: Operation = {
   id: "endpointPage",
-  ofRecord: true,
+  needsRecord: true,
   path: "/endpoint/:id",
   summary: "The page of one endpoint",
   params: EndpointParams,
@@ -143,10 +143,10 @@ const endpoint: Operation = {
     const now = clock.now();
     const facts = knownFacts(view, { url: id }, { cap: id, matched: "exact" }, now);
     const buy = termsOf(view, id);
-    const days = await history.of(view, id);
+    const days = await history.daysOf(view, id);
     const failures = await newestFailures(call.service, id);
-    const made = { view, cap: id, facts, buy, days, failures, now, simulated, base: baseUrl, proveFile };
-    return shown(call, endpointPage(made), endpointHeaders(facts.scorecard ? proveFile : null, baseUrl));
+    const content = { view, cap: id, facts, buy, days, failures, now, simulated, base: baseUrl, proveFile };
+    return replyText(call, endpointPage(content), endpointHeaders(facts.scorecard ? proveFile : null, baseUrl));
   },
 };
 
@@ -157,7 +157,8 @@ const docsIndex: Operation = {
   type: HTML_TYPE,
   page: true,
   limiter: (service) => service.readLimiter,
-  run: (call) => shown(call, docsIndexPage(call.service.docs), PAGE_HEADERS, { type: HTML_TYPE, cache: FIVE_MINUTES }),
+  run: (call) =>
+    replyText(call, docsIndexPage(call.service.docs), PAGE_HEADERS, { type: HTML_TYPE, cache: CACHE_FIVE_MINUTES }),
 };
 
 const docs: Operation = {
@@ -171,12 +172,12 @@ const docs: Operation = {
     const doc = call.service.docs.get(call.params.page ?? "");
     if (!doc) throw new Problem("not_found", "there is no such page");
     const type = doc.type === "html" ? HTML_TYPE : TEXT_TYPE;
-    return shown(call, doc.text, PAGE_HEADERS, { type, cache: FIVE_MINUTES });
+    return replyText(call, doc.text, PAGE_HEADERS, { type, cache: CACHE_FIVE_MINUTES });
   },
 };
 
 /** Completes a pasted url: without a scheme it gets https. */
-const pasted = (url: string): string =>
+const completeUrl = (url: string): string =>
   /^[a-z][a-z0-9+.-]*:\/\//i.test(url) || url.startsWith("cap_") ? url : `https://${url}`;
 
 const CheckPageQuery = z.object({
@@ -185,7 +186,7 @@ const CheckPageQuery = z.object({
 
 const check: Operation = {
   id: "checkPage",
-  ofRecord: true,
+  needsRecord: true,
   path: "/check",
   summary: "What the record holds about a url, as a page",
   query: CheckPageQuery,
@@ -196,15 +197,15 @@ const check: Operation = {
     const { checks, follower } = call.service;
     const url = validate(CheckPageQuery, queryOf(call.query)).url?.trim() ?? "";
     const { simulated } = follower;
-    const answered = (more: Partial<CheckPage>, status: number) =>
+    const replyPage = (more: Partial<CheckPage>, status: number) =>
       formAnswer(checkPage({ url, simulated, ...more }), status, call.limitHeaders);
-    if (url === "") return answered({}, 200);
+    if (url === "") return replyPage({}, 200);
     try {
-      const answer = await checks.answer(validate(CheckQuery, { url: pasted(url) }), call.client);
-      return answered({ facts: JSON.parse(answer.bytes.toString("utf8")) as CheckFacts }, 200);
+      const answer = await checks.answer(validate(CheckQuery, { url: completeUrl(url) }), call.client);
+      return replyPage({ facts: JSON.parse(answer.bytes.toString("utf8")) as CheckFacts }, 200);
     } catch (error) {
       if (!(error instanceof Problem)) throw error;
-      return answered({ wrong: error.message.replace(/\.$/, "") }, PROBLEMS[error.code].status);
+      return replyPage({ error: error.message.replace(/\.$/, "") }, PROBLEMS[error.code].status);
     }
   },
 };
@@ -219,7 +220,10 @@ const prove: Operation = {
   run(call) {
     const { proveFile } = call.service;
     if (!proveFile) throw new Problem("not_found", "it was not built: the service was started from its sources");
-    return shown(call, provePage(proveFile), proveHeaders(proveFile), { type: HTML_TYPE, cache: FIVE_MINUTES });
+    return replyText(call, provePage(proveFile), proveHeaders(proveFile), {
+      type: HTML_TYPE,
+      cache: CACHE_FIVE_MINUTES,
+    });
   },
 };
 
@@ -235,12 +239,12 @@ const PICTURE_HEADERS = {
   "cross-origin-resource-policy": "cross-origin",
 };
 
-const UNKNOWN = { band: "UNRATED", tier: null } as const;
+const UNRATED_FACTS = { band: "UNRATED", tier: null } as const;
 
 /** GET /badge/{id}.svg: the letter that a check of this id answers, as a picture. An unknown id is unrated. */
 export const badge: Operation = {
   id: "badge",
-  ofRecord: true,
+  needsRecord: true,
   path: "/badge/:id.svg",
   summary: "The letter of an endpoint as a picture",
   params: BadgeParams,
@@ -250,8 +254,10 @@ export const badge: Operation = {
     const { id } = validate(BadgeParams, call.params);
     const { follower, clock } = call.service;
     const { view } = follower;
-    const facts = view.has(id) ? knownFacts(view, { url: id }, { cap: id, matched: "exact" }, clock.now()) : UNKNOWN;
-    return shown(call, badgeSvg(facts), PICTURE_HEADERS, { type: SVG_TYPE, cache: FIVE_MINUTES });
+    const facts = view.has(id)
+      ? knownFacts(view, { url: id }, { cap: id, matched: "exact" }, clock.now())
+      : UNRATED_FACTS;
+    return replyText(call, badgeSvg(facts), PICTURE_HEADERS, { type: SVG_TYPE, cache: CACHE_FIVE_MINUTES });
   },
 };
 
@@ -265,10 +271,11 @@ export const planted: Operation = {
   summary: "A page that an endpoint is asked to read",
   type: HTML_TYPE,
   // A seller that was paid to read this page must not be refused: its wrong answer would be our fault.
-  always: true,
+  evenWhenOverloaded: true,
   limiter: (service) => service.readLimiter,
   run({ service, request, params, limitHeaders }) {
-    const page = service.pages && plantedPage(service.pages, params.token ?? "", service.clock.now());
+    const page =
+      service.plantedPageSecret && plantedPage(service.plantedPageSecret, params.token ?? "", service.clock.now());
     if (!page) throw new Problem("not_found", "there is no such page");
     const headers = { ...PLANTED_HEADERS, "content-security-policy": "default-src 'none'; sandbox", ...limitHeaders };
     return reply(request, plantedHtml(page), { type: HTML_TYPE, cache: "no-store", headers });

@@ -1,13 +1,13 @@
 import { sha256hex } from "../../infra/canonical.ts";
 import { formatMoney } from "../../pipelines/record/money.ts";
-import { isTriedAgain } from "../buy/checkout.ts";
-import { type Described, outlinesOf } from "../buy/extensions.ts";
+import { mayRetryWork } from "../buy/checkout.ts";
+import { type CallDescription, outlinesOf } from "../buy/extensions.ts";
 import { paymentOf } from "../buy/payments.ts";
-import { exactOffer, paymentRequired, refusedFor, resourceUrl, type Sale } from "../buy/terms.ts";
+import { exactOffer, paymentRequired, refusalFields, resourceUrl, type Sale } from "../buy/terms.ts";
 import type { Service } from "../context.ts";
 import { Problem, validate } from "../http/problem.ts";
 import { JSON_TYPE } from "../http/reply.ts";
-import { bodyBytes, jsonOf } from "../http/request.ts";
+import { jsonOf, readBody } from "../http/request.ts";
 import { researchBrief } from "../work/brief/research-brief.ts";
 import { companiesLookup } from "../work/companies.ts";
 import { docsExtract } from "../work/docs-extract.ts";
@@ -22,7 +22,7 @@ export const WORKS: readonly Work[] = [docsExtract, companiesLookup, webEvidence
 /** Price of each of our own operations, micro-units (interface, Limits). */
 const PRICE_MICRO = 20_000n;
 /** Seconds for which a payment must still be valid: the longest work and the settlement. */
-const HOLDS_S = 180;
+const REQUIRED_VALIDITY_S = 180;
 
 /**
  * Returns a paid operation. Without a payment it answers a 402 with the terms for any body; a body that names several
@@ -30,13 +30,13 @@ const HOLDS_S = 180;
  * after that; failed work is not charged. A repeated payment gets the stored answer or problem; after a fault of ours
  * the work is tried again.
  */
-const paid = (work: Work): Operation => {
+const paidOperation = (work: Work): Operation => {
   const { input, output } = outlinesOf(work.body, work.answer);
-  const described: Described = { method: "POST", input: { example: work.example, schema: input }, output };
-  return { ...rowOf(work), run: (call) => sold(call, work, described) };
+  const description: CallDescription = { method: "POST", input: { example: work.example, schema: input }, output };
+  return { ...rowOf(work), run: (call) => sellWork(call, work, description) };
 };
 
-/** Is the operation offered? If nothing is sold, it is described in any case. */
+/** Reports whether the operation is offered. Where nothing is sold, it counts as offered, so that it is described. */
 const isOffered = (work: Work, { work: deps }: Service): boolean => !deps || (work.offered?.(deps) ?? true);
 
 const rowOf = (work: Work): Omit<Operation, "run"> => ({
@@ -58,7 +58,7 @@ const rowOf = (work: Work): Omit<Operation, "run"> => ({
     since: "2026-11-23",
   },
   errors: [...new Set([...ERRORS, ...work.errors])],
-  offered: (service) => isOffered(work, service),
+  isOffered: (service) => isOffered(work, service),
   limiter: (service) => service.buyLimiter,
 });
 
@@ -74,7 +74,7 @@ const ERRORS = [
 /**
  * Returns the number of prices that a body costs; 1 for a body that is not JSON, which is refused only once it is paid.
  */
-function pricesOf(work: Work, bytes: Buffer): number {
+function countPrices(work: Work, bytes: Buffer): number {
   if (!work.pricesOf) return 1;
   let body: unknown;
   try {
@@ -86,15 +86,15 @@ function pricesOf(work: Work, bytes: Buffer): number {
 }
 
 /** Returns the sale of a request. @param prices number of prices that the body costs */
-function saleOf({ service, query }: Call, work: Work, described: Described, prices: number): Sale {
-  const each = prices > 1 ? `. This body: ${prices} at ${formatMoney(PRICE_MICRO)} USDC each` : "";
+function saleOf({ service, query }: Call, work: Work, description: CallDescription, prices: number): Sale {
+  const perItemText = prices > 1 ? `. This body: ${prices} at ${formatMoney(PRICE_MICRO)} USDC each` : "";
   return {
-    ...{ url: resourceUrl(service, work.path, query), description: `${work.summary}${each}`, mime: JSON_TYPE },
-    ...{ totalMicro: PRICE_MICRO * BigInt(prices), described },
+    ...{ url: resourceUrl(service, work.path, query), description: `${work.summary}${perItemText}`, mime: JSON_TYPE },
+    ...{ totalMicro: PRICE_MICRO * BigInt(prices), described: description },
   };
 }
 
-async function sold(call: Call, work: Work, described: Described): Promise<Response> {
+async function sellWork(call: Call, work: Work, description: CallDescription): Promise<Response> {
   const { service, request } = call;
   const { sales, checkout, places } = sellingOf(service);
   const { work: deps } = service;
@@ -102,24 +102,25 @@ async function sold(call: Call, work: Work, described: Described): Promise<Respo
   if (!isOffered(work, service))
     throw new Problem("unavailable", `${work.path} is not sold here yet; nothing is charged`);
   const payment = paymentOf(request.headers);
-  const asking = { error: "Payment required: you are charged once the work is done." };
-  if (!payment && !work.pricesOf) return paymentRequired(sales.cashier, saleOf(call, work, described, 1), asking);
-  const bytes = await bodyBytes(request.body, work.maxBodyBytes);
-  const sale = saleOf(call, work, described, pricesOf(work, bytes));
-  if (!payment) return paymentRequired(sales.cashier, sale, asking);
+  const paymentDemand = { error: "Payment required: you are charged once the work is done." };
+  if (!payment && !work.pricesOf)
+    return paymentRequired(sales.cashier, saleOf(call, work, description, 1), paymentDemand);
+  const bytes = await readBody(request.body, work.maxBodyBytes);
+  const sale = saleOf(call, work, description, countPrices(work, bytes));
+  if (!payment) return paymentRequired(sales.cashier, sale, paymentDemand);
   const input = validate(work.body, jsonOf(bytes));
   const requestSha256 = sha256hex(Buffer.concat([Buffer.from(`POST ${work.path}\n`), bytes]));
-  const known = await checkout.existingOrder(payment, requestSha256);
-  if (known && !isTriedAgain(known)) return checkout.responseOf(known, payment, sale);
+  const existing = await checkout.existingOrder(payment, requestSha256);
+  if (existing && !mayRetryWork(existing)) return checkout.responseOf(existing, payment, sale);
   return checkout.orExistingOrder(payment, requestSha256, sale, async () => {
-    const wrong = await checkout.paymentFault(payment, sale, HOLDS_S);
-    if (wrong) return paymentRequired(sales.cashier, sale, refusedFor(wrong));
+    const fault = await checkout.paymentFault(payment, sale, REQUIRED_VALIDITY_S);
+    if (fault) return paymentRequired(sales.cashier, sale, refusalFields(fault));
     const { client } = call;
-    const asked = { operation: "own" as const, requestSha256, priceMicro: 0n, publish: false, client };
+    const purchaseRequest = { operation: "own" as const, requestSha256, priceMicro: 0n, publish: false, client };
     const holder = { payer: payment.from.toLowerCase(), client };
     const place = await places.forWork(holder);
     try {
-      return await checkout.sell(checkout.claimOf(payment, sale, asked), payment, sale, async () => ({
+      return await checkout.sell(checkout.claimOf(payment, sale, purchaseRequest), payment, sale, async () => ({
         bytes: Buffer.from(JSON.stringify(await work.run(input, { ...deps, holder }))),
         contentType: JSON_TYPE,
       }));
@@ -130,4 +131,4 @@ async function sold(call: Call, work: Work, described: Described): Promise<Respo
 }
 
 /** Our own paid operations, in the order of the interface. */
-export const PAID: readonly Operation[] = WORKS.map(paid);
+export const PAID: readonly Operation[] = WORKS.map(paidOperation);

@@ -6,24 +6,24 @@ import { JSON_TYPE } from "../http/reply.ts";
 import { ArchiveList, ArchiveManifest, ArchiveParams, ArchiveQuery } from "../schemas/archive.ts";
 import { KeysDocument } from "../schemas/discovery.ts";
 import type { View } from "../tables/view.ts";
-import { MINUTE, type Operation, replyJson } from "./operation.ts";
+import { CACHE_ONE_MINUTE, type Operation, replyJson } from "./operation.ts";
 
 /** Manifests of one page. */
-const PAGE = 100;
+const MANIFESTS_PER_PAGE = 100;
 
 /** GET /v1/archive: the manifests that the log names, in its order, a page at a time. */
 function archiveList(view: View, { subject, page: n }: ArchiveQuery): ArchiveList {
   const all = [...view.archive.files.values()].filter(
     ({ index, manifest }) => index < view.size && (subject === undefined || manifest.subject === subject),
   );
-  const manifests = all.slice((n - 1) * PAGE, n * PAGE).map(({ manifest }) => manifest);
+  const manifests = all.slice((n - 1) * MANIFESTS_PER_PAGE, n * MANIFESTS_PER_PAGE).map(({ manifest }) => manifest);
   const query = new URLSearchParams({ ...(subject ? { subject } : {}), page: String(n + 1) });
   return {
     schema: "svc.archive.list.v1",
     kept_in_the_database_for: RETENTION_OF,
     never_moved: [...NEVER_ARCHIVED],
     manifests,
-    next: n * PAGE < all.length ? `/v1/archive?${query}` : null,
+    next: n * MANIFESTS_PER_PAGE < all.length ? `/v1/archive?${query}` : null,
   };
 }
 
@@ -36,24 +36,24 @@ function archiveManifest(view: View, id: string): ArchiveManifest {
 
 const list: Operation = {
   id: "archive",
-  ofRecord: true,
+  needsRecord: true,
   path: "/v1/archive",
   summary: "Signed manifests of the files that old rows were moved to",
   query: ArchiveQuery,
   answer: ArchiveList,
   type: JSON_TYPE,
   tag: "record",
-  cache: MINUTE,
+  cache: CACHE_ONE_MINUTE,
   limiter: (service) => service.readLimiter,
   run(call) {
     const list = archiveList(call.service.follower.view, validate(ArchiveQuery, queryOf(call.query)));
-    return replyJson(call, JSON.stringify(list), MINUTE);
+    return replyJson(call, JSON.stringify(list), CACHE_ONE_MINUTE);
   },
 };
 
-const byId: Operation = {
+const manifestById: Operation = {
   id: "archiveManifest",
-  ofRecord: true,
+  needsRecord: true,
   path: "/v1/archive/:id",
   summary: "One manifest: day, rows, hash of the unpacked file, and the command that fetches and checks it",
   params: ArchiveParams,
@@ -70,25 +70,25 @@ const byId: Operation = {
   },
 };
 
-export const ARCHIVE: readonly Operation[] = [list, byId];
+export const ARCHIVE: readonly Operation[] = [list, manifestById];
 
-const below = (root: string, path: string): Operation => ({
+const objectOperation = (root: string, path: string): Operation => ({
   id: `object-${root}`,
   path,
   summary: `Objects of the public log: ${root}`,
   type: "application/octet-stream",
   tag: "record",
   limiter: (service) => service.readLimiter,
-  run({ service, request, client, path: asked }) {
-    const key = asked.slice(1);
+  run({ service, request, client, path: objectPath }) {
+    const key = objectPath.slice(1);
     return service.objects.answer(key, { ...request, client }, service.follower.view.archive.leafOfKey(key)?.sha256);
   },
 });
 
 /** The public store at the root of the service. */
 export const OBJECTS: readonly Operation[] = [
-  below("checkpoint", "/checkpoint"),
-  ...OBJECT_ROOTS.map((root) => below(root, `/${root}/**`)),
+  objectOperation("checkpoint", "/checkpoint"),
+  ...OBJECT_ROOTS.map((root) => objectOperation(root, `/${root}/**`)),
 ];
 
 /** The signing keys, retired ones too. */
@@ -99,9 +99,9 @@ export const KEYS: Operation = {
   answer: KeysDocument,
   type: JSON_TYPE,
   tag: "service",
-  cache: MINUTE,
+  cache: CACHE_ONE_MINUTE,
   limiter: (service) => service.readLimiter,
   run(call) {
-    return replyJson(call, JSON.stringify(call.service.jwks()), MINUTE);
+    return replyJson(call, JSON.stringify(call.service.jwks()), CACHE_ONE_MINUTE);
   },
 };

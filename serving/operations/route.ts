@@ -1,24 +1,24 @@
 import { EXECUTE_PATH, execute } from "../buy/execute.ts";
 import { paymentOf } from "../buy/payments.ts";
-import { routePlan } from "../buy/plan.ts";
+import { rankEndpointsFor } from "../buy/plan.ts";
 import type { Service } from "../context.ts";
 import { validate } from "../http/problem.ts";
 import { JSON_TYPE, uncachedJson } from "../http/reply.ts";
-import { bodyBytes, jsonBody, jsonOf } from "../http/request.ts";
+import { jsonOf, readBody, readJson } from "../http/request.ts";
 import { EvaluateAnswer, EvaluateRequest } from "../schemas/evaluate.ts";
 import { ExecuteRequest, PlanAnswer, PlanQuery } from "../schemas/route.ts";
 import type { Operation } from "./operation.ts";
 import { PURCHASE, sellingOf, wantsPublish } from "./via.ts";
 
-const MAX_PLAN_BODY = 16_384;
+const MAX_PLAN_BODY_BYTES = 16_384;
 /** Longest body: one for the seller, as long as via accepts, and the members around it. */
-const MAX_EXECUTE_BODY = 131_072;
+const MAX_EXECUTE_BODY_BYTES = 131_072;
 
-async function planned(service: Service, input: unknown): Promise<PlanAnswer> {
+async function planRoute(service: Service, input: unknown): Promise<PlanAnswer> {
   const { sales } = sellingOf(service);
   const query = validate(PlanQuery, input);
   const { baseUrl, clock, follower } = service;
-  return routePlan(follower.view, query, { baseUrl, seller: sales, now: clock.now() });
+  return rankEndpointsFor(follower.view, query, { baseUrl, seller: sales, now: clock.now() });
 }
 
 const plan: Operation = {
@@ -30,22 +30,22 @@ const plan: Operation = {
   answer: PlanAnswer,
   type: JSON_TYPE,
   tag: "buy",
-  ofRecord: true,
+  needsRecord: true,
   errors: ["unavailable"],
   tool: {
     name: "plan_route",
     title: "Whom to call for a need",
     description:
       "Ranked candidates for a need in words (optionally a class, a price cap, the least letter, a latency, a method) whose calls can be bought here with payment on delivery: price, fee, total, where to buy, defects, whether a retry is safe, and why each stands where it stands. Made of the record alone; nobody is asked and nothing is bought.",
-    run: planned,
+    run: planRoute,
   },
   limiter: (service) => service.checkLimiter,
   async run({ service, request, limitHeaders }) {
-    return uncachedJson(await planned(service, await jsonBody(request.body, MAX_PLAN_BODY)), 200, limitHeaders);
+    return uncachedJson(await planRoute(service, await readJson(request.body, MAX_PLAN_BODY_BYTES)), 200, limitHeaders);
   },
 };
 
-const executes: Operation = {
+const executeOperation: Operation = {
   ...PURCHASE,
   id: "routeExecute",
   method: "POST",
@@ -54,25 +54,25 @@ const executes: Operation = {
     "Buy a call of whoever can do it, with fallbacks: charged once, only if an answer passed. Without a payment: the price, as a 402",
   body: ExecuteRequest,
   errors: ["bad_payment", "payment_used", "answer_expired", "seller_failed", "unavailable", "log_unavailable"],
-  async run({ service, request, client, shed }) {
+  async run({ service, request, client, refuseWhenOverloaded }) {
     const selling = sellingOf(service);
     const { headers } = request;
     const payment = paymentOf(headers);
-    if (!payment) shed();
+    if (!payment) refuseWhenOverloaded();
     const publish = wantsPublish(headers);
-    const bytes = await bodyBytes(request.body, MAX_EXECUTE_BODY);
-    const asked = validate(ExecuteRequest, jsonOf(bytes));
-    return execute(selling, { asked, bytes, payment, publish, client });
+    const bytes = await readBody(request.body, MAX_EXECUTE_BODY_BYTES);
+    const executeRequest = validate(ExecuteRequest, jsonOf(bytes));
+    return execute(selling, { request: executeRequest, bytes, payment, publish, client });
   },
 };
 
-export const ROUTE: readonly Operation[] = [plan, executes];
+export const ROUTE: readonly Operation[] = [plan, executeOperation];
 
 /**
  * Longest body, bytes. It has room for an answer of 256 KiB, sent as base64 or as text with every fourth character
  * escaped, together with a schema and an input.
  */
-const MAX_BODY = 1024 * 1024;
+const MAX_EVALUATE_BODY_BYTES = 1024 * 1024;
 
 /** POST /v1/evaluate (docs/route.md). */
 export const evaluate: Operation = {
@@ -84,7 +84,7 @@ export const evaluate: Operation = {
   answer: EvaluateAnswer,
   type: JSON_TYPE,
   tag: "check",
-  ofRecord: true,
+  needsRecord: true,
   errors: ["unknown_capability", "bad_input", "unavailable"],
   tool: {
     name: "evaluate_answer",
@@ -95,7 +95,7 @@ export const evaluate: Operation = {
   },
   limiter: (service) => service.evaluateLimiter,
   async run({ service, request, limitHeaders }) {
-    const asked = validate(EvaluateRequest, await jsonBody(request.body, MAX_BODY));
-    return uncachedJson(await service.evaluations.evaluate(asked), 200, limitHeaders);
+    const evaluateRequest = validate(EvaluateRequest, await readJson(request.body, MAX_EVALUATE_BODY_BYTES));
+    return uncachedJson(await service.evaluations.evaluate(evaluateRequest), 200, limitHeaders);
   },
 };

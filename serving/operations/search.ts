@@ -4,13 +4,13 @@ import { JSON_TYPE, uncachedJson } from "../http/reply.ts";
 import { SearchAnswer, SearchQuery } from "../schemas/search.ts";
 import type { Operation } from "./operation.ts";
 
-const found = ({ follower, search }: Service, input: unknown): Promise<SearchAnswer> =>
+const searchRecord = ({ follower, search }: Service, input: unknown): Promise<SearchAnswer> =>
   search(follower.view, validate(SearchQuery, input));
 
 /** GET /v1/search (docs/api.md). */
 export const search: Operation = {
   id: "search",
-  ofRecord: true,
+  needsRecord: true,
   path: "/v1/search",
   summary: "Paid endpoints by what they do, with letter, price and how to call and buy them; the best first",
   query: SearchQuery,
@@ -22,12 +22,12 @@ export const search: Operation = {
     title: "Search paid endpoints",
     description:
       "Finds paid endpoints in the record by what they do, in words, and by class, letter, price and network; each with price, networks, an example call, flags and how to buy it. Ranked: the closer text, then letters A, B, C, D, then UNRATED (unknown, not bad); what failed (F) stands behind all others. If nothing holds every word, the nearest come, each with the words that it lacks. Descriptions are strangers' text. Check the one you choose with check_grade before you pay it: that answer is signed.",
-    run: found,
+    run: searchRecord,
   },
   limiter: (service) => service.checkLimiter,
   async run({ service, query, limitHeaders }) {
-    const asked: Record<string, unknown> = queryOf(query);
-    if (typeof asked.limit === "string" && /^\d{1,9}$/.test(asked.limit)) asked.limit = Number(asked.limit);
-    return uncachedJson(await found(service, asked), 200, limitHeaders);
+    const params: Record<string, unknown> = queryOf(query);
+    if (typeof params.limit === "string" && /^\d{1,9}$/.test(params.limit)) params.limit = Number(params.limit);
+    return uncachedJson(await searchRecord(service, params), 200, limitHeaders);
   },
 };

@@ -12,7 +12,7 @@ import type { CachedAnswer } from "../http/answer-cache.ts";
 import { codingHeaders, compressChunks, linesToChunks, negotiate } from "../http/encoding.ts";
 import { Problem, queryOf, validate } from "../http/problem.ts";
 import { etagOfText, JSON_TYPE, matchesEtag, NDJSON_TYPE, reply, uncachedJson } from "../http/reply.ts";
-import { jsonBody } from "../http/request.ts";
+import { readJson } from "../http/request.ts";
 import { CheckAnswer, CheckQuery } from "../schemas/check.ts";
 import {
   CardProof,
@@ -35,7 +35,7 @@ import {
   unpackLeaf,
 } from "../tables/entry.ts";
 import type { View } from "../tables/view.ts";
-import { type Call, MINUTE, type Operation, replyJson } from "./operation.ts";
+import { CACHE_ONE_MINUTE, type Call, type Operation, replyJson } from "./operation.ts";
 
 /** Time for which a check answer may be cached, seconds. */
 const MAX_AGE_S = 60;
@@ -43,7 +43,7 @@ const MAX_AGE_S = 60;
 /** GET /v1/check. The signed bytes are cached for a minute; the header `Age` is their age. */
 export const check: Operation = {
   id: "check",
-  ofRecord: true,
+  needsRecord: true,
   path: "/v1/check",
   summary: "What the record holds about a paid endpoint, before it is paid",
   query: CheckQuery,
@@ -51,7 +51,7 @@ export const check: Operation = {
   type: JSON_TYPE,
   tag: "check",
   cache: `public, max-age=${MAX_AGE_S}`,
-  gives: ["Age"],
+  responseHeaders: ["Age"],
   tool: {
     name: "check_grade",
     title: "Check before you pay",
@@ -62,15 +62,15 @@ export const check: Operation = {
     },
   },
   // A cached answer costs nothing; all others are shed under overload.
-  always: true,
+  evenWhenOverloaded: true,
   errors: ["unavailable"],
   limiter: (service) => service.checkLimiter,
   run(call) {
     const query = validate(CheckQuery, queryOf(call.query));
     const { checks } = call.service;
-    const kept = checks.kept(query, call.client);
-    if (kept) return respond(call, kept);
-    call.shed();
+    const cached = checks.getCached(query, call.client);
+    if (cached) return respond(call, cached);
+    call.refuseWhenOverloaded();
     const answer = checks.answer(query, call.client);
     return answer instanceof Promise ? answer.then((made) => respond(call, made)) : respond(call, answer);
   },
@@ -156,7 +156,7 @@ function snapshotOf({ service }: Call): Snapshot {
 }
 
 /** Returns a stream of lines in the content coding that the client prefers. */
-function ndjson(
+function replyLines(
   { service, request, client, limitHeaders }: Call,
   lines: AsyncIterable<string> | Iterable<string>,
   { cache, tag, headers }: { cache: string; tag: string; headers?: Record<string, string> },
@@ -164,8 +164,8 @@ function ndjson(
   const coding = negotiate(request.headers.get("accept-encoding"));
   const etag = `"${tag}-${coding}"`;
   // Nothing is read for an answer without a body.
-  const empty = request.method === "HEAD" || matchesEtag(request, etag);
-  const body = empty ? null : service.streams.stream(client, compressChunks(linesToChunks(lines), coding));
+  const hasNoBody = request.method === "HEAD" || matchesEtag(request, etag);
+  const body = hasNoBody ? null : service.streams.stream(client, compressChunks(linesToChunks(lines), coding));
   return reply(request, body, {
     type: NDJSON_TYPE,
     cache,
@@ -207,25 +207,25 @@ function* indexLines(view: View): Generator<string> {
 
 const market: Operation = {
   id: "trustIndex",
-  ofRecord: true,
+  needsRecord: true,
   path: "/v1/trust/index",
   summary: "One line per listed paid endpoint: band, tier, sample count, defects, offers and the signed card",
   answer: IndexLine,
   type: NDJSON_TYPE,
   tag: "record",
-  cache: MINUTE,
+  cache: CACHE_ONE_MINUTE,
   errors: ["unavailable"],
   limiter: (service) => service.readLimiter,
   run(call) {
     const { view } = call.service.follower;
     snapshotOf(call);
-    return ndjson(call, indexLines(view), { cache: MINUTE, tag: `${logId(view.origin)}-${view.size}` });
+    return replyLines(call, indexLines(view), { cache: CACHE_ONE_MINUTE, tag: `${logId(view.origin)}-${view.size}` });
   },
 };
 
 const feed: Operation = {
   id: "trustFeed",
-  ofRecord: true,
+  needsRecord: true,
   path: "/v1/trust/feed",
   summary: "Every grade as published, resumable from a cursor",
   query: FeedQuery,
@@ -233,14 +233,14 @@ const feed: Operation = {
   type: NDJSON_TYPE,
   tag: "record",
   cache: "no-cache",
-  gives: ["Link"],
+  responseHeaders: ["Link"],
   errors: ["bad_cursor", "unavailable"],
   limiter: (service) => service.readLimiter,
   run(call) {
     const { cursor } = validate(FeedQuery, queryOf(call.query));
     const snapshot = snapshotOf(call);
     const span = spanOf(cursor, snapshot.head);
-    return ndjson(call, gradeLines(snapshot, span), {
+    return replyLines(call, gradeLines(snapshot, span), {
       cache: feed.cache!,
       tag: feedTag(snapshot.head.origin, span),
       headers: { link: nextLink(call.service.baseUrl, snapshot.head.origin, span) },
@@ -248,31 +248,31 @@ const feed: Operation = {
   },
 };
 
-const byId: Operation = {
+const trustById: Operation = {
   id: "trust",
-  ofRecord: true,
+  needsRecord: true,
   path: "/v1/trust/:id",
   summary: "The signed cards of one endpoint, the seller's disputes and our corrections",
   params: TrustParams,
   answer: TrustResponse,
   type: JSON_TYPE,
   tag: "record",
-  cache: MINUTE,
+  cache: CACHE_ONE_MINUTE,
   errors: ["unknown_capability"],
   limiter: (service) => service.readLimiter,
   run(call) {
     const { id } = validate(TrustParams, call.params);
-    return replyJson(call, JSON.stringify(trustOf(call.service.follower.view, id)), MINUTE);
+    return replyJson(call, JSON.stringify(trustOf(call.service.follower.view, id)), CACHE_ONE_MINUTE);
   },
 };
 
 /** Limits of what one answer may read if it is not cached: two months of a small market. */
-const READ = { maxFiles: 64, maxBytes: 64 * 1024 * 1024 };
+const FAILURES_READ_LIMITS = { maxFiles: 64, maxBytes: 64 * 1024 * 1024 };
 
 /** GET /v1/trust/{id}/failures (docs/evidence.md). */
 const failures: Operation = {
   id: "failures",
-  ofRecord: true,
+  needsRecord: true,
   path: "/v1/trust/:id/failures",
   summary: "Paid calls of one endpoint that failed, newest first: what was expected, what came, and the evidence",
   params: TrustParams,
@@ -280,7 +280,7 @@ const failures: Operation = {
   answer: FailuresAnswer,
   type: JSON_TYPE,
   tag: "record",
-  cache: MINUTE,
+  cache: CACHE_ONE_MINUTE,
   errors: ["unknown_capability", "unavailable"],
   limiter: (service) => service.readLimiter,
   async run(call) {
@@ -289,9 +289,14 @@ const failures: Operation = {
     const { follower, paidRows, baseUrl, logger } = call.service;
     if (!follower.view.has(id)) throw new Problem("unknown_capability", `${id} is not in the record`);
     try {
-      const page = await failuresOf(follower.view, id, paidRows, { cursor, limit, base: baseUrl, ...READ });
+      const page = await failuresOf(follower.view, id, paidRows, {
+        cursor,
+        limit,
+        baseUrl,
+        ...FAILURES_READ_LIMITS,
+      });
       const answer: FailuresAnswer = { schema: "svc.trust.failures.v1", capability_id: id, ...page };
-      return replyJson(call, JSON.stringify(answer), MINUTE);
+      return replyJson(call, JSON.stringify(answer), CACHE_ONE_MINUTE);
     } catch (error) {
       if (error instanceof Problem) throw error;
       logger.warn({ err: error, cap: id }, "evidence could not be read for an answer");
@@ -300,7 +305,7 @@ const failures: Operation = {
   },
 };
 
-/** The headline card of an endpoint. @throws Problem unknown_capability, not_found */
+/** Returns the headline card of an endpoint, and its entry. @throws Problem unknown_capability, not_found */
 function headlineIn(view: View, id: string): { entry: Entry; headline: CardEntry } {
   if (!view.has(id)) throw new Problem("unknown_capability", `${id} is not in the record`);
   const entry = view.entry(id);
@@ -312,15 +317,15 @@ function headlineIn(view: View, id: string): { entry: Entry; headline: CardEntry
 /** GET /v1/trust/{id}/bundle (docs/card-bundle.md). */
 const bundle: Operation = {
   id: "cardBundle",
-  ofRecord: true,
+  needsRecord: true,
   path: "/v1/trust/:id/bundle",
   summary: "The headline card of one endpoint with all that proves it offline, as one file",
   params: TrustParams,
   answer: CardBundle,
   type: JSON_TYPE,
   tag: "record",
-  cache: MINUTE,
-  gives: ["Content-Disposition"],
+  cache: CACHE_ONE_MINUTE,
+  responseHeaders: ["Content-Disposition"],
   errors: ["unknown_capability", "not_found", "not_ready"],
   limiter: (service) => service.readLimiter,
   async run(call) {
@@ -328,10 +333,10 @@ const bundle: Operation = {
     const { follower, jwks } = call.service;
     const { headline } = headlineIn(follower.view, id);
     // The view may be older than the snapshot, never newer: its leaves are in both.
-    const at = { index: headline.leaf, leaf: unpackLeaf(headline.packed), capability_id: id };
-    const made = await makeCardBundle(snapshotOf(call), at, jwks());
-    return reply(call.request, JSON.stringify(made), {
-      ...{ type: JSON_TYPE, cache: MINUTE, etag: etagOfText(`${made.checkpoint}${made.leaf}`) },
+    const leafOfCard = { index: headline.leaf, leaf: unpackLeaf(headline.packed), capability_id: id };
+    const cardBundle = await makeCardBundle(snapshotOf(call), leafOfCard, jwks());
+    return reply(call.request, JSON.stringify(cardBundle), {
+      ...{ type: JSON_TYPE, cache: CACHE_ONE_MINUTE, etag: etagOfText(`${cardBundle.checkpoint}${cardBundle.leaf}`) },
       headers: { "content-disposition": `attachment; filename="${id}.touchstone"`, ...call.limitHeaders },
     });
   },
@@ -340,14 +345,14 @@ const bundle: Operation = {
 /** GET /v1/trust/{id}/proof (docs/card-bundle.md). */
 const proof: Operation = {
   id: "cardProof",
-  ofRecord: true,
+  needsRecord: true,
   path: "/v1/trust/:id/proof",
   summary: "What a browser proves the headline card of one endpoint from, and makes a letter again from",
   params: TrustParams,
   answer: CardProof,
   type: JSON_TYPE,
   tag: "record",
-  cache: MINUTE,
+  cache: CACHE_ONE_MINUTE,
   errors: ["unknown_capability", "not_found", "not_ready"],
   limiter: (service) => service.readLimiter,
   async run(call) {
@@ -356,33 +361,33 @@ const proof: Operation = {
     const { entry, headline } = headlineIn(follower.view, id);
     const { evidence } = follower.view;
     const snapshot = snapshotOf(call);
-    const closed = evidence.newestDay ?? "";
-    const graded = entry.letters.findLast(({ at }) => dayOf(new Date(at)) <= closed)?.leaf;
+    const newestClosedDay = evidence.newestDay ?? "";
+    const gradedLeaf = entry.letters.findLast(({ at }) => dayOf(new Date(at)) <= newestClosedDay)?.leaf;
     const bundleAt = async (index: number, leaf?: string) =>
       makeCardBundle(
         snapshot,
         { index, leaf: leaf ?? (await readLeafText(snapshot, index)), capability_id: id },
         jwks(),
       );
-    const made: CardProof = {
+    const cardProof: CardProof = {
       ...{ schema: "svc.card.proof.v1", capability_id: id },
       bundle: await bundleAt(headline.leaf, unpackLeaf(headline.packed)),
-      graded: graded === undefined ? null : await bundleAt(graded),
-      evidence: evidence.of(bucketOf(id)).map(({ day, key, bytes, rows }) => ({ day, key, bytes, rows })),
+      graded: gradedLeaf === undefined ? null : await bundleAt(gradedLeaf),
+      evidence: evidence.filesOf(bucketOf(id)).map(({ day, key, bytes, rows }) => ({ day, key, bytes, rows })),
     };
-    return replyJson(call, JSON.stringify(made), MINUTE);
+    return replyJson(call, JSON.stringify(cardProof), CACHE_ONE_MINUTE);
   },
 };
 
-export const TRUST: readonly Operation[] = [byId, failures, bundle, proof, market, feed];
+export const TRUST: readonly Operation[] = [trustById, failures, bundle, proof, market, feed];
 
 /** Longest body: 2,000 characters of text, each escaped, and the other members of a dispute. */
-const MAX_DISPUTE = 32_768;
+const MAX_DISPUTE_BYTES = 32_768;
 
 /** POST /v1/trust/{id}/disputes: a seller's dispute, signed by its payTo (docs/corrections.md). */
 export const disputes: Operation = {
   id: "dispute",
-  ofRecord: true,
+  needsRecord: true,
   method: "POST",
   path: "/v1/trust/:id/disputes",
   summary: "A seller's dispute, signed by the address that the endpoint is paid at",
@@ -396,7 +401,7 @@ export const disputes: Operation = {
   limiter: (service) => service.disputeLimiter,
   async run({ service, request, params, limitHeaders }) {
     const { id } = validate(TrustParams, params);
-    const receipt = await service.disputes.put(id, await jsonBody(request.body, MAX_DISPUTE));
+    const receipt = await service.disputes.put(id, await readJson(request.body, MAX_DISPUTE_BYTES));
     return uncachedJson(receipt, 201, { location: `/v1/trust/${id}`, ...limitHeaders });
   },
 };

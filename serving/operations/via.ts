@@ -16,21 +16,21 @@ import { exactOffer } from "../buy/terms.ts";
 import type { Service } from "../context.ts";
 import { Problem, queryOf, validate } from "../http/problem.ts";
 import { JSON_TYPE, uncachedJson } from "../http/reply.ts";
-import { bodyBytes } from "../http/request.ts";
+import { readBody } from "../http/request.ts";
 import { CapId } from "../schemas/common.ts";
 import { BuyerOrders, BuyerPath, BuyerQuery, OrderId, type OrderShown, SignedOrder } from "../schemas/orders.ts";
 import type { Call, Operation, Price } from "./operation.ts";
 
 /** Longest body that is passed on to a seller. It is stored with the order. */
-const MAX_BODY = 131_072;
+const MAX_BODY_BYTES = 131_072;
 
-/** Returns what sells calls. @throws Problem unavailable if nothing is sold */
-export function sellingOf({ payOnDelivery, unsold }: Service): PayOnDelivery {
+/** Returns the part that sells calls. @throws Problem unavailable if nothing is sold */
+export function sellingOf({ payOnDelivery, whyNotSold }: Service): PayOnDelivery {
   if (payOnDelivery) return payOnDelivery;
-  throw new Problem("unavailable", unsold ?? NOTHING_SOLD);
+  throw new Problem("unavailable", whyNotSold ?? NOTHING_SOLD);
 }
 
-/** Does the buyer ask for the call to be published? @throws Problem */
+/** Reports whether the buyer asks for the call to be published. @throws Problem bad_request */
 export const wantsPublish = (headers: Headers): boolean => {
   const flag = headers.get(PUBLISH_HEADER);
   if (flag === null || flag === "false") return false;
@@ -45,21 +45,24 @@ export const wantsPublish = (headers: Headers): boolean => {
 function expectationIn(headers: Headers): BuyersExpectation | null {
   const text = headers.get(EXPECT_HEADER);
   if (text === null) return null;
-  const at = `/headers/${EXPECT_HEADER}`;
+  const pointerToHeader = `/headers/${EXPECT_HEADER}`;
   const refuse = (errors: { pointer: string; detail: string }[]): never => {
     throw new Problem("bad_request", errors.map(({ pointer, detail }) => `${pointer} ${detail}`).join("; "), {
       errors,
     });
   };
   if (text.length > MAX_EXPECTATION_CHARS || !/^[\x20-\x7e]*$/.test(text))
-    return refuse([{ pointer: at, detail: `must be at most ${MAX_EXPECTATION_CHARS} characters of ASCII` }]);
+    return refuse([
+      { pointer: pointerToHeader, detail: `must be at most ${MAX_EXPECTATION_CHARS} characters of ASCII` },
+    ]);
   const parsed = parseJson(Buffer.from(text));
-  if (parsed === undefined) return refuse([{ pointer: at, detail: 'must be JSON such as {"min_length": 20}' }]);
-  const read = BuyersExpectation.safeParse(parsed);
-  if (read.success) return read.data;
+  if (parsed === undefined)
+    return refuse([{ pointer: pointerToHeader, detail: 'must be JSON such as {"min_length": 20}' }]);
+  const parsedExpectation = BuyersExpectation.safeParse(parsed);
+  if (parsedExpectation.success) return parsedExpectation.data;
   return refuse(
-    faultsOf(read.error).map(({ path, detail }) => ({
-      pointer: path.length === 0 ? at : at + pointerOf(path),
+    faultsOf(parsedExpectation.error).map(({ path, detail }) => ({
+      pointer: path.length === 0 ? pointerToHeader : pointerToHeader + pointerOf(path),
       detail,
     })),
   );
@@ -67,7 +70,7 @@ function expectationIn(headers: Headers): BuyersExpectation | null {
 
 async function viaCall(
   method: "GET" | "POST",
-  { service, request, params, query, client, shed }: Call,
+  { service, request, params, query, client, refuseWhenOverloaded }: Call,
 ): Promise<Response> {
   const selling = sellingOf(service);
   const cap = validate(ViaPath, params).capability_id;
@@ -75,10 +78,10 @@ async function viaCall(
   // A HEAD gets the headers of a GET and buys nothing.
   const payment = request.method === "HEAD" ? null : paymentOf(headers);
   // Under overload, free requests for a price are refused in favour of requests with a payment.
-  if (!payment) shed();
+  if (!payment) refuseWhenOverloaded();
   const publish = wantsPublish(headers);
   const expect = expectationIn(headers);
-  const body = method === "POST" ? await bodyBytes(request.body, MAX_BODY) : null;
+  const body = method === "POST" ? await readBody(request.body, MAX_BODY_BYTES) : null;
   return selling.call({ cap, method, query, body, headers, payment, publish, expect, client });
 }
 
@@ -101,14 +104,14 @@ export const PURCHASE = {
   type: JSON_TYPE,
   tag: "buy",
   price: PRICE,
-  ofRecord: true,
-  takes: ["Touchstone-Publish"],
+  needsRecord: true,
+  requestHeaders: ["Touchstone-Publish"],
   limiter: (service) => service.buyLimiter,
 } satisfies Partial<Operation>;
 
 const via = {
   ...PURCHASE,
-  takes: [...PURCHASE.takes, EXPECT_HEADER],
+  requestHeaders: [...PURCHASE.requestHeaders, EXPECT_HEADER],
   path: "/v1/via/:capability_id",
   params: ViaPath,
   errors: [
@@ -142,15 +145,17 @@ const viaPost: Operation = {
 
 const OrderPath = z.object({ order_id: OrderId });
 
-const unread = (): never => {
+const refuseUnreadable = (): never => {
   throw new Problem("log_unavailable", "orders cannot be read now", { headers: { "retry-after": "5" } });
 };
 
 /** Half of a surrogate pair, which a stranger's text may contain and which has no RFC 8785 form. */
-const LONE = /\p{Surrogate}/gu;
+const LONE_SURROGATE = /\p{Surrogate}/gu;
 
-const wellFormed = (shown: OrderShown): OrderShown =>
-  JSON.parse(JSON.stringify(shown), (_, value) => (typeof value === "string" ? value.replace(LONE, "\ufffd") : value));
+const replaceLoneSurrogates = (shown: OrderShown): OrderShown =>
+  JSON.parse(JSON.stringify(shown), (_, value) =>
+    typeof value === "string" ? value.replace(LONE_SURROGATE, "\ufffd") : value,
+  );
 
 const order: Operation = {
   id: "order",
@@ -160,19 +165,19 @@ const order: Operation = {
   answer: SignedOrder,
   type: JSON_TYPE,
   tag: "buy",
-  always: true,
+  evenWhenOverloaded: true,
   errors: ["not_found", "log_unavailable", "unavailable"],
   limiter: (service) => service.readLimiter,
   async run({ service, params, limitHeaders }) {
     const { orders, objects } = sellingOf(service).sales.buying;
     const id = validate(OrderPath, params).order_id;
-    await orders.catchUp().catch(unread);
-    const found = orders.table.get(id);
-    if (!found) throw new Problem("not_found", "there is no order with this id, or it was forgotten long ago");
-    const bytes = found.state === "settled" ? answerOf(objects, found) : null;
-    const [answer, salts] = await Promise.all([bytes, readSalts(orders, found)]).catch(unread);
-    const shown = wellFormed(orderDocument(found, { answer, salts }));
-    const signed = signObject(service.answers, { ...shown, answered_at: rfc3339(service.clock.now()) });
+    await orders.catchUp().catch(refuseUnreadable);
+    const storedOrder = orders.table.get(id);
+    if (!storedOrder) throw new Problem("not_found", "there is no order with this id, or it was forgotten long ago");
+    const bytes = storedOrder.state === "settled" ? answerOf(objects, storedOrder) : null;
+    const [answer, salts] = await Promise.all([bytes, readSalts(orders, storedOrder)]).catch(refuseUnreadable);
+    const document = replaceLoneSurrogates(orderDocument(storedOrder, { answer, salts }));
+    const signed = signObject(service.answers, { ...document, answered_at: rfc3339(service.clock.now()) });
     return uncachedJson(signed, 200, limitHeaders);
   },
 };
@@ -186,8 +191,8 @@ const Credential = z.strictObject({
 });
 
 /** Longest credential: some 300 characters are used. */
-const MAX_CREDENTIAL = 1_000;
-const VALID = { ms: 300_000, words: "5 minutes" };
+const MAX_CREDENTIAL_LENGTH = 1_000;
+const CREDENTIAL_VALIDITY = { ms: 300_000, words: "5 minutes" };
 
 /**
  * Returns the text that a wallet signs (EIP-191, personal_sign) to read its orders. It names the service and a time, so
@@ -203,7 +208,7 @@ const refuse = (detail: string): never => {
 
 function credentialOf(headers: Headers): z.infer<typeof Credential> {
   const header = headers.get("authorization") ?? refuse("send Authorization: Wallet and a credential that it signed");
-  const text = /^wallet +([A-Za-z0-9_-]+)={0,2}$/i.exec(header.trim().slice(0, MAX_CREDENTIAL))?.[1];
+  const text = /^wallet +([A-Za-z0-9_-]+)={0,2}$/i.exec(header.trim().slice(0, MAX_CREDENTIAL_LENGTH))?.[1];
   if (text === undefined) return refuse("Authorization must be Wallet and base64url of JSON {address, at, signature}");
   try {
     return Credential.parse(JSON.parse(Buffer.from(text, "base64url").toString("utf8")));
@@ -217,15 +222,15 @@ function credentialOf(headers: Headers): z.infer<typeof Credential> {
  * minutes of now. Signatures of contracts (ERC-1271) are refused, since they need a chain.
  * @throws Problem not_the_wallet with the reason
  */
-async function provesWallet(headers: Headers, address: string, service: string, now: Date): Promise<void> {
+async function requireWalletSignature(headers: Headers, address: string, service: string, now: Date): Promise<void> {
   const credential = credentialOf(headers);
-  const asked = address.toLowerCase();
-  if (credential.address.toLowerCase() !== asked) refuse("the credential is another wallet's");
-  const wrong = findTimeProblem(credential.at, now, VALID);
-  if (wrong !== null) refuse(`at ${wrong}`);
+  const walletAddress = address.toLowerCase();
+  if (credential.address.toLowerCase() !== walletAddress) refuse("the credential is another wallet's");
+  const timeProblem = findTimeProblem(credential.at, now, CREDENTIAL_VALIDITY);
+  if (timeProblem !== null) refuse(`at ${timeProblem}`);
   const { at, signature } = credential;
-  if (!(await isSignedBy(asked, ordersText(service, asked, at), signature))) {
-    refuse(`the signature is not ${asked}'s over the text for ${service}`);
+  if (!(await isSignedBy(walletAddress, ordersText(service, walletAddress, at), signature))) {
+    refuse(`the signature is not ${walletAddress}'s over the text for ${service}`);
   }
 }
 
@@ -239,7 +244,7 @@ export const buyerOrders: Operation = {
   answer: BuyerOrders,
   type: JSON_TYPE,
   tag: "buy",
-  always: true,
+  evenWhenOverloaded: true,
   wallet: true,
   errors: ["not_the_wallet", "bad_cursor", "log_unavailable", "unavailable"],
   limiter: (service) => service.readLimiter,
@@ -248,19 +253,19 @@ export const buyerOrders: Operation = {
     const { address } = validate(BuyerPath, params);
     const { cursor, limit } = validate(BuyerQuery, queryOf(query));
     // Wallets sign in real time, also if the record's time is simulated.
-    await provesWallet(request.headers, address, service.baseUrl, systemClock.now());
-    await orders.catchUp().catch(unread);
+    await requireWalletSignature(request.headers, address, service.baseUrl, systemClock.now());
+    await orders.catchUp().catch(refuseUnreadable);
     const all = orders.table.ofPayer(address);
-    const at = cursor === undefined ? 0 : all.findIndex(({ id }) => id === cursor) + 1;
-    if (cursor !== undefined && at === 0) {
+    const start = cursor === undefined ? 0 : all.findIndex(({ id }) => id === cursor) + 1;
+    if (cursor !== undefined && start === 0) {
       throw new Problem("bad_cursor", "the cursor is not an order of this wallet, or it was forgotten long ago");
     }
-    const page = all.slice(at, at + limit);
+    const page = all.slice(start, start + limit);
     const answer: BuyerOrders = {
       schema: "svc.orders.v1",
       payer: address.toLowerCase(),
       orders: page.map((order) => orderDocument(order)),
-      next: at + limit < all.length ? page.at(-1)!.id : null,
+      next: start + limit < all.length ? page.at(-1)!.id : null,
     };
     return uncachedJson(answer, 200, limitHeaders);
   },

@@ -1,21 +1,25 @@
 import { parseBearer, toWatcherAnswer } from "../answers/watchers.ts";
 import { validate } from "../http/problem.ts";
 import { JSON_TYPE, uncachedJson } from "../http/reply.ts";
-import { jsonBody } from "../http/request.ts";
+import { readJson } from "../http/request.ts";
 import { StopRequest, WatcherAnswer, WatcherMade, WatcherParams, WatcherRequest } from "../schemas/watchers.ts";
 import type { Call, Operation } from "./operation.ts";
 
 /** Longest body: 101 addresses of 2,048 characters, each of up to four bytes. */
-const MAX_BODY = 1024 * 1024;
+const MAX_BODY_BYTES = 1024 * 1024;
 
-/** What only the holder of a token may see: never kept, and no page of another origin gets it by accident. */
-const answered = ({ limitHeaders }: Pick<Call, "limitHeaders">, status: number, value: object, location?: string) =>
-  uncachedJson(value, status, { ...(location === undefined ? {} : { location }), ...limitHeaders });
+/** Builds an answer that only the holder of a watcher's token may see: no cache keeps it. */
+const replyPrivately = (
+  { limitHeaders }: Pick<Call, "limitHeaders">,
+  status: number,
+  value: object,
+  location?: string,
+) => uncachedJson(value, status, { ...(location === undefined ? {} : { location }), ...limitHeaders });
 
 /** POST /v1/watchers: a receiver that echoes its challenge becomes a watcher (docs/watchers.md). */
-const make: Operation = {
+const createOperation: Operation = {
   id: "watcherCreate",
-  ofRecord: true,
+  needsRecord: true,
   method: "POST",
   path: "/v1/watchers",
   summary: "A receiver is told when the card of a watched endpoint changes",
@@ -27,19 +31,19 @@ const make: Operation = {
   errors: ["receiver_failed", "too_many_watchers", "log_unavailable"],
   limiter: (service) => service.readLimiter,
   async run({ service, request, client }) {
-    const value = await jsonBody(request.body, MAX_BODY);
-    const { watcher, token, taken } = await service.watchers.make(validate(WatcherRequest, value), client);
+    const value = await readJson(request.body, MAX_BODY_BYTES);
+    const { watcher, token, limitHeaders } = await service.watchers.create(validate(WatcherRequest, value), client);
     const { id, url, createdAt, watched } = watcher;
-    const made: WatcherMade = {
+    const created: WatcherMade = {
       ...{ watcher_id: id, token, url, state: "active", created_at: createdAt },
       watched: watched.map(({ asked, matched, capability_ids }) => ({ asked, matched, capability_ids })),
     };
-    return answered({ limitHeaders: taken }, 201, made, `/v1/watchers/${id}`);
+    return replyPrivately({ limitHeaders }, 201, created, `/v1/watchers/${id}`);
   },
 };
 
 /** POST /v1/watchers/stop: the token alone names the watcher. Stopping twice is no error. */
-const stop: Operation = {
+const stopOperation: Operation = {
   id: "watcherStop",
   method: "POST",
   path: "/v1/watchers/stop",
@@ -53,17 +57,17 @@ const stop: Operation = {
   limiter: (service) => service.readLimiter,
   async run(call) {
     const { service, request } = call;
-    const value = await jsonBody(request.body, MAX_BODY, {});
+    const value = await readJson(request.body, MAX_BODY_BYTES, {});
     const { watcher_id: id } = validate(StopRequest, value);
     const watcher = await service.watchers.stop(parseBearer(request.headers), id);
-    return answered(call, 200, toWatcherAnswer(watcher, service.follower.view));
+    return replyPrivately(call, 200, toWatcherAnswer(watcher, service.follower.view));
   },
 };
 
 /** GET /v1/watchers/{watcher_id} with the token. */
-const read: Operation = {
+const readOperation: Operation = {
   id: "watcher",
-  ofRecord: true,
+  needsRecord: true,
   path: "/v1/watchers/:watcher_id",
   summary: "A watcher, its deliveries of late and what waits, for the holder of its token",
   params: WatcherParams,
@@ -77,8 +81,8 @@ const read: Operation = {
     const { service, request, params } = call;
     const { watcher_id: id } = validate(WatcherParams, params);
     const watcher = await service.watchers.read(parseBearer(request.headers), id);
-    return answered(call, 200, toWatcherAnswer(watcher, service.follower.view));
+    return replyPrivately(call, 200, toWatcherAnswer(watcher, service.follower.view));
   },
 };
 
-export const WATCHERS: readonly Operation[] = [make, read, stop];
+export const WATCHERS: readonly Operation[] = [createOperation, readOperation, stopOperation];

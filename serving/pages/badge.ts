@@ -24,11 +24,11 @@ const badges = new Map<string, string>();
 export function badgeSvg({ band, tier }: Pick<CheckFacts, "band" | "tier">): string {
   const measured = band !== "UNRATED" && tier !== null ? ` (${tierWords(tier)})` : "";
   const message = `${bandWords(band)}${measured}`;
-  const known = badges.get(message);
-  if (known) return known;
-  const made = makeBadge({ label: "touchstone", message, color: COLOURS[band], labelColor: "#25333d", style: "flat" });
-  badges.set(message, made);
-  return made;
+  const cached = badges.get(message);
+  if (cached) return cached;
+  const svg = makeBadge({ label: "touchstone", message, color: COLOURS[band], labelColor: "#25333d", style: "flat" });
+  badges.set(message, svg);
+  return svg;
 }
 
 /** Path of the badge. */

@@ -8,9 +8,9 @@ import { ALL_BANDS } from "./market.ts";
 import {
   FLOOR,
   horizontalLine,
-  KEY_AREA,
-  KEY_LINE,
-  KEY_THIN,
+  LEGEND_AREA,
+  LEGEND_LINE,
+  LEGEND_THIN,
   rungScale,
   type TimeScale,
   timeAxis,
@@ -18,14 +18,14 @@ import {
   timeScale,
   valueScale,
 } from "./time-chart.ts";
-import { bandWords, count, duration, formatTime, NONE } from "./words.ts";
+import { bandWords, formatCount, formatDuration, formatTime, NONE } from "./words.ts";
 
 /** Id of the table that has the figures of all charts by day. */
 const DAYS_TABLE = "days";
 const MICRO = 1_000_000;
 
 const dateOf = (day: number): string => dayOf(new Date(day * DAY_MS));
-const money = (micro: bigint | number | null): string =>
+const formatMicro = (micro: bigint | number | null): string =>
   micro === null ? NONE : String(Math.round(Number(micro)) / MICRO);
 
 interface Spread {
@@ -40,33 +40,33 @@ const MAX_GAP = 3;
 
 /** Splits the days where the gap is longer than {@link MAX_GAP}. */
 function splitAtGaps(days: readonly Spread[]): Spread[][] {
-  const found: Spread[][] = [];
+  const runs: Spread[][] = [];
   for (const one of days) {
-    const last = found.at(-1);
+    const last = runs.at(-1);
     if (last && one.day - last.at(-1)!.day <= MAX_GAP) last.push(one);
-    else found.push([one]);
+    else runs.push([one]);
   }
-  return found;
+  return runs;
 }
 
 /** Draws a band between two values with a line in it, and a dot for each day, so that a single day is visible too. */
 function spreadShape(days: readonly Spread[], x: TimeScale, ticks: (value: number) => string): string {
   const y = valueScale(Math.max(...days.map(({ high }) => high)));
-  const at = ({ day }: Spread): number => x(day * DAY_MS);
-  const band = area<Spread>(
-    at,
+  const xOf = ({ day }: Spread): number => x(day * DAY_MS);
+  const bandShape = area<Spread>(
+    xOf,
     (one) => y(one.low),
     (one) => y(one.high),
   )
     .curve(curveStep)
     .digits(1);
-  const middle = line<Spread>(at, (one) => y(one.line))
+  const middleLine = line<Spread>(xOf, (one) => y(one.line))
     .curve(curveStep)
     .digits(1);
-  const dots = days.map((one) => `M${at(one).toFixed(1)} ${y(one.line).toFixed(1)}h0`).join("");
+  const dots = days.map((one) => `M${xOf(one).toFixed(1)} ${y(one.line).toFixed(1)}h0`).join("");
   const runs = splitAtGaps(days);
   const rungs = y.ticks(4).map((value) => horizontalLine(y(value), ticks(value)));
-  return `${rungs.join("")}${timeAxis(x)}<path class="area" d="${runs.map((run) => band(run)).join("")}"/><path class="line" d="${runs.map((run) => middle(run)).join("")}"/><path class="line" stroke-linecap="round" stroke-width="3" d="${dots}"/>`;
+  return `${rungs.join("")}${timeAxis(x)}<path class="area" d="${runs.map((run) => bandShape(run)).join("")}"/><path class="line" d="${runs.map((run) => middleLine(run)).join("")}"/><path class="line" stroke-linecap="round" stroke-width="3" d="${dots}"/>`;
 }
 
 function priceChart(days: readonly HistoryDay[], x: TimeScale): unknown {
@@ -85,57 +85,62 @@ function priceChart(days: readonly HistoryDay[], x: TimeScale): unknown {
     title: "Price",
     says:
       low === high
-        ? `Every 402 of these days asked ${money(low)}.`
-        : `402s of these days asked ${money(low)} to ${money(high)}; the newest asked ${money(last.line)}.`,
-    inside: spreadShape(quoted, x, money),
-    key: [
-      [KEY_LINE, "last of the day"],
-      [KEY_AREA, "lowest to dearest"],
+        ? `Every 402 of these days asked ${formatMicro(low)}.`
+        : `402s of these days asked ${formatMicro(low)} to ${formatMicro(high)}; the newest asked ${formatMicro(last.line)}.`,
+    frameSvg: spreadShape(quoted, x, formatMicro),
+    legend: [
+      [LEGEND_LINE, "last of the day"],
+      [LEGEND_AREA, "lowest to dearest"],
     ],
-    table: DAYS_TABLE,
+    tableId: DAYS_TABLE,
   });
 }
 
 interface LatencyChart {
   id: string;
   title: string;
-  of: (day: HistoryDay) => [number | null, number | null];
-  none: string;
+  valuesOf: (day: HistoryDay) => [number | null, number | null];
+  emptyText: string;
 }
 
 const LATENCY_CHARTS: readonly LatencyChart[] = [
   {
     id: "terms",
     title: "Time to the 402",
-    of: (day) => [day.terms_ms_median, day.terms_ms_p95],
-    none: "No free handshake was answered in these days.",
+    valuesOf: (day) => [day.terms_ms_median, day.terms_ms_p95],
+    emptyText: "No free handshake was answered in these days.",
   },
   {
     id: "paid",
     title: "Paid time to the last byte",
-    of: (day) => [day.paid_ms_median, day.paid_ms_p95],
-    none: "No paid call delivered in these days.",
+    valuesOf: (day) => [day.paid_ms_median, day.paid_ms_p95],
+    emptyText: "No paid call delivered in these days.",
   },
 ];
 
-function latencyChart(days: readonly HistoryDay[], x: TimeScale, { id, title, of, none }: LatencyChart): unknown {
-  const timed = days.flatMap((one) => {
-    const [median, p95] = of(one);
+function latencyChart(
+  days: readonly HistoryDay[],
+  x: TimeScale,
+  { id, title, valuesOf, emptyText }: LatencyChart,
+): unknown {
+  const measured = days.flatMap((one) => {
+    const [median, p95] = valuesOf(one);
     return median === null || p95 === null ? [] : [{ day: one.day, low: median, high: p95, line: median }];
   });
-  if (timed.length === 0) return html`<figure class="chart"><h3>${title}</h3><figcaption>${none}</figcaption></figure>`;
-  const medians = timed.map((one) => one.line).sort((a, b) => a - b);
-  const worst = Math.max(...timed.map((one) => one.high));
+  if (measured.length === 0)
+    return html`<figure class="chart"><h3>${title}</h3><figcaption>${emptyText}</figcaption></figure>`;
+  const medians = measured.map((one) => one.line).sort((a, b) => a - b);
+  const worst = Math.max(...measured.map((one) => one.high));
   return timeChart({
     id,
     title,
-    says: `The usual day's median is ${duration(medians[medians.length >> 1])}; the worst day's 95th percentile is ${duration(worst)}.`,
-    inside: spreadShape(timed, x, (ms) => (ms === 0 ? "0" : ms < 1000 ? `${ms} ms` : `${ms / 1000} s`)),
-    key: [
-      [KEY_LINE, "median of the day"],
-      [KEY_AREA, "up to the 95th percentile"],
+    says: `The usual day's median is ${formatDuration(medians[medians.length >> 1])}; the worst day's 95th percentile is ${formatDuration(worst)}.`,
+    frameSvg: spreadShape(measured, x, (ms) => (ms === 0 ? "0" : ms < 1000 ? `${ms} ms` : `${ms / 1000} s`)),
+    legend: [
+      [LEGEND_LINE, "median of the day"],
+      [LEGEND_AREA, "up to the 95th percentile"],
     ],
-    table: DAYS_TABLE,
+    tableId: DAYS_TABLE,
   });
 }
 
@@ -147,31 +152,31 @@ function callsChart(days: readonly HistoryDay[], x: TimeScale): unknown {
   const sum = (of: (day: HistoryDay) => number): number => days.reduce((total, day) => total + of(day), 0);
   const width = Math.max(1.2, Math.min(9, x(DAY_MS) - x(0) - 1.2));
   const bars = (floor: number, all: (day: HistoryDay) => number, good: (day: HistoryDay) => number): string => {
-    const most = Math.max(1, ...days.map(all));
-    let well = "";
-    let failed = "";
+    const largest = Math.max(1, ...days.map(all));
+    let goodPath = "";
+    let failedPath = "";
     for (const day of days) {
       const left = (x(day.day * DAY_MS) - width / 2).toFixed(1);
-      const [tall, filled] = [(all(day) / most) * 48, (good(day) / most) * 48];
-      if (filled > 0) well += `M${left} ${floor}h${width.toFixed(1)}v-${filled.toFixed(1)}h-${width.toFixed(1)}z`;
+      const [tall, filled] = [(all(day) / largest) * 48, (good(day) / largest) * 48];
+      if (filled > 0) goodPath += `M${left} ${floor}h${width.toFixed(1)}v-${filled.toFixed(1)}h-${width.toFixed(1)}z`;
       if (tall > filled)
-        failed += `M${left} ${(floor - filled).toFixed(1)}h${width.toFixed(1)}v-${(tall - filled).toFixed(1)}h-${width.toFixed(1)}z`;
+        failedPath += `M${left} ${(floor - filled).toFixed(1)}h${width.toFixed(1)}v-${(tall - filled).toFixed(1)}h-${width.toFixed(1)}z`;
     }
-    return `<path class="good" d="${well}"/><path class="hollow" d="${failed}"/>`;
+    return `<path class="good" d="${goodPath}"/><path class="hollow" d="${failedPath}"/>`;
   };
-  const half = FLOOR - 62;
+  const paidFloor = FLOOR - 62;
   return timeChart({
     id: "calls",
     title: "Calls a day",
-    says: `${count(
+    says: `${formatCount(
       sum((day) => day.paid),
       "paid call",
-    )}, ${sum((day) => day.delivered)} delivered; ${count(
+    )}, ${sum((day) => day.delivered)} delivered; ${formatCount(
       sum((day) => day.probes),
       "free handshake",
     )}, ${sum((day) => day.answered)} answered.`,
-    inside: `${horizontalLine(half, "paid")}${horizontalLine(FLOOR, "free")}${timeAxis(x)}${bars(
-      half,
+    frameSvg: `${horizontalLine(paidFloor, "paid")}${horizontalLine(FLOOR, "free")}${timeAxis(x)}${bars(
+      paidFloor,
       (day) => day.paid,
       (day) => day.delivered,
     )}${bars(
@@ -179,11 +184,11 @@ function callsChart(days: readonly HistoryDay[], x: TimeScale): unknown {
       (day) => day.probes,
       (day) => day.answered,
     )}`,
-    key: [
+    legend: [
       ['<path class="good" d="M4 0h8v10h-8z"/>', "delivered, answered"],
       ['<path class="hollow" d="M4 1h8v8h-8z"/>', "not"],
     ],
-    table: DAYS_TABLE,
+    tableId: DAYS_TABLE,
   });
 }
 
@@ -196,8 +201,8 @@ const COLUMNS = [
 export function daysTable(days: readonly HistoryDay[]): unknown {
   const rows = days.toReversed().map((day) => {
     const cells = [
-      ...[money(day.price_low), money(day.price_high), money(day.price_last)],
-      ...[day.terms_ms_median, day.terms_ms_p95, day.paid_ms_median, day.paid_ms_p95].map(duration),
+      ...[formatMicro(day.price_low), formatMicro(day.price_high), formatMicro(day.price_last)],
+      ...[day.terms_ms_median, day.terms_ms_p95, day.paid_ms_median, day.paid_ms_p95].map(formatDuration),
       ...[day.probes, day.answered, day.paid, day.delivered],
     ];
     return `<tr><th scope="row">${dateOf(day.day)}</th>${cells.map((cell) => `<td class="n">${cell}</td>`).join("")}</tr>`;
@@ -219,7 +224,7 @@ export function historyCharts(days: readonly HistoryDay[], today: number): unkno
 
 const LETTERS_TABLE = "letters";
 
-const words = (band: Band): string => (band === "UNRATED" ? "none" : band);
+const letterText = (band: Band): string => (band === "UNRATED" ? "none" : band);
 
 /** Draws the letter over time, from the leaves of the tree: the published letter, and the raw letter of each card. */
 export function lettersChart(letters: readonly DatedLetter[], now: number): unknown {
@@ -241,12 +246,12 @@ export function lettersChart(letters: readonly DatedLetter[], now: number): unkn
     id: "letter",
     title: "Letter",
     says: `Published now: ${bandWords(last.band)}. Raw letter of the newest card: ${bandWords(last.raw)}. A letter falls at once and rises after 14 clean days.`,
-    inside: `${ALL_BANDS.map((band) => horizontalLine(y(band), words(band))).join("")}${timeAxis(x)}<path class="line" stroke-width="2.5" d="${path(({ band }) => band)}"/><path class="thin" d="${path(({ raw }) => raw)}"/>`,
-    key: [
-      [KEY_LINE, "published"],
-      [KEY_THIN, "raw, before the hold"],
+    frameSvg: `${ALL_BANDS.map((band) => horizontalLine(y(band), letterText(band))).join("")}${timeAxis(x)}<path class="line" stroke-width="2.5" d="${path(({ band }) => band)}"/><path class="thin" d="${path(({ raw }) => raw)}"/>`,
+    legend: [
+      [LEGEND_LINE, "published"],
+      [LEGEND_THIN, "raw, before the hold"],
     ],
-    table: LETTERS_TABLE,
+    tableId: LETTERS_TABLE,
   });
 }
 

@@ -1,7 +1,7 @@
 import { html, raw } from "hono/html";
 import type { ListingAnswer } from "../schemas/listing.ts";
 import { page } from "./layout.ts";
-import { assetWords, count, duration, formatTime, NONE, price, shorten } from "./words.ts";
+import { assetWords, formatCount, formatDuration, formatPrice, formatTime, NONE, shorten } from "./words.ts";
 
 export interface CheckListingPage {
   /** The form's fields as they were sent. */
@@ -9,7 +9,7 @@ export interface CheckListingPage {
   method: string;
   answer?: ListingAnswer;
   /** Why there is no answer. */
-  wrong?: string;
+  error?: string;
 }
 
 const option = (value: string, words: string, chosen: string): unknown =>
@@ -18,14 +18,14 @@ const option = (value: string, words: string, chosen: string): unknown =>
 const form = ({
   url,
   method,
-  wrong,
+  error,
 }: CheckListingPage): unknown => html`<form method="post" action="/check-my-listing/answer">
 <label class="wide">Url of the endpoint<input type="url" name="url" value="${url}" required minlength="8" maxlength="2048"${
-  wrong === undefined ? "" : raw(' aria-invalid="true" aria-describedby="wrong"')
+  error === undefined ? "" : raw(' aria-invalid="true" aria-describedby="wrong"')
 } placeholder="https://api.example.com/v1/sum"></label>
 <label>Method<select name="method">${option("", "as listed, else GET", method)}${option("GET", "GET", method)}${option("POST", "POST", method)}</select></label>
 <button type="submit">Look now</button></form>
-${wrong === undefined ? "" : html`<p id="wrong" class="note" role="alert"><strong>No look was made:</strong> ${wrong}.</p>`}`;
+${error === undefined ? "" : html`<p id="wrong" class="note" role="alert"><strong>No look was made:</strong> ${error}.</p>`}`;
 
 const VERDICTS: Record<ListingAnswer["stock_client"]["verdict"], string> = {
   signs: "yes",
@@ -39,9 +39,9 @@ function answerPart(answer: ListingAnswer): unknown {
   return html`<section aria-labelledby="saw" class="verdict one"><div><h2 id="saw">What came back</h2>
 <p>${says}</p>${mend ? html`<p><strong>To change:</strong> ${withCode(mend)}</p>` : ""}<dl>
 <dt>Asked</dt><dd><code>${answer.method} ${answer.url}</code></dd><dt>At</dt><dd>${formatTime(Date.parse(answer.looked_at))}</dd>
-<dt>Status</dt><dd>${answer.status ?? NONE}</dd><dt>Time taken</dt><dd>${duration(answer.latency_ms)}</dd>
+<dt>Status</dt><dd>${answer.status ?? NONE}</dd><dt>Time taken</dt><dd>${formatDuration(answer.latency_ms)}</dd>
 <dt>Protocols</dt><dd>${answer.protocols.join(", ") || NONE}${answer.x402_version === null ? "" : ` (x402 version ${answer.x402_version})`}</dd>
-<dt>Defects</dt><dd>${defects.length === 0 ? "none was found" : count(defects.length, "defect")}</dd>
+<dt>Defects</dt><dd>${defects.length === 0 ? "none was found" : formatCount(defects.length, "defect")}</dd>
 <dt>Would a stock client sign?</dt><dd><strong>${VERDICTS[stock.verdict]}</strong></dd></dl></div></section>`;
 }
 
@@ -66,7 +66,7 @@ function offersPart({ offers, stock_client: stock }: ListingAnswer): unknown {
   const rows = offers.map(
     (one, i) => html`<tr><th scope="row">${i + 1}${i === stock.offer ? " (chosen by the stock client)" : ""}</th>
 <td>${one.scheme || NONE}</td><td><code>${one.network || NONE}</code></td><td>${one.asset === null ? NONE : html`${assetWords(one.asset) === one.asset ? "" : html`${assetWords(one.asset)} `}<code>${shorten(one.asset, 60)}</code>`}</td>
-<td><code>${one.pay_to ?? NONE}</code></td><td class="n">${one.price === null ? html`${one.amount_atomic ?? NONE}${one.amount_atomic === null ? "" : " units"}` : price(one.price)}</td><td class="n">${one.max_timeout_s === null ? NONE : `${one.max_timeout_s} s`}</td></tr>`,
+<td><code>${one.pay_to ?? NONE}</code></td><td class="n">${one.price === null ? html`${one.amount_atomic ?? NONE}${one.amount_atomic === null ? "" : " units"}` : formatPrice(one.price)}</td><td class="n">${one.max_timeout_s === null ? NONE : `${one.max_timeout_s} s`}</td></tr>`,
   );
   return html`<section aria-labelledby="offers" class="rule"><h2 id="offers">What was read</h2>
 <div class="scroll" tabindex="0" role="region" aria-label="Offers of the 402"><table class="offers"><caption>Offers of the 402, in its own order. A price is shown where asset and decimals are known.</caption>
@@ -79,7 +79,7 @@ const stockPart = ({ stock_client: { client, says } }: ListingAnswer): unknown =
 <p>${says}</p><p class="soft small">Tried: ${client}, with a key that holds nothing. The signature was thrown away; nothing was paid.</p></section>`;
 
 function listingPart({ listing, capability_id: cap }: ListingAnswer): unknown {
-  const own = listing
+  const ownDocument = listing
     ? html`<p>Your own document <code>${listing.document}</code> names this url. ${
         listing.differs.length === 0
           ? "The 402 says nothing that contradicts it."
@@ -90,16 +90,16 @@ origin names this url, so there was nothing to compare the 402 with. <a href="/d
   const record = cap
     ? html`<p>The record has this endpoint: <a href="/endpoint/${cap}">its page</a>.</p>`
     : html`<p>The record does not have this endpoint yet. A <a href="/docs/check-before-you-pay">check</a> of its url puts it in line for a handshake.</p>`;
-  return html`<section aria-labelledby="listing" class="rule"><h2 id="listing">Your listing and the record</h2>${own}${record}</section>`;
+  return html`<section aria-labelledby="listing" class="rule"><h2 id="listing">Your listing and the record</h2>${ownDocument}${record}</section>`;
 }
 
 /** Renders the page with the form, and with the result of a probe if there is one. */
-export function checkListingPage(shown: CheckListingPage): string {
-  const { answer } = shown;
+export function checkListingPage(content: CheckListingPage): string {
+  const { answer } = content;
   const body = html`<h1>Check my listing</h1>
 <p class="lead">We call your endpoint once, without paying, as we call those in the record, and say what to change so that buyers can
 pay it. It gives you no letter, and nothing of it is kept in the record.</p>
-${form(shown)}
+${form(content)}
 ${answer ? html`${answerPart(answer)}${defectsPart(answer)}${offersPart(answer)}${stockPart(answer)}${listingPart(answer)}` : ""}
 <p class="soft small">The same for programs: <code>POST /v1/listings/validate</code> with <code>{"url": "https://..", "method": "GET"}</code>
 (<a href="/docs/listings">how</a>). You get a few looks an hour, and a few a minute at one domain; the same question within a minute gets the same answer.</p>

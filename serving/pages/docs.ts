@@ -15,22 +15,22 @@ export interface Doc {
 /**
  * Reads the documentation of a folder, once: `name.md` becomes a page `name`; a script (`.mjs`, `.py`, `.go`) is served
  * as plain text under its whole name. Other files are not served, so no path of a request reaches the file system.
- * @param filled fills in facts of the running service
+ * @param fillIn fills facts of the running service into a page's Markdown
  */
-export function readDocs(dir: string, filled = (markdown: string): string => markdown): ReadonlyMap<string, Doc> {
+export function readDocs(dir: string, fillIn = (markdown: string): string => markdown): ReadonlyMap<string, Doc> {
   const docs = new Map<string, Doc>();
   if (!existsSync(dir)) return docs;
   for (const file of readdirSync(dir).sort()) {
     if (!/^[a-z0-9-]+\.(?:md|mjs|py|go)$/.test(file)) continue;
     const text = readFileSync(join(dir, file), "utf8");
     if (!file.endsWith(".md")) docs.set(file, { type: "text", text, title: file, lead: "" });
-    else docs.set(file.slice(0, -3), documentOf(text, filled));
+    else docs.set(file.slice(0, -3), documentOf(text, fillIn));
   }
   return docs;
 }
 
 /** Parses a page when it is first requested. Parsing all pages at the start took longer than the rest of the start. */
-function documentOf(markdown: string, filled: (markdown: string) => string): Doc {
+function documentOf(markdown: string, fillIn: (markdown: string) => string): Doc {
   const [opening = ""] = markdown.split("\n## ", 1);
   const title = titleOf(opening);
   let text: string | null = null;
@@ -39,7 +39,7 @@ function documentOf(markdown: string, filled: (markdown: string) => string): Doc
     title,
     lead: leadOf(opening),
     get text() {
-      text ??= page({ title, body: raw(renderMarkdown(filled(markdown))), kind: "doc" });
+      text ??= page({ title, body: raw(renderMarkdown(fillIn(markdown))), kind: "doc" });
       return text;
     },
   };
@@ -98,8 +98,8 @@ const docGroup = (words: string, i: number, items: readonly unknown[]): unknown 
 
 /** Renders the list of all pages of the documentation, each with its first sentence. */
 export function docsIndexPage(docs: ReadonlyMap<string, Doc>): string {
-  const named = new Set(GROUPS.flatMap(([, names]) => names));
-  const rest = [...docs.keys()].filter((name) => !named.has(name));
+  const groupedNames = new Set(GROUPS.flatMap(([, names]) => names));
+  const rest = [...docs.keys()].filter((name) => !groupedNames.has(name));
   const groups = [...GROUPS, ["Further", rest] as const].map(([words, names], i) =>
     docGroup(
       words,

@@ -8,7 +8,7 @@ import type { Buy, CheckFacts } from "../schemas/check.ts";
 import { cardOf, type Entry } from "../tables/entry.ts";
 import type { View } from "../tables/view.ts";
 import { isDark } from "./home.ts";
-import { assetWords, count, flagWords, formatTime, NONE, price } from "./words.ts";
+import { assetWords, flagWords, formatCount, formatPrice, formatTime, NONE } from "./words.ts";
 
 const code = (text: string | null | undefined): unknown => (text ? html`<code>${text}</code>` : NONE);
 const list = (items: readonly unknown[]): unknown =>
@@ -20,37 +20,37 @@ const namesRow = (title: string, names: readonly string[] | undefined, none?: st
 
 /** Renders the networks of the newest 402 and those of the listing, each with the reason if there are none. */
 function networksPart(row: VolatileRow | undefined, entry: Entry | undefined): unknown {
-  const offered = row?.asked_for_payment ? "its newest 402 names none" : "not known: no 402 of it was seen";
-  const listed = entry?.listing ? "its listing names none" : "it is not listed";
-  return html`${namesRow("Networks offered", row?.networks, offered)}${namesRow("Networks listed", row?.networks_listed, listed)}`;
+  const noneOfferedText = row?.asked_for_payment ? "its newest 402 names none" : "not known: no 402 of it was seen";
+  const noneListedText = entry?.listing ? "its listing names none" : "it is not listed";
+  return html`${namesRow("Networks offered", row?.networks, noneOfferedText)}${namesRow("Networks listed", row?.networks_listed, noneListedText)}`;
 }
 
 /**
  * Shows when the endpoint was last seen. For a silent endpoint it shows when it last answered, since our own probe is
  * no sign of life.
  */
-function whenPart(row: VolatileRow | undefined, dark: boolean, answeredDay: string | null): unknown {
-  const first = html`<dt>First seen</dt><dd>${formatTime(row?.first_seen)}</dd>`;
-  const never = row !== undefined && row.probes > 0 && row.answered === 0;
-  if (!never && !dark) return html`${first}<dt>Last seen</dt><dd>${formatTime(row?.last_seen)}</dd>`;
-  return html`<dt>${never ? "First probed" : "First seen"}</dt><dd>${formatTime(row?.first_seen)}</dd>
-<dt>Last answered</dt><dd>${never ? "never" : (answeredDay ?? "more than 72 hours ago")}</dd><dt>Last probed</dt><dd>${formatTime(row?.last_seen)}</dd>`;
+function whenPart(row: VolatileRow | undefined, isSilent: boolean, answeredDay: string | null): unknown {
+  const firstSeen = html`<dt>First seen</dt><dd>${formatTime(row?.first_seen)}</dd>`;
+  const neverAnswered = row !== undefined && row.probes > 0 && row.answered === 0;
+  if (!neverAnswered && !isSilent) return html`${firstSeen}<dt>Last seen</dt><dd>${formatTime(row?.last_seen)}</dd>`;
+  return html`<dt>${neverAnswered ? "First probed" : "First seen"}</dt><dd>${formatTime(row?.first_seen)}</dd>
+<dt>Last answered</dt><dd>${neverAnswered ? "never" : (answeredDay ?? "more than 72 hours ago")}</dd><dt>Last probed</dt><dd>${formatTime(row?.last_seen)}</dd>`;
 }
 
 /**
- * What free handshakes and paid calls saw, from the volatile row.
+ * Renders what free handshakes and paid calls saw, from the volatile row.
  * @param answeredDay newest day of the history with an answer
  */
 export function seenPart(view: View, cap: string, answeredDay: string | null, now: Date): unknown {
-  const dark = isDark(view.entry(cap));
+  const isSilent = isDark(view.entry(cap));
   const row = view.row(cap);
   const retry = retryOf(row, now);
   return html`<section aria-labelledby="seen" class="rule"><h2 id="seen">What was seen</h2><dl>
-<dt>Price per call</dt><dd>${row?.price ? html`${price(row.price)} ${assetWords(row.asset)}${row.distinct_prices > 1 ? html`<br><span class="soft small">${row.distinct_prices} different prices so far</span>` : ""}` : NONE}</dd>
+<dt>Price per call</dt><dd>${row?.price ? html`${formatPrice(row.price)} ${assetWords(row.asset)}${row.distinct_prices > 1 ? html`<br><span class="soft small">${row.distinct_prices} different prices so far</span>` : ""}` : NONE}</dd>
 <dt>Paid calls</dt><dd>${row?.paid_calls ?? NONE}</dd>
 <dt>Retry after a lost answer</dt><dd>${retry.verdict}: ${retry.says}${retry.at === null ? "" : html` <span class="soft">(${formatTime(retry.at)})</span>`}</dd>
 <dt>Free handshakes</dt><dd>${row ? `${row.probes}, ${row.answered} answered, ${row.asked_for_payment} of them with a 402` : NONE}</dd>
-${whenPart(row, dark, answeredDay)}
+${whenPart(row, isSilent, answeredDay)}
 ${namesRow("Protocol", row?.protocols)}${networksPart(row, view.entry(cap))}
 ${row?.pay_tos.length ? html`<dt>Pays to</dt><dd>${list(row.pay_tos.map(code))}</dd>` : ""}</dl></section>`;
 }
@@ -59,9 +59,9 @@ const signedWords = ({ present, unread, valid, authorised }: NonNullable<Payment
   `${valid} valid, ${authorised} authorised of ${present}${unread > 0 ? `, ${unread} not read` : ""}`;
 
 /** The time from the answer to the block, in words. */
-const afterWords = (s: number): string => (s === 0 ? "with the answer" : `${s} s after it`);
+const delayWords = (s: number): string => (s === 0 ? "with the answer" : `${s} s after it`);
 
-const day = (s: number): string => dayOf(new Date(s * 1000));
+const dayText = (s: number): string => dayOf(new Date(s * 1000));
 
 /** Describes who else pays this payee. The last day shown is the one before `until`. */
 function buyersWords(one: NonNullable<PaymentFacts["buyers"]>): unknown {
@@ -69,13 +69,15 @@ function buyersWords(one: NonNullable<PaymentFacts["buyers"]>): unknown {
   const spread =
     largest_share === null || effective_payers === null
       ? ""
-      : `; the largest sent ${Math.floor(largest_share * 100)} % of it, as concentrated as ${count(effective_payers, "equal payer")}`;
-  return html`${code(pay_to)} on ${network}, ${day(one.since)} to ${day(one.until - 1)}: ${
+      : `; the largest sent ${Math.floor(largest_share * 100)} % of it, as concentrated as ${formatCount(effective_payers, "equal payer")}`;
+  return html`${code(pay_to)} on ${network}, ${dayText(one.since)} to ${dayText(one.until - 1)}: ${
     payers === 0
       ? "nobody"
-      : `${count(payers, "payer")}, ${count(transfers, "transfer")}, ${price(total)} ${assetWords(asset)}${spread}`
+      : `${formatCount(payers, "payer")}, ${formatCount(transfers, "transfer")}, ${formatPrice(total)} ${assetWords(asset)}${spread}`
   }. <span class="soft small">(${
-    ours.transfers === 0 ? "" : `besides, ${count(ours.transfers, "payment")} of our own, ${price(ours.total)}; `
+    ours.transfers === 0
+      ? ""
+      : `besides, ${formatCount(ours.transfers, "payment")} of our own, ${formatPrice(ours.total)}; `
   }blocks ${one.from_block} to ${one.to_block}${one.whole ? "" : ": not all of these days could be read"})</span>`;
 }
 
@@ -87,18 +89,18 @@ export function paymentsPart(view: View, cap: string): unknown {
   const facts = readPaymentFacts(view.row(cap)?.payments);
   if (!facts) return "";
   const { offers, receipts, settlers, unsettled, buyers } = facts;
-  const shown = settlers.map(
+  const settlerTexts = settlers.map(
     ({ network, sender, calls, median_s, max_s }) =>
-      html`${code(sender)} on ${network}: ${count(calls, "call")}${
+      html`${code(sender)} on ${network}: ${formatCount(calls, "call")}${
         median_s === null || max_s === null
           ? ""
-          : html`, half of them ${afterWords(median_s)}${max_s > median_s ? html`, the slowest ${afterWords(max_s)}` : ""}`
+          : html`, half of them ${delayWords(median_s)}${max_s > median_s ? html`, the slowest ${delayWords(max_s)}` : ""}`
       }`,
   );
   return html`<section aria-labelledby="payments" class="rule"><h2 id="payments">Payments</h2><dl>
-${shown.length > 0 ? html`<dt>Settled by</dt><dd>${list(shown)}</dd>` : ""}
+${settlerTexts.length > 0 ? html`<dt>Settled by</dt><dd>${list(settlerTexts)}</dd>` : ""}
 ${buyers ? html`<dt>Others who pay it</dt><dd>${buyersWords(buyers)}</dd>` : ""}
-${unsettled > 0 ? html`<dt>Answered, never settled</dt><dd>${count(unsettled, "call")}</dd>` : ""}
+${unsettled > 0 ? html`<dt>Answered, never settled</dt><dd>${formatCount(unsettled, "call")}</dd>` : ""}
 ${offers ? html`<dt>Signed offers</dt><dd>${signedWords(offers)} <span class="soft small">(in its newest 402)</span></dd>` : ""}
 ${receipts ? html`<dt>Signed receipts</dt><dd>${signedWords(receipts)} <span class="soft small">(of all paid calls)</span></dd>` : ""}
 </dl><p class="soft small">Facts beside the grade: they change no figure of it. Who settles is the sender of the transaction on the
@@ -111,8 +113,8 @@ export function buyPart(buy: Buy | { says: string }): unknown {
   const terms =
     "says" in buy
       ? html`<p>${buy.says}</p>`
-      : html`<dl><dt>Seller's price</dt><dd>${price(buy.seller_price)} ${buy.asset}</dd><dt>Fee</dt><dd>${price(buy.fee)} ${buy.asset}</dd>
-<dt>Total, about</dt><dd>${price(buy.total)} ${buy.asset}</dd><dt>Call</dt><dd><code>${buy.method} ${buy.url}</code></dd>
+      : html`<dl><dt>Seller's price</dt><dd>${formatPrice(buy.seller_price)} ${buy.asset}</dd><dt>Fee</dt><dd>${formatPrice(buy.fee)} ${buy.asset}</dd>
+<dt>Total, about</dt><dd>${formatPrice(buy.total)} ${buy.asset}</dd><dt>Call</dt><dd><code>${buy.method} ${buy.url}</code></dd>
 ${buy.tool === undefined ? "" : html`<dt>Body</dt><dd>the arguments of the tool <code>${buy.tool}</code>, as JSON</dd>`}${
   buy.variables === undefined ? "" : html`<dt>Query</dt><dd>${buy.variables.join(", ")}: the variables of its url</dd>`
 }
@@ -127,12 +129,13 @@ const LEVELS = {
   none: "none: no answer has been bought yet, and no schema is known",
 };
 
-/** The deepest check of its answers. A schema counts if a bought answer was checked against one. */
+/** Returns the deepest check of the endpoint's answers. A schema counts if a bought answer was checked against one. */
 function levelOf(entry: Entry | undefined): keyof typeof LEVELS {
   if (checkerOf(entry?.listing?.class ?? anyClass.name) !== anyClass) return "truth";
   const cards = entry?.cards.map((card) => cardOf(card).components) ?? [];
-  const held = (part: "schema_conformance" | "correctness") => cards.some((one) => one && one[part].lower !== null);
-  return held("schema_conformance") ? "schema" : held("correctness") ? "parse" : "none";
+  const isMeasured = (part: "schema_conformance" | "correctness") =>
+    cards.some((one) => one && one[part].lower !== null);
+  return isMeasured("schema_conformance") ? "schema" : isMeasured("correctness") ? "parse" : "none";
 }
 
 export function aboutPart(view: View, cap: string, { url }: CheckFacts): unknown {
@@ -154,7 +157,7 @@ export const flagsPart = ({ flags = [] }: CheckFacts): unknown =>
         (flag) => html`<dt><code>${flag}</code></dt><dd>${flagWords(flag)}</dd>`,
       )}</dl></section>`;
 
-const text = (value: unknown): string => (typeof value === "string" ? value : "");
+const textOrEmpty = (value: unknown): string => (typeof value === "string" ? value : "");
 
 /** Defects of the listing, our corrections, and the seller's disputes. */
 export function problemsPart(view: View, cap: string, { defects, corrections = [] }: CheckFacts): unknown {
@@ -180,11 +183,11 @@ export function problemsPart(view: View, cap: string, { defects, corrections = [
   }${
     disputes.length > 0
       ? html`<section aria-labelledby="disputes" class="rule"><h2 id="disputes">What the seller disputes</h2>
-<p class="small soft">${count(disputes.length, "dispute")}; a dispute changes no figure until it becomes a <a href="/docs/corrections">correction</a>.</p>${list(
+<p class="small soft">${formatCount(disputes.length, "dispute")}; a dispute changes no figure until it becomes a <a href="/docs/corrections">correction</a>.</p>${list(
           disputes.map(
             (one) =>
-              html`${text(one.says)} <span class="soft small">${text(one.record_id) ? html`record <code>${text(one.record_id)}</code>` : "every record"}${
-                text(one.pay_to) ? html`, signed by <code>${text(one.pay_to)}</code>` : ""
+              html`${textOrEmpty(one.says)} <span class="soft small">${textOrEmpty(one.record_id) ? html`record <code>${textOrEmpty(one.record_id)}</code>` : "every record"}${
+                textOrEmpty(one.pay_to) ? html`, signed by <code>${textOrEmpty(one.pay_to)}</code>` : ""
               }</span>`,
           ),
         )}</section>`

@@ -19,7 +19,7 @@ import { componentPicture, componentTable, pips } from "./picture.ts";
 import { provePart } from "./prove.ts";
 import {
   addressWords,
-  count,
+  formatCount,
   formatRoundedDown,
   formatTime,
   grade,
@@ -72,48 +72,48 @@ seen; the scale is stretched towards 1. Bounds hold with 95 % confidence at any 
 const recentDays = ({ days, now }: EndpointPage): HistoryDay[] =>
   (days ?? []).filter(({ day }) => day > Math.floor(now.getTime() / DAY_MS) - HISTORY_DAYS);
 
-function overTimePart(entry: Entry | undefined, made: EndpointPage): unknown {
-  const { now } = made;
+function overTimePart(entry: Entry | undefined, content: EndpointPage): unknown {
+  const { now } = content;
   const today = Math.floor(now.getTime() / DAY_MS);
-  const recent = recentDays(made);
+  const recent = recentDays(content);
   const letters = entry?.letters ?? [];
-  const known = recent.length > 0;
-  if (!known && letters.length === 0) return "";
+  const hasHistory = recent.length > 0;
+  if (!hasHistory && letters.length === 0) return "";
   return html`<section aria-labelledby="time" class="rule"><h2 id="time">Over time</h2>
-<div class="charts">${lettersChart(letters, now.getTime())}${known ? historyCharts(recent, today) : ""}</div>
-${known ? daysTable(recent) : ""}${lettersTable(letters)}
+<div class="charts">${lettersChart(letters, now.getTime())}${hasHistory ? historyCharts(recent, today) : ""}</div>
+${hasHistory ? daysTable(recent) : ""}${lettersTable(letters)}
 ${
-  known
+  hasHistory
     ? html`<p class="soft small">Price, calls and latency are a picture of the live tier: unproven, drawn hourly from the newest
-${count(recent.length, "day")} that we know of. The proven rows are the evidence files <a href="#own">below</a>; every letter is a leaf of the log.</p>`
+${formatCount(recent.length, "day")} that we know of. The proven rows are the evidence files <a href="#own">below</a>; every letter is a leaf of the log.</p>`
     : ""
 }</section>`;
 }
 
 /** Newest day of the history on which the endpoint answered anything. */
-const answeredDay = (made: EndpointPage): string | null => {
-  const day = recentDays(made).findLast(({ answered, delivered }) => answered > 0 || delivered > 0)?.day;
+const answeredDay = (content: EndpointPage): string | null => {
+  const day = recentDays(content).findLast(({ answered, delivered }) => answered > 0 || delivered > 0)?.day;
   return day === undefined ? null : dayOf(new Date(day * DAY_MS));
 };
 
 /** Most days in the table of failures, the newest ones. */
-const FAILED_DAYS = 30;
+const MAX_FAILED_DAYS = 30;
 
 /** A table of days with unanswered handshakes or undelivered paid calls, with the evidence file of each day. */
-function failedPart(made: EndpointPage): unknown {
-  const { view, cap } = made;
-  const days = recentDays(made);
-  const failed = days.filter(({ probes, answered, paid, delivered }) => answered < probes || delivered < paid);
-  const files = new Map(view.evidence.of(bucketOf(cap)).map(({ day, key }) => [day, key]));
-  const rows = failed
+function failedPart(content: EndpointPage): unknown {
+  const { view, cap } = content;
+  const days = recentDays(content);
+  const failedDays = days.filter(({ probes, answered, paid, delivered }) => answered < probes || delivered < paid);
+  const files = new Map(view.evidence.filesOf(bucketOf(cap)).map(({ day, key }) => [day, key]));
+  const rows = failedDays
     .toReversed()
-    .slice(0, FAILED_DAYS)
+    .slice(0, MAX_FAILED_DAYS)
     .map(({ day, probes, answered, paid, delivered }) => {
       const date = dayOf(new Date(day * DAY_MS));
       const file = files.get(date);
       return html`<tr><th scope="row">${date}</th><td class="n">${probes - answered} of ${probes}</td><td class="n">${paid - delivered} of ${paid}</td><td>${file ? html`<a href="/${file}">${date}</a>` : NONE}</td></tr>`;
     });
-  const table = html`<p>On ${count(failed.length, "day")} of the newest ${count(days.length, "day")} that we know of${failed.length > FAILED_DAYS ? html`; the newest ${FAILED_DAYS}` : ""}:</p>
+  const table = html`<p>On ${formatCount(failedDays.length, "day")} of the newest ${formatCount(days.length, "day")} that we know of${failedDays.length > MAX_FAILED_DAYS ? html`; the newest ${MAX_FAILED_DAYS}` : ""}:</p>
 <div class="scroll" tabindex="0" role="region" aria-label="Failed checks by day"><table><caption>Our own faults are left out.</caption><thead><tr><th scope="col">Day</th>
 <th scope="col" class="n">Handshakes not answered</th><th scope="col" class="n">Paid calls that delivered nothing</th><th scope="col">Evidence</th></tr></thead><tbody>${rows}</tbody></table></div>`;
   if (rows.length === 0) return "";
@@ -121,7 +121,7 @@ function failedPart(made: EndpointPage): unknown {
 <p class="soft small">A wrong answer lowers correctness above; each one is in the <a href="/docs/evidence">evidence files</a>.</p></section>`;
 }
 
-const hash = (title: string, sha256: string | null): unknown =>
+const hashRow = (title: string, sha256: string | null): unknown =>
   sha256 === null ? "" : html`<dt>${title}</dt><dd><code>${sha256}</code></dd>`;
 
 /** One failed call. Its evidence is linked under this host's own root, as the objects of the log are everywhere. */
@@ -130,7 +130,7 @@ function callPart(base: string, call: FailedCall): unknown {
   return html`<li><p><strong>${formatTime(Date.parse(at))}</strong> ${says}${paid_by === "us" ? "" : html` <span class="soft">(a call that its buyer published)</span>`}</p><dl>
 <dt>Expected</dt><dd>${expected}</dd><dt>Came</dt><dd>${came}</dd>
 <dt>Transaction</dt><dd>${tx === null ? "none was seen" : html`<code>${tx}</code> on ${network}`}</dd>
-${hash("Request, sha256", call.request_sha256)}${hash("Answer, sha256", call.response_sha256)}
+${hashRow("Request, sha256", call.request_sha256)}${hashRow("Answer, sha256", call.response_sha256)}
 <dt>Evidence</dt><dd>${evidence.map((url, i) => html`${i > 0 ? ", " : ""}<a href="${url.slice(base.length)}">${/\d{4}-\d\d-\d\d/.exec(url)?.[0] ?? "file"}</a>`)}: lines with <code>${id}</code></dd></dl></li>`;
 }
 
@@ -142,13 +142,13 @@ function callsPart({ failures, cap, base }: EndpointPage): unknown {
   const more = html`<a href="/v1/trust/${cap}/failures">every failed call, page by page</a>`;
   return html`<section aria-labelledby="calls" class="rule"><h2 id="calls">What went wrong, call by call</h2>
 ${calls.length === 0 ? html`<p>No paid call failed in the newest days; older ones: ${more}.</p>` : html`<ul class="says">${calls.map((call) => callPart(base, call))}</ul>`}
-<p class="soft small">${calls.length === 0 ? "From" : html`The newest ${count(calls.length, "failed paid call")} of`} the published evidence, which goes to ${until ?? NONE}; a day follows six hours
+<p class="soft small">${calls.length === 0 ? "From" : html`The newest ${formatCount(calls.length, "failed paid call")} of`} the published evidence, which goes to ${until ?? NONE}; a day follows six hours
 after its end. Failures by our fault are left out.${calls.length === 0 ? "" : html` For programs: ${more}.`}</p></section>`;
 }
 
 /** The page of one endpoint for people: the facts of a check, the history, and how to prove them. */
-export function endpointPage(made: EndpointPage): string {
-  const { view, cap, facts, simulated, base, now } = made;
+export function endpointPage(content: EndpointPage): string {
+  const { view, cap, facts, simulated, base, now } = content;
   const entry = view.entry(cap);
   const name = facts.url === undefined ? cap : shorten(addressWords(facts.url.replace(/\?.*$/s, "")), 90);
   const says = entry?.listing?.description
@@ -157,29 +157,29 @@ export function endpointPage(made: EndpointPage): string {
   const body = html`<p class="crumb"><a href="/">Market</a></p><h1>${name}</h1>
 <p class="soft"><code>${entry?.listing?.method ?? view.row(cap)?.method ?? ""} ${facts.url ?? cap}</code></p>${says}${simulatedNote(simulated)}
 ${gradePart(facts, (entry && headlineOf(entry)?.progress) ?? 0)}
-<div class="cols"><div>${componentsPart(facts)}${overTimePart(entry, made)}${callsPart(made)}${failedPart(made)}${problemsPart(view, cap, facts)}</div>
-<div>${seenPart(view, cap, answeredDay(made), now)}${paymentsPart(view, cap)}${flagsPart(facts)}${buyPart(made.buy)}${aboutPart(view, cap, facts)}${badgePart(cap, base)}</div></div>
-${ownPart(made)}`;
+<div class="cols"><div>${componentsPart(facts)}${overTimePart(entry, content)}${callsPart(content)}${failedPart(content)}${problemsPart(view, cap, facts)}</div>
+<div>${seenPart(view, cap, answeredDay(content), now)}${paymentsPart(view, cap)}${flagsPart(facts)}${buyPart(content.buy)}${aboutPart(view, cap, facts)}${badgePart(cap, base)}</div></div>
+${verificationPart(content)}`;
   return page({ title: `${shorten(name, 60)}: ${facts.band}`, body });
 }
 
 const command = (text: string): unknown => html`<pre tabindex="0"><code>${text}</code></pre>`;
 
 /** Evidence files that a page names, the newest. */
-const NAMED_FILES = 8;
+const MAX_NAMED_FILES = 8;
 
 function evidencePart(view: View, bucket: number): unknown {
-  const files = view.evidence.of(bucket).slice(0, NAMED_FILES);
-  const which = html`Every sample behind the grade lies in the daily evidence files of bucket ${bucket}, each named with its hash by an
+  const files = view.evidence.filesOf(bucket).slice(0, MAX_NAMED_FILES);
+  const introduction = html`Every sample behind the grade lies in the daily evidence files of bucket ${bucket}, each named with its hash by an
 <code>evidence</code> leaf of the log`;
-  if (files.length === 0) return html`<p>${which}; none of them was published yet.</p>`;
-  return html`<p>${which}. The newest:</p><ul class="says">${files.map(
+  if (files.length === 0) return html`<p>${introduction}; none of them was published yet.</p>`;
+  return html`<p>${introduction}. The newest:</p><ul class="says">${files.map(
     ({ day, key, rows }) => html`<li><a href="/${key}">${day}</a>, ${rows} lines</li>`,
   )}</ul>`;
 }
 
 /** The part that tells how anybody can prove what the page states. */
-function ownPart({ view, cap, facts: { reproduce }, base, proveFile }: EndpointPage): unknown {
+function verificationPart({ view, cap, facts: { reproduce }, base, proveFile }: EndpointPage): unknown {
   const entry = view.entry(cap);
   const leaf = entry ? headlineOf(entry)?.leaf : undefined;
   const bucket = bucketOf(cap);

@@ -3,14 +3,14 @@ import type { ExposureLine, ExposurePayee, ExposureReport, ExposureRequest, Stan
 import { MAX_DEPENDENCIES } from "../schemas/exposure.ts";
 import { simulatedNote } from "./home.ts";
 import { page } from "./layout.ts";
-import { count, formatTime, grade, NONE, price, shorten } from "./words.ts";
+import { formatCount, formatPrice, formatTime, grade, NONE, shorten } from "./words.ts";
 
 export interface ExposurePage {
   /** Text of the form's field. */
   text: string;
   report?: ExposureReport;
   /** Why there is no report, one sentence each. */
-  wrong?: readonly string[];
+  errors?: readonly string[];
   simulated: boolean;
 }
 
@@ -29,11 +29,11 @@ const RELATED_WORDS: Record<string, string> = {
 };
 
 /** The dependencies in the field's text. */
-export interface ReadLines {
+export interface ParsedLines {
   dependencies: ExposureRequest["dependencies"];
   /** Line number of each dependency, from 1. */
   lines: number[];
-  wrong: string[];
+  errors: string[];
 }
 
 /**
@@ -41,8 +41,8 @@ export interface ReadLines {
  * any order, each at most once. Empty lines and those that begin with # are ignored. Whether a url is valid is checked when it is
  * looked up.
  */
-export function readLines(text: string): ReadLines {
-  const read: ReadLines = { dependencies: [], lines: [], wrong: [] };
+export function parseLines(text: string): ParsedLines {
+  const parsed: ParsedLines = { dependencies: [], lines: [], errors: [] };
   for (const [i, line] of text.split(/\r\n|\r|\n/).entries()) {
     const [url, ...rest] = line.trim().split(/\s+/);
     if (!url || url.startsWith("#")) continue;
@@ -50,7 +50,7 @@ export function readLines(text: string): ReadLines {
     const prices = rest.filter((one) => one.startsWith("$"));
     const payees = rest.filter((one) => !/^(?:\d+(?:\.\d+)?$|\$)/.test(one));
     if (calls.length > 1 || prices.length > 1 || payees.length > 1) {
-      read.wrong.push(`Line ${i + 1}: a url, calls a month, a price and one address, and nothing else`);
+      parsed.errors.push(`Line ${i + 1}: a url, calls a month, a price and one address, and nothing else`);
       continue;
     }
     const more = {
@@ -58,26 +58,26 @@ export function readLines(text: string): ReadLines {
       ...(prices[0] === undefined ? {} : { price: moneyOf(prices[0].slice(1)) }),
       ...(payees[0] === undefined ? {} : { pay_to: payees[0] }),
     };
-    read.dependencies.push({ url, ...more });
-    read.lines.push(i + 1);
+    parsed.dependencies.push({ url, ...more });
+    parsed.lines.push(i + 1);
   }
-  return read;
+  return parsed;
 }
 
-/** `1` is money for people. */
+/** Completes a whole number, which people write as money: `1` becomes `1.0`. */
 const moneyOf = (text: string): string => (/^\d+$/.test(text) ? `${text}.0` : text);
 
-const form = ({ text, wrong }: ExposurePage): unknown => html`<form method="post" action="/exposure/report">
+const form = ({ text, errors }: ExposurePage): unknown => html`<form method="post" action="/exposure/report">
 <label class="whole">Urls that you pay, one a line; after each, if you know them, calls a month, what you pay for one ($0.01) and the address of its 402
-<textarea name="dependencies" rows="8" required spellcheck="false"${wrong ? raw(' aria-invalid="true" aria-describedby="wrong"') : ""} placeholder="https://api.example.com/v1/sum 12000 0x1111111111111111111111111111111111111111">${text}</textarea></label>
+<textarea name="dependencies" rows="8" required spellcheck="false"${errors ? raw(' aria-invalid="true" aria-describedby="wrong"') : ""} placeholder="https://api.example.com/v1/sum 12000 0x1111111111111111111111111111111111111111">${text}</textarea></label>
 <button type="submit">Look up</button></form>
 ${
-  wrong
-    ? html`<div id="wrong" class="note" role="alert"><strong>Nothing was looked up:</strong><ul class="says">${wrong.map((one) => html`<li>${one}</li>`)}</ul></div>`
+  errors
+    ? html`<div id="wrong" class="note" role="alert"><strong>Nothing was looked up:</strong><ul class="says">${errors.map((one) => html`<li>${one}</li>`)}</ul></div>`
     : ""
 }`;
 
-const dollars = (money: string | null): string => (money === null ? NONE : price(money));
+const dollars = (money: string | null): string => (money === null ? NONE : formatPrice(money));
 
 const relatedRow = (related: ExposureReport["totals"]["related"]): unknown =>
   related === undefined
@@ -86,7 +86,7 @@ const relatedRow = (related: ExposureReport["totals"]["related"]): unknown =>
 
 function sumsPart({ totals, answered_at: at }: ExposureReport): unknown {
   return html`<section aria-labelledby="sums" class="verdict one"><div><h2 id="sums">In sum</h2><dl>
-<dt>Dependencies</dt><dd>${totals.dependencies}, paid at ${count(totals.payees, "known address", "known addresses")}</dd>
+<dt>Dependencies</dt><dd>${totals.dependencies}, paid at ${formatCount(totals.payees, "known address", "known addresses")}</dd>
 <dt>Spend a month</dt><dd>${dollars(totals.monthly_spend)} USD</dd>
 <dt>Where the record shows a failure</dt><dd><strong>${dollars(totals.monthly_spend_where_the_record_shows_a_failure)} USD</strong> <span class="soft">(${totals.standings.took_the_money} took the money, ${totals.standings.listing_mismatch} with a wrong listing; an F counts too)</span></dd>
 <dt>Not yet measured</dt><dd>${dollars(totals.monthly_spend_not_yet_measured)} USD <span class="soft">(${totals.calls_per_month_not_yet_measured} calls; unknown, not bad)</span></dd>
@@ -103,13 +103,13 @@ const payeeRow = (
 function lineRow(line: ExposureLine): unknown {
   const { capabilityId: cap, asked } = line;
   const name = shorten(asked, 100);
-  const stranger = line.pay_to_seen_before === false ? html`<br><strong>address never seen there</strong>` : "";
-  const took = line.flags
+  const unseenNote = line.pay_to_seen_before === false ? html`<br><strong>address never seen there</strong>` : "";
+  const relatedNotes = line.flags
     .filter((flag) => Object.hasOwn(RELATED_WORDS, flag))
     .map((flag) => html`<br><strong>${RELATED_WORDS[flag]}</strong>`);
   return html`<tr><th scope="row">${cap ? html`<a href="/endpoint/${cap}">${name}</a>` : name}</th><td>${grade(line.band)}</td>
-<td>${STANDING_WORDS[line.standing]}${stranger}${took}</td><td class="n">${line.price === null && line.price_given !== undefined ? `${dollars(line.price_given)} (yours)` : dollars(line.price)}${line.price !== null && line.unit === null ? " (another asset)" : ""}</td>
-<td class="n">${line.calls_per_month ?? NONE}</td><td class="n">${dollars(line.monthly_spend)}</td><td>${took.length === 0 && line.next !== undefined ? line.next : line.why}</td></tr>`;
+<td>${STANDING_WORDS[line.standing]}${unseenNote}${relatedNotes}</td><td class="n">${line.price === null && line.price_given !== undefined ? `${dollars(line.price_given)} (yours)` : dollars(line.price)}${line.price !== null && line.unit === null ? " (another asset)" : ""}</td>
+<td class="n">${line.calls_per_month ?? NONE}</td><td class="n">${dollars(line.monthly_spend)}</td><td>${relatedNotes.length === 0 && line.next !== undefined ? line.next : line.why}</td></tr>`;
 }
 
 const tablesPart = ({
@@ -123,12 +123,12 @@ const tablesPart = ({
 <th scope="col">Standing</th><th scope="col" class="n">Price</th><th scope="col" class="n">Calls</th><th scope="col" class="n">Spend</th><th scope="col">Why</th></tr></thead><tbody>${lines.map(lineRow)}</tbody></table></div></section>`;
 
 /** Renders the page with the form, and with the report if there is one. */
-export function exposurePage(shown: ExposurePage): string {
-  const { report, simulated } = shown;
+export function exposurePage(content: ExposurePage): string {
+  const { report, simulated } = content;
   const body = html`<h1>Exposure</h1>
 <p class="lead">What the record holds about everything you pay, added up by the address that each one pays: one address can stand behind
 many sellers. At most ${MAX_DEPENDENCIES} at once; free, and without a key.</p>${simulatedNote(simulated)}
-${form(shown)}${report ? html`${sumsPart(report)}${tablesPart(report)}` : ""}
+${form(content)}${report ? html`${sumsPart(report)}${tablesPart(report)}` : ""}
 <p class="soft small">The same for programs, signed: <code>POST /v1/exposure</code> (<a href="/docs/exposure">how, and what each word means</a>). Urls that
 nobody knows are put in line for a free handshake.</p>`;
   return page({ title: report ? "Exposure: whom you pay" : "Exposure", body });

@@ -23,12 +23,12 @@ import {
   bandWords,
   COMPONENT_NAMES,
   classWords,
-  count,
+  formatCount,
+  formatPrice,
   formatRoundedDown,
   formatTime,
   grade,
   NONE,
-  price,
   shorten,
   tierWords,
   verdictOf,
@@ -47,35 +47,35 @@ interface DrawnRow {
 const drawnRows = new BoundedMap<ListedEntry, DrawnRow>(2_000);
 
 function drawRow(entry: ListedEntry): DrawnRow {
-  const known = drawnRows.get(entry);
-  if (known) return known;
+  const cached = drawnRows.get(entry);
+  if (cached) return cached;
   const card = headlineOf(entry);
   const leaf = card ? leafOf(card) : null;
   const measured = card?.measured && leaf?.card.components ? leaf.card.components : null;
   const name = escapeHtml(shorten(addressWords(entry.listing.url), 90));
   const why = leaf?.why ?? NO_CARD_TEXT;
-  const said = entry.listing.description
+  const sellerQuote = entry.listing.description
     ? `<q class="soft" title="What the seller says">${escapeHtml(shorten(entry.listing.description, 90))}</q>`
     : "";
   const picture = measured
     ? `${miniComponentPicture(measured, entry.cap)}<span class="small soft">${tierWords(card!.tier)}, ${formatRoundedDown(card!.composite)}</span>`
     : '<span class="small soft">nothing measured</span>';
-  const made = {
-    row: `<td role="cell">${grade(card?.band ?? "UNRATED")}</td><th scope="row" role="rowheader"><a href="/endpoint/${entry.cap}">${name}</a><span class="small soft">${entry.listing.method}${said === "" ? "" : " "}${said}</span></th><td role="cell" class="why"><details><summary>${escapeHtml(verdictOf(why))}</summary>${escapeHtml(why)}</details></td><td role="cell" class="pic">${picture}</td><td role="cell" class="n" data-l="Progress">${card?.progress ?? 0} of 30</td>`,
+  const drawn = {
+    row: `<td role="cell">${grade(card?.band ?? "UNRATED")}</td><th scope="row" role="rowheader"><a href="/endpoint/${entry.cap}">${name}</a><span class="small soft">${entry.listing.method}${sellerQuote === "" ? "" : " "}${sellerQuote}</span></th><td role="cell" class="why"><details><summary>${escapeHtml(verdictOf(why))}</summary>${escapeHtml(why)}</details></td><td role="cell" class="pic">${picture}</td><td role="cell" class="n" data-l="Progress">${card?.progress ?? 0} of 30</td>`,
     figures: measured
       ? `<tr><th scope="row"><a href="/endpoint/${entry.cap}">${name}</a></th>${COMPONENT_NAMES.map(([part]) => `<td>${componentWords(part, measured[part])}</td>`).join("")}</tr>`
       : "",
   };
-  drawnRows.set(entry, made);
-  return made;
+  drawnRows.set(entry, drawn);
+  return drawn;
 }
 
 function marketRow(view: View, entry: ListedEntry): string {
   const row = view.row(entry.cap);
-  const asked = row?.price
-    ? `${price(row.price)} <br><span class="small soft">${escapeHtml(shorten(assetWords(row.asset), 12))}</span>`
-    : price(null);
-  return `<tr role="row">${drawRow(entry).row}<td role="cell" class="n" data-l="Price now">${asked}</td><td role="cell" class="n" data-l="Paid calls">${row?.paid_calls ?? NONE}</td><td role="cell" class="n" data-l="Last seen">${lastSeen(view, entry)}</td></tr>`;
+  const priceCell = row?.price
+    ? `${formatPrice(row.price)} <br><span class="small soft">${escapeHtml(shorten(assetWords(row.asset), 12))}</span>`
+    : formatPrice(null);
+  return `<tr role="row">${drawRow(entry).row}<td role="cell" class="n" data-l="Price now">${priceCell}</td><td role="cell" class="n" data-l="Paid calls">${row?.paid_calls ?? NONE}</td><td role="cell" class="n" data-l="Last seen">${lastSeen(view, entry)}</td></tr>`;
 }
 
 /** Shows when the endpoint was last seen, or that it does not answer, since an unanswered probe saw nothing. */
@@ -85,7 +85,7 @@ function lastSeen(view: View, entry: ListedEntry): unknown {
   return isDark(entry) ? "silent" : formatTime(row?.last_seen);
 }
 
-/** Reports whether its newest card has the flag that it has not answered for 72 hours. */
+/** Reports whether the endpoint's newest card has the flag `dark`: it has not answered for 72 hours. */
 export function isDark(entry: Entry | undefined): boolean {
   const card = entry ? headlineOf(entry) : null;
   return card !== null && (leafOf(card).card.flags ?? []).includes("dark");
@@ -100,17 +100,17 @@ minutes. Sellers, payments and answers were real; the dates on them were not.</p
 
 /**
  * The form for a url that a reader is about to pay, on the home page and the check page.
- * @param wrong why the url is not valid
+ * @param error why the url is not valid
  */
-const checkBox = (url: string, wrong?: string): unknown => html`<form method="get" action="/check" class="box">
+const checkBox = (url: string, error?: string): unknown => html`<form method="get" action="/check" class="box">
 <label class="wide">Paste the url that you are about to pay<input type="text" inputmode="url" name="url" value="${url}" required minlength="8" maxlength="2048" autocomplete="off" spellcheck="false"
-placeholder="https://api.example.com/v1/sum"${wrong === undefined ? "" : html` aria-invalid="true" aria-describedby="wrong"`}></label><button type="submit">Check</button></form>`;
+placeholder="https://api.example.com/v1/sum"${error === undefined ? "" : html` aria-invalid="true" aria-describedby="wrong"`}></label><button type="submit">Check</button></form>`;
 
 const DEFAULT_QUERY: MarketQuery = { page: 1, q: "", letter: null, kind: null, sort: "best" };
 
 /** Address of a page of the market; parameters with their default value are left out. */
-function hrefOf(asked: Partial<MarketQuery>): string {
-  const { page: n, q, letter, kind, sort } = { ...DEFAULT_QUERY, ...asked };
+function hrefOf(marketQuery: Partial<MarketQuery>): string {
+  const { page: n, q, letter, kind, sort } = { ...DEFAULT_QUERY, ...marketQuery };
   const query = new URLSearchParams();
   if (q) query.set("q", q);
   if (letter) query.set("letter", letter);
@@ -120,9 +120,9 @@ function hrefOf(asked: Partial<MarketQuery>): string {
   return query.size ? `/?${query}` : "/";
 }
 
-const chip = (asked: MarketQuery, band: Band, n: number): unknown => {
-  const current = asked.letter === band;
-  return html`<li><a href="${hrefOf({ ...asked, page: 1, letter: current ? null : band })}"${current ? raw(' aria-current="true"') : ""}>${grade(band)} <span>${n}</span></a></li>`;
+const chip = (marketQuery: MarketQuery, band: Band, n: number): unknown => {
+  const current = marketQuery.letter === band;
+  return html`<li><a href="${hrefOf({ ...marketQuery, page: 1, letter: current ? null : band })}"${current ? raw(' aria-current="true"') : ""}>${grade(band)} <span>${n}</span></a></li>`;
 };
 
 const option = (value: string, words: string, chosen: boolean): unknown =>
@@ -148,23 +148,25 @@ ${classField(view, kind)}
 <label>Order<select name="sort">${Object.entries(SORTS).map(([name, words]) => option(name, words, sort === name))}</select></label>
 <button type="submit">Show</button></form>`;
 
-const pager = (asked: MarketQuery, pages: number): unknown =>
+const pager = (marketQuery: MarketQuery, pages: number): unknown =>
   html`<nav class="pager" aria-label="Pages of the market"><ul>${
-    asked.page > 1
-      ? html`<li><a rel="prev" href="${hrefOf({ ...asked, page: Math.min(asked.page - 1, pages) })}">Previous</a></li>`
+    marketQuery.page > 1
+      ? html`<li><a rel="prev" href="${hrefOf({ ...marketQuery, page: Math.min(marketQuery.page - 1, pages) })}">Previous</a></li>`
       : ""
-  }<li>Page ${asked.page} of ${pages}</li>${
-    asked.page < pages ? html`<li><a rel="next" href="${hrefOf({ ...asked, page: asked.page + 1 })}">Next</a></li>` : ""
+  }<li>Page ${marketQuery.page} of ${pages}</li>${
+    marketQuery.page < pages
+      ? html`<li><a rel="next" href="${hrefOf({ ...marketQuery, page: marketQuery.page + 1 })}">Next</a></li>`
+      : ""
   }</ul></nav>`;
 
-function table(view: View, { entries }: MarketPage, asked: MarketQuery): unknown {
-  const { sort } = asked;
+function table(view: View, { entries }: MarketPage, marketQuery: MarketQuery): unknown {
+  const { sort } = marketQuery;
   const order = sort === "best" ? "ascending" : sort === "worst" ? "descending" : "none";
-  const turn = sort === "best" ? "worst" : "best";
+  const otherSort = sort === "best" ? "worst" : "best";
   return html`<div class="scroll"><table class="market" role="table">
 <caption>${SORTS[sort][0]!.toUpperCase()}${SORTS[sort].slice(1)}. The bars run between the bounds of liveness, correctness, honesty,
 schema conformance, latency and price stability, from 0 to 1, stretched towards 1; the dot is what was seen. Price is what the newest 402 asked.</caption>
-<thead role="rowgroup"><tr role="row"><th scope="col" role="columnheader" aria-sort="${order}"><a href="${hrefOf({ ...asked, page: 1, sort: turn })}">Letter</a></th>
+<thead role="rowgroup"><tr role="row"><th scope="col" role="columnheader" aria-sort="${order}"><a href="${hrefOf({ ...marketQuery, page: 1, sort: otherSort })}">Letter</a></th>
 <th scope="col" role="columnheader">Endpoint</th><th scope="col" role="columnheader">Why</th><th scope="col" role="columnheader">Components</th>
 <th scope="col" role="columnheader" class="n">Progress</th><th scope="col" role="columnheader" class="n">Price now</th>
 <th scope="col" role="columnheader" class="n">Paid calls</th><th scope="col" role="columnheader" class="n">Last seen</th></tr></thead>
@@ -175,20 +177,20 @@ schema conformance, latency and price stability, from 0 to 1, stretched towards 
 }
 
 /** Renders the market's page: the form and one page of the matching endpoints. */
-export async function homePage(view: View, asked: MarketQuery, simulated: boolean): Promise<string> {
+export async function homePage(view: View, marketQuery: MarketQuery, simulated: boolean): Promise<string> {
   const letters = lettersOf(view);
-  const all = [...letters.values()].reduce((sum, n) => sum + n, 0);
-  const found = await findIn(view, asked);
-  const filtered = asked.q !== "" || asked.letter !== null || asked.kind !== null;
+  const listedCount = [...letters.values()].reduce((sum, n) => sum + n, 0);
+  const marketPage = await findIn(view, marketQuery);
+  const isFiltered = marketQuery.q !== "" || marketQuery.letter !== null || marketQuery.kind !== null;
   const body = html`<h1>What happened when paid endpoints were paid</h1>
-<p class="lead">${all} endpoints are listed, ${all - letters.get("UNRATED")!} of them hold a letter. A letter needs paid calls in 30
+<p class="lead">${listedCount} endpoints are listed, ${listedCount - letters.get("UNRATED")!} of them hold a letter. A letter needs paid calls in 30
 different spells of six hours; until then an endpoint is unrated, which means unknown, not bad. <a href="/leaderboard">The best of each class</a>.</p>
 ${checkBox("")}${simulatedNote(simulated)}
-<ul class="chips" aria-label="Endpoints by letter">${ALL_BANDS.map((band) => chip(asked, band, letters.get(band)!))}</ul>
-${form(view, asked)}
-${filtered ? html`<p role="status">${found.total} of ${all} endpoints match. <a href="/">Show all</a></p>` : ""}
-${found.entries.length > 0 ? table(view, found, asked) : html`<p>Nothing is listed ${filtered ? "that matches" : asked.page > 1 ? "on this page" : "yet"}.</p>`}
-${found.pages > 1 || asked.page > 1 ? pager(asked, found.pages) : ""}`;
+<ul class="chips" aria-label="Endpoints by letter">${ALL_BANDS.map((band) => chip(marketQuery, band, letters.get(band)!))}</ul>
+${form(view, marketQuery)}
+${isFiltered ? html`<p role="status">${marketPage.total} of ${listedCount} endpoints match. <a href="/">Show all</a></p>` : ""}
+${marketPage.entries.length > 0 ? table(view, marketPage, marketQuery) : html`<p>Nothing is listed ${isFiltered ? "that matches" : marketQuery.page > 1 ? "on this page" : "yet"}.</p>`}
+${marketPage.pageCount > 1 || marketQuery.page > 1 ? pager(marketQuery, marketPage.pageCount) : ""}`;
   return page({ title: "Touchstone: the market of paid endpoints", body });
 }
 
@@ -197,11 +199,11 @@ export interface CheckPage {
   url: string;
   facts?: CheckFacts;
   /** Why there is no answer. */
-  wrong?: string;
+  error?: string;
   simulated: boolean;
 }
 
-const MATCHED = {
+const MATCHED_TEXTS = {
   exact: "this method and url",
   path: "the same path, whatever is in the query or in a template",
   none: "nothing",
@@ -212,18 +214,18 @@ function answerPart({ facts }: CheckPage & { facts: CheckFacts }): unknown {
   return html`<section aria-labelledby="answer" class="verdict"><div><h2 id="answer" class="small soft">Grade</h2>${grade(band, true)}</div>
 <div><p class="line">${verdictOf(why)}</p><p class="soft">${why}</p>${next ? html`<p>${next}</p>` : ""}<dl>
 ${cap && url ? html`<dt>Endpoint</dt><dd><a href="/endpoint/${cap}">${addressWords(url)}</a></dd>` : ""}
-<dt>In the record</dt><dd>${MATCHED[matched]}</dd>
-${observed?.advertised ? html`<dt>Its newest 402 asks</dt><dd>${price(observed.advertised.amount)} ${assetWords(observed.advertised.asset)}</dd>` : ""}
+<dt>In the record</dt><dd>${MATCHED_TEXTS[matched]}</dd>
+${observed?.advertised ? html`<dt>Its newest 402 asks</dt><dd>${formatPrice(observed.advertised.amount)} ${assetWords(observed.advertised.asset)}</dd>` : ""}
 ${observed?.lastSeen ? html`<dt>Last probed</dt><dd>${formatTime(Date.parse(observed.lastSeen))}</dd>` : ""}</dl>
 ${defects.length > 0 ? html`<ul class="says">${defects.map(({ says }) => html`<li>${says}</li>`)}</ul>` : ""}</div></section>`;
 }
 
 /** Renders the page about one url. */
-export function checkPage(shown: CheckPage): string {
-  const { url, facts, wrong, simulated } = shown;
-  const body = html`<h1>Check before you pay</h1>${checkBox(url, wrong)}
-${wrong === undefined ? "" : html`<p id="wrong" class="note" role="alert"><strong>Nothing was looked up:</strong> ${wrong}.</p>`}
-${simulatedNote(simulated)}${facts ? answerPart({ ...shown, facts }) : ""}
+export function checkPage(content: CheckPage): string {
+  const { url, facts, error, simulated } = content;
+  const body = html`<h1>Check before you pay</h1>${checkBox(url, error)}
+${error === undefined ? "" : html`<p id="wrong" class="note" role="alert"><strong>Nothing was looked up:</strong> ${error}.</p>`}
+${simulatedNote(simulated)}${facts ? answerPart({ ...content, facts }) : ""}
 <p class="soft small">The same for programs, signed: <code>GET /v1/check?url=…</code> (<a href="/docs/check-before-you-pay">how</a>). UNRATED means unknown, not bad.</p>`;
   return page({ title: facts ? `Check: ${facts.band}` : "Check before you pay", body });
 }
@@ -236,7 +238,7 @@ function leaderRow(view: View, entry: ListedEntry, place: number): unknown {
   return html`<tr><td class="n">${place}</td><td>${grade(card.band)}</td>
 <th scope="row"><a href="/endpoint/${entry.cap}">${shorten(addressWords(entry.listing.url), 90)}</a><span class="small soft">${entry.listing.method}${entry.listing.description ? html` <q>${shorten(entry.listing.description, 90)}</q>` : ""}</span></th>
 <td class="n">${formatRoundedDown(card.composite)}</td><td>${tierWords(card.tier)}</td>
-<td class="n">${card?.progress ?? 0} of 30</td><td class="n">${price(view.row(entry.cap)?.price)}</td></tr>`;
+<td class="n">${card?.progress ?? 0} of 30</td><td class="n">${formatPrice(view.row(entry.cap)?.price)}</td></tr>`;
 }
 
 function classPart(
@@ -247,7 +249,7 @@ function classPart(
 ) {
   const words = classWords(kind);
   const total = classesOf(view).get(kind)!;
-  const all = html`<p class="small"><a href="${hrefOf({ kind })}">All of ${words}</a>: ${count(total, "endpoint")}, ${lettered} of them with a letter.</p>`;
+  const all = html`<p class="small"><a href="${hrefOf({ kind })}">All of ${words}</a>: ${formatCount(total, "endpoint")}, ${lettered} of them with a letter.</p>`;
   const table = html`<div class="scroll" tabindex="0" role="region" aria-label="Best of ${words}"><table class="leaders"><caption>Best letter first, then the highest composite.</caption>
 <thead><tr><th scope="col" class="n">Place</th><th scope="col">Letter</th><th scope="col">Endpoint</th><th scope="col" class="n">Composite</th><th scope="col">Tier</th><th scope="col" class="n">Progress</th><th scope="col" class="n">Price now</th></tr></thead>
 <tbody>${leaders.map((entry, place) => leaderRow(view, entry, place + 1))}</tbody></table></div>`;
@@ -260,11 +262,11 @@ ${leaders.length > 0 ? table : html`<p>Nothing of this class holds a letter yet.
  * since nothing is known about them.
  */
 export function leaderboardPage(view: View, simulated: boolean): string {
-  const found = [...leadersOf(view, LEADERS_PER_CLASS)].slice(0, MAX_CLASSES);
+  const leadersByClass = [...leadersOf(view, LEADERS_PER_CLASS)].slice(0, MAX_CLASSES);
   const body = html`<h1>Leaderboard</h1>
 <p class="lead">The best ${LEADERS_PER_CLASS} of each class of endpoints. A class says what answers can be checked against: known answers, a schema,
 or nothing but delivery. Only letters are ranked, and a letter is <a href="/docs/how-a-letter-is-made">made of paid calls</a>.</p>
 ${simulatedNote(simulated)}
-${found.length > 0 ? found.map(([kind, of], i) => classPart(view, kind, of, i)) : html`<p>Nothing is listed yet.</p>`}`;
+${leadersByClass.length > 0 ? leadersByClass.map(([kind, of], i) => classPart(view, kind, of, i)) : html`<p>Nothing is listed yet.</p>`}`;
   return page({ title: "Leaderboard: the best endpoints of each class", body });
 }

@@ -3,7 +3,7 @@ import { html, raw } from "hono/html";
 import { PROBLEMS, type Problem } from "../http/problem.ts";
 import { CSS } from "./css.ts";
 
-const policy = (formAction: "'none'" | "'self'", scripts: readonly string[] = []): string =>
+const contentSecurityPolicy = (formAction: "'none'" | "'self'", scripts: readonly string[] = []): string =>
   [
     "default-src 'none'",
     ...(scripts.length > 0 ? [`script-src ${scripts.join(" ")}`, "connect-src 'self'"] : []),
@@ -14,7 +14,7 @@ const policy = (formAction: "'none'" | "'self'", scripts: readonly string[] = []
   ].join("; ");
 
 /** No script runs, nothing is loaded, and only this style sheet applies. Pages with a proof: {@link scriptHeaders}. */
-const PAGE_CSP = policy("'none'");
+const PAGE_CSP = contentSecurityPolicy("'none'");
 
 export const PAGE_HEADERS: Record<string, string> = {
   "content-security-policy": PAGE_CSP,
@@ -24,12 +24,15 @@ export const PAGE_HEADERS: Record<string, string> = {
 };
 
 /** Headers for a page with a form that is sent to this host. */
-export const FORM_HEADERS: Record<string, string> = { ...PAGE_HEADERS, "content-security-policy": policy("'self'") };
+export const FORM_HEADERS: Record<string, string> = {
+  ...PAGE_HEADERS,
+  "content-security-policy": contentSecurityPolicy("'self'"),
+};
 
 /** Headers for a page that runs these scripts alone, which may ask this host. @param scripts sources of CSP's script-src */
 export const scriptHeaders = (scripts: readonly string[]): Record<string, string> => ({
   ...PAGE_HEADERS,
-  "content-security-policy": policy("'none'", scripts),
+  "content-security-policy": contentSecurityPolicy("'none'", scripts),
 });
 
 export interface Layout {

@@ -38,37 +38,37 @@ const { rules } = markdown.renderer;
 
 function anchorOf({ anchors }: RenderState, text: string): string {
   const anchor = slug(text);
-  const before = anchors.get(anchor) ?? 0;
-  anchors.set(anchor, before + 1);
-  return before === 0 ? anchor : `${anchor}-${before + 1}`;
+  const earlierCount = anchors.get(anchor) ?? 0;
+  anchors.set(anchor, earlierCount + 1);
+  return earlierCount === 0 ? anchor : `${anchor}-${earlierCount + 1}`;
 }
 
 rules.heading_open = (tokens, at, _options, env) => {
-  const seen = env as unknown as RenderState;
-  seen.heading = plainText(tokens[at + 1]!);
-  return `<${tokens[at]!.tag} id="${anchorOf(seen, seen.heading)}">`;
+  const state = env as unknown as RenderState;
+  state.heading = plainText(tokens[at + 1]!);
+  return `<${tokens[at]!.tag} id="${anchorOf(state, state.heading)}">`;
 };
-const pre: NonNullable<typeof rules.fence> = (tokens, at) =>
+const renderCode: NonNullable<typeof rules.fence> = (tokens, at) =>
   `<pre tabindex="0"><code>${markdown.utils.escapeHtml(tokens[at]!.content.replace(/\n$/, ""))}</code></pre>\n`;
-rules.fence = pre;
-rules.code_block = pre;
+rules.fence = renderCode;
+rules.code_block = renderCode;
 rules.table_open = (_tokens, _at, _options, env) => {
   const name = markdown.utils.escapeHtml((env as unknown as RenderState).heading);
   return `<div class="scroll" tabindex="0" role="region" aria-label="${name}, as a table"><table><caption class="unseen">${name}</caption>\n`;
 };
 rules.table_close = () => "</table></div>\n";
 // markdown-it gives the alignment as a style attribute; a page allows no styles except its sheet's, so a class is used.
-const sideOf = (token: Token): string => (String(token.attrGet("style")).includes("right") ? ' class="n"' : "");
-rules.th_open = (tokens, at) => `<th scope="col"${sideOf(tokens[at]!)}>`;
+const alignmentOf = (token: Token): string => (String(token.attrGet("style")).includes("right") ? ' class="n"' : "");
+rules.th_open = (tokens, at) => `<th scope="col"${alignmentOf(tokens[at]!)}>`;
 /**
  * A row whose first cell is one word of code explains that word, and gets an anchor: the `type` of a problem document
  * links to it.
  */
 rules.td_open = (tokens, at, _options, env) => {
   const words = tokens[at + 1]?.children ?? [];
-  const isNamed = tokens[at - 1]?.type === "tr_open" && words.length === 1 && words[0]!.type === "code_inline";
-  const id = isNamed ? ` id="${anchorOf(env as unknown as RenderState, words[0]!.content)}"` : "";
-  return `<td${id}${sideOf(tokens[at]!)}>`;
+  const isTermCell = tokens[at - 1]?.type === "tr_open" && words.length === 1 && words[0]!.type === "code_inline";
+  const id = isTermCell ? ` id="${anchorOf(env as unknown as RenderState, words[0]!.content)}"` : "";
+  return `<td${id}${alignmentOf(tokens[at]!)}>`;
 };
 
 /** HTML of a document. */
@@ -90,6 +90,6 @@ export function leadOf(text: string): string {
   const at = tokens.findIndex(({ type, level }) => type === "paragraph_open" && level === 0);
   const paragraph = at < 0 ? "" : plainText(tokens[at + 1]!);
   const sentence = /^.*?[.:](?= |$)/.exec(paragraph)?.[0] ?? paragraph;
-  const whole = sentence.replace(/:$/, ".");
-  return whole.length > 200 ? `${whole.slice(0, 199)}…` : whole;
+  const fullSentence = sentence.replace(/:$/, ".");
+  return fullSentence.length > 200 ? `${fullSentence.slice(0, 199)}…` : fullSentence;
 }

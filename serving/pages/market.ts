@@ -34,7 +34,7 @@ export interface MarketPage {
   entries: readonly ListedEntry[];
   /** Number of all endpoints found, and of their pages. */
   total: number;
-  pages: number;
+  pageCount: number;
 }
 
 /** A listed endpoint with the values by which it is sorted and found. */
@@ -45,7 +45,7 @@ interface Row {
   rank: number;
   host: string;
   /** Address and description in lower case; made at the first search. */
-  words: string | null;
+  searchText: string | null;
 }
 
 interface Market {
@@ -60,7 +60,7 @@ interface Market {
  * Returns the host to sort by. It is cut out of the text, since parsing a hundred thousand urls takes a fifth of a
  * second.
  */
-const writtenHost = (url: string): string => /^[a-z]+:\/\/([^/?#]*)/i.exec(url)?.[1] ?? "";
+const hostText = (url: string): string => /^[a-z]+:\/\/([^/?#]*)/i.exec(url)?.[1] ?? "";
 
 /**
  * Markets by the published entries that they were made from, so that a new volatile table does not sort a hundred
@@ -69,8 +69,8 @@ const writtenHost = (url: string): string => /^[a-z]+:\/\/([^/?#]*)/i.exec(url)?
 const markets = new WeakMap<LayeredMap<Entry>, Market>();
 
 function marketOf(view: View): Market {
-  const known = markets.get(view.entries);
-  if (known) return known;
+  const cached = markets.get(view.entries);
+  if (cached) return cached;
   const rows: Row[] = [];
   const letters = new Map<Band, number>(ALL_BANDS.map((band) => [band, 0]));
   const classes = new Map<string, number>();
@@ -81,12 +81,12 @@ function marketOf(view: View): Market {
     letters.set(band, letters.get(band)! + 1);
     const { class: kind, url } = entry.listing;
     classes.set(kind, (classes.get(kind) ?? 0) + 1);
-    rows.push({ entry, card, band, rank: ALL_BANDS.indexOf(band), host: writtenHost(url), words: null });
+    rows.push({ entry, card, band, rank: ALL_BANDS.indexOf(band), host: hostText(url), searchText: null });
   }
   const byCount = [...classes].sort(([a, n], [b, m]) => m - n || (a < b ? -1 : 1));
-  const made = { rows, letters, classes: new Map(byCount), sorted: new Map() };
-  markets.set(view.entries, made);
-  return made;
+  const market = { rows, letters, classes: new Map(byCount), sorted: new Map() };
+  markets.set(view.entries, market);
+  return market;
 }
 
 const byText = (a: string, b: string): number => (a < b ? -1 : a > b ? 1 : 0);
@@ -105,16 +105,16 @@ const ORDERS: Record<Sort, (a: Row, b: Row) => number> = {
 };
 
 function sortedBy(market: Market, sort: Sort): readonly Row[] {
-  const known = market.sorted.get(sort);
-  if (known) return known;
-  const made = [...market.rows].sort(ORDERS[sort]);
-  market.sorted.set(sort, made);
-  return made;
+  const cached = market.sorted.get(sort);
+  if (cached) return cached;
+  const sorted = [...market.rows].sort(ORDERS[sort]);
+  market.sorted.set(sort, sorted);
+  return sorted;
 }
 
-function matches(row: Row, q: string): boolean {
-  row.words ??= `${row.entry.listing.url}\n${row.entry.listing.description ?? ""}`.toLowerCase();
-  return row.words.includes(q);
+function containsText(row: Row, q: string): boolean {
+  row.searchText ??= `${row.entry.listing.url}\n${row.entry.listing.description ?? ""}`.toLowerCase();
+  return row.searchText.includes(q);
 }
 
 /** Number of listed endpoints with each letter. */
@@ -127,15 +127,15 @@ export const classesOf = (view: View): ReadonlyMap<string, number> => marketOf(v
  * The best endpoints with a letter of each class, at most `most`, and the number of those with a letter; in the order
  * of {@link classesOf}.
  */
-export function leadersOf(view: View, most: number): Map<string, { leaders: ListedEntry[]; lettered: number }> {
+export function leadersOf(view: View, limit: number): Map<string, { leaders: ListedEntry[]; lettered: number }> {
   const market = marketOf(view);
   const found = new Map<string, { leaders: ListedEntry[]; lettered: number }>();
   for (const kind of market.classes.keys()) found.set(kind, { leaders: [], lettered: 0 });
   for (const { entry, band } of sortedBy(market, "best")) {
     if (band === "UNRATED") break;
-    const of = found.get(entry.listing.class)!;
-    of.lettered++;
-    if (of.leaders.length < most) of.leaders.push(entry);
+    const ofClass = found.get(entry.listing.class)!;
+    ofClass.lettered++;
+    if (ofClass.leaders.length < limit) ofClass.leaders.push(entry);
   }
   return found;
 }
@@ -145,11 +145,11 @@ export function leadersOf(view: View, most: number): Map<string, { leaders: List
  * If no row of the market contains it, those that a search finds.
  */
 async function rowsFor(view: View, rows: readonly Row[], q: string): Promise<readonly Row[]> {
-  const wanted = q.toLowerCase();
-  const literal = rows.filter((row) => matches(row, wanted));
-  if (literal.length > 0) return literal;
-  const searched = await capsFor(view, q);
-  return rows.filter(({ entry }) => searched.has(entry.cap));
+  const lowerCaseText = q.toLowerCase();
+  const literalMatches = rows.filter((row) => containsText(row, lowerCaseText));
+  if (literalMatches.length > 0) return literalMatches;
+  const foundCaps = await capsFor(view, q);
+  return rows.filter(({ entry }) => foundCaps.has(entry.cap));
 }
 
 /**
@@ -166,5 +166,5 @@ export async function findIn(view: View, { page, q, letter, kind, sort }: Market
           (row) => (letter === null || row.band === letter) && (kind === null || row.entry.listing.class === kind),
         );
   const entries = found.slice((page - 1) * ROWS_PER_PAGE, page * ROWS_PER_PAGE).map(({ entry }) => entry);
-  return { entries, total: found.length, pages: Math.max(1, Math.ceil(found.length / ROWS_PER_PAGE)) };
+  return { entries, total: found.length, pageCount: Math.max(1, Math.ceil(found.length / ROWS_PER_PAGE)) };
 }

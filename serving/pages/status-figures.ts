@@ -6,14 +6,16 @@ import type { View } from "../tables/view.ts";
 
 /** Figures about the service that need a pass over the whole market. */
 export interface Figures {
-  listed: number;
-  lettered: number;
-  /** Endpoints that were ever probed, those probed within a day, and the time of the newest free handshake, unix ms. */
-  probed: number;
-  probedToday: number;
-  newestProbe: number | null;
+  listedCount: number;
+  letteredCount: number;
+  /** Number of endpoints that were ever probed. */
+  probedCount: number;
+  /** Number of endpoints that were probed within a day. */
+  probedTodayCount: number;
+  /** Time of the newest free handshake, unix ms. */
+  newestProbeMs: number | null;
   /** Time of the newest card, unix ms. */
-  newestCard: number | null;
+  newestCardMs: number | null;
   /**
    * By class: the number of calls that were withdrawn recently because our own check was wrong, and the first time (RFC
    * 3339).
@@ -29,16 +31,16 @@ const MIN_INTERVAL_MS = 15_000;
 
 /** Figures of the newest view, some seconds old at most: a pass over a million endpoints takes a tenth of a second. */
 export class StatusFigures {
-  #made: { figures: Figures; at: number; size: number } | null = null;
+  #cached: { figures: Figures; at: number; size: number } | null = null;
 
   constructor(private readonly clock: Pick<Clock, "now" | "monotonic">) {}
 
-  of(view: View): Figures {
+  figuresFor(view: View): Figures {
     const at = this.clock.monotonic();
     // Figures of an empty view are not cached, since the record was not read yet.
-    if (this.#made && this.#made.size > 0 && at - this.#made.at < MIN_INTERVAL_MS) return this.#made.figures;
+    if (this.#cached && this.#cached.size > 0 && at - this.#cached.at < MIN_INTERVAL_MS) return this.#cached.figures;
     const figures = figuresOf(view, this.clock.now().getTime());
-    this.#made = { figures, at, size: view.size };
+    this.#cached = { figures, at, size: view.size };
     return figures;
   }
 }
@@ -47,31 +49,31 @@ function figuresOf(view: View, now: number): Figures {
   const withdrawn = new Map<string, { calls: number; since: string }>();
   const figures: Figures = {
     withdrawn,
-    ...{ listed: 0, lettered: 0, probed: 0, probedToday: 0 },
-    ...{ newestProbe: null, newestCard: null },
+    ...{ listedCount: 0, letteredCount: 0, probedCount: 0, probedTodayCount: 0 },
+    ...{ newestProbeMs: null, newestCardMs: null },
   };
   const since = new Date(now - WITHDRAWN_DAYS * DAY_MS).toISOString();
   for (const entry of view.entries.values()) {
     const card = headlineOf(entry);
-    if (card) figures.newestCard = Math.max(figures.newestCard ?? 0, Date.parse(entry.computedAt));
+    if (card) figures.newestCardMs = Math.max(figures.newestCardMs ?? 0, Date.parse(entry.computedAt));
     const kind = entry.listing?.class ?? "any";
-    const { corrections, takenBack } = readCorrections(entry.corrections);
+    const { corrections, withdrawnCorrectionIds } = readCorrections(entry.corrections);
     for (const { id, fault, issuedAt } of corrections) {
-      if (fault !== "wrong_checker" || issuedAt < since || takenBack.includes(id)) continue;
-      const known = withdrawn.get(kind) ?? { calls: 0, since: issuedAt };
-      known.calls++;
-      if (issuedAt < known.since) known.since = issuedAt;
-      withdrawn.set(kind, known);
+      if (fault !== "wrong_checker" || issuedAt < since || withdrawnCorrectionIds.includes(id)) continue;
+      const ofClass = withdrawn.get(kind) ?? { calls: 0, since: issuedAt };
+      ofClass.calls++;
+      if (issuedAt < ofClass.since) ofClass.since = issuedAt;
+      withdrawn.set(kind, ofClass);
     }
     if (!isListed(entry)) continue;
-    figures.listed++;
-    if (card && card.band !== "UNRATED") figures.lettered++;
+    figures.listedCount++;
+    if (card && card.band !== "UNRATED") figures.letteredCount++;
   }
   for (const { last_seen } of view.volatile.rows.values()) {
     if (last_seen === null) continue;
-    figures.probed++;
-    if (last_seen > now - DAY_MS) figures.probedToday++;
-    figures.newestProbe = Math.max(figures.newestProbe ?? 0, last_seen);
+    figures.probedCount++;
+    if (last_seen > now - DAY_MS) figures.probedTodayCount++;
+    figures.newestProbeMs = Math.max(figures.newestProbeMs ?? 0, last_seen);
   }
   return figures;
 }

@@ -5,7 +5,7 @@ import type { View } from "../tables/view.ts";
 import { simulatedNote } from "./home.ts";
 import { page } from "./layout.ts";
 import { type Figures, WITHDRAWN_DAYS } from "./status-figures.ts";
-import { count, formatTime, NONE } from "./words.ts";
+import { formatCount, formatTime, NONE } from "./words.ts";
 
 /** The process's own gauges that this page shows. */
 export const GAUGES = {
@@ -15,17 +15,17 @@ export const GAUGES = {
   witnesses: "touchstone_witness_cosigned_seconds",
 } as const;
 
-export interface Status {
+export interface StatusContent {
   now: Date;
   simulated: boolean;
   /** Time since the record was last read, by the steady clock, ms; null when it never was. */
-  staleMs: number | null;
+  viewAgeMs: number | null;
   /** When the witness last cosigned the tree head, or null. */
   cosignedAt: Date | null;
   view: View;
   figures: Figures;
   /** Number of urls that wait for a handshake, or null where this server does not know. */
-  inLine: number | null;
+  waitingUrls: number | null;
   /** Number of known orders by state; null where nothing is sold. */
   orders: ReadonlyMap<string, number> | null;
   /** Gauges of this process by {@link GAUGES}, with those of roles that run in it. */
@@ -40,8 +40,8 @@ interface ServicePart {
   name: string;
   says: string;
   ageMs: number | null;
-  at: number | null;
-  withinMs: number;
+  newestAt: number | null;
+  maxAgeMs: number;
 }
 
 /** `40 s`, `12 min`, `5 h`, `3 days`: rounded down. */
@@ -53,8 +53,8 @@ export function ageWords(ms: number): string {
 }
 
 /** The parts that this server can see, in the order in which an observation passes through them. */
-function partsOf({ now, staleMs, cosignedAt, view, figures }: Status): ServicePart[] {
-  const since = (at: number | null) => ({ at, ageMs: at === null ? null : now.getTime() - at });
+function partsOf({ now, viewAgeMs, cosignedAt, view, figures }: StatusContent): ServicePart[] {
+  const since = (at: number | null) => ({ newestAt: at, ageMs: at === null ? null : now.getTime() - at });
   const day = view.evidence.newestDay;
   // A day's file is due when the day is closed.
   const evidence = day === null ? null : Date.parse(`${day}T00:00:00.000Z`) + DAY_MS;
@@ -62,45 +62,45 @@ function partsOf({ now, staleMs, cosignedAt, view, figures }: Status): ServicePa
     {
       name: "Probes",
       says: "newest handshake with any endpoint",
-      ...since(figures.newestProbe),
-      withinMs: 6 * HOUR_MS,
+      ...since(figures.newestProbeMs),
+      maxAgeMs: 6 * HOUR_MS,
     },
     {
       name: "Live figures",
       says: "when prices and counts were last put together",
       ...since(view.volatile.madeAt),
-      withinMs: 5 * MINUTE_MS,
+      maxAgeMs: 5 * MINUTE_MS,
     },
-    { name: "Grades", says: "newest card", ...since(figures.newestCard), withinMs: 36 * HOUR_MS },
+    { name: "Grades", says: "newest card", ...since(figures.newestCardMs), maxAgeMs: 36 * HOUR_MS },
     {
       name: "Checkpoint",
       says: "newest signature of the witness",
       ...since(cosignedAt === null ? null : cosignedAt.getTime()),
-      withinMs: 15 * MINUTE_MS,
+      maxAgeMs: 15 * MINUTE_MS,
     },
-    { name: "Evidence", says: "end of the newest day that has a file", ...since(evidence), withinMs: 3 * DAY_MS },
+    { name: "Evidence", says: "end of the newest day that has a file", ...since(evidence), maxAgeMs: 3 * DAY_MS },
     {
       name: "This server",
       says: "last look at the record",
-      at: staleMs === null ? null : now.getTime() - staleMs,
-      ageMs: staleMs,
-      withinMs: MINUTE_MS,
+      newestAt: viewAgeMs === null ? null : now.getTime() - viewAgeMs,
+      ageMs: viewAgeMs,
+      maxAgeMs: MINUTE_MS,
     },
   ];
 }
 
-const isBehind = ({ ageMs, withinMs }: ServicePart): boolean => ageMs === null || ageMs > withinMs;
+const isBehind = ({ ageMs, maxAgeMs }: ServicePart): boolean => ageMs === null || ageMs > maxAgeMs;
 
 const stateWords = (part: ServicePart): string =>
   part.ageMs === null ? "none yet" : isBehind(part) ? "behind" : "in time";
 
-const row = (
+const partRow = (
   part: ServicePart,
-): unknown => html`<tr><th scope="row">${part.name}</th><td>${part.says}</td><td>${formatTime(part.at)}</td>
-<td class="n">${part.ageMs === null ? NONE : ageWords(part.ageMs)}</td><td class="n">${ageWords(part.withinMs)}</td><td><strong>${stateWords(part)}</strong></td></tr>`;
+): unknown => html`<tr><th scope="row">${part.name}</th><td>${part.says}</td><td>${formatTime(part.newestAt)}</td>
+<td class="n">${part.ageMs === null ? NONE : ageWords(part.ageMs)}</td><td class="n">${ageWords(part.maxAgeMs)}</td><td><strong>${stateWords(part)}</strong></td></tr>`;
 
 /** Orders by state in words, such as `12 settled, 3 released`, the most first. Nothing tells whose they are. */
-function ordersWords(orders: Status["orders"]): string {
+function ordersWords(orders: StatusContent["orders"]): string {
   if (orders === null) return "none are taken here";
   const sorted = [...orders].sort(([a, n], [b, m]) => m - n || (a < b ? -1 : 1));
   return sorted.length === 0 ? "none yet" : sorted.map(([state, n]) => `${n} ${state.replaceAll("_", " ")}`).join(", ");
@@ -109,14 +109,14 @@ function ordersWords(orders: Status["orders"]): string {
 const UNKNOWN = "not known to this server";
 
 /** Describes whether there is enough money to pay with. It does not tell in which wallets. */
-function walletWords({ gauges }: Status): string {
+function walletWords({ gauges }: StatusContent): string {
   const [low] = gauges.low;
   if (!low) return UNKNOWN;
-  return low.value === 0 ? "none is low" : `${count(low.value, "balance")} ${low.value === 1 ? "is" : "are"} low`;
+  return low.value === 0 ? "none is low" : `${formatCount(low.value, "balance")} ${low.value === 1 ? "is" : "are"} low`;
 }
 
 /** Describes whether the planned share of blind calls was reached today. */
-function blindWords({ gauges, now }: Status): string {
+function blindWords({ gauges, now }: StatusContent): string {
   const [missed] = gauges.missed;
   if (!missed) return UNKNOWN;
   return missed.value > 0 && dayOf(new Date(missed.value * 1000)) === dayOf(now)
@@ -125,15 +125,15 @@ function blindWords({ gauges, now }: Status): string {
 }
 
 /** A witness is late when its last cosignature is older than this, ms. A new checkpoint follows within ten minutes. */
-const WITNESS_MS = 15 * MINUTE_MS;
+const MAX_COSIGNATURE_AGE_MS = 15 * MINUTE_MS;
 
 /** Names the independent witnesses that are late. */
-function witnessWords({ gauges, now }: Status): string {
+function witnessWords({ gauges, now }: StatusContent): string {
   const { witnesses } = gauges;
   if (witnesses.length === 0) return "none is asked by this server";
-  const late = witnesses.filter(({ value }) => now.getTime() - value * 1000 > WITNESS_MS);
-  if (late.length === 0) return `${count(witnesses.length, "witness", "witnesses")}, all in time`;
-  return late
+  const lateWitnesses = witnesses.filter(({ value }) => now.getTime() - value * 1000 > MAX_COSIGNATURE_AGE_MS);
+  if (lateWitnesses.length === 0) return `${formatCount(witnesses.length, "witness", "witnesses")}, all in time`;
+  return lateWitnesses
     .map(({ labels, value }) => {
       const since = value === 0 ? "since this server started" : `for ${ageWords(now.getTime() - value * 1000)}`;
       return `${labels.witness} has cosigned nothing ${since}`;
@@ -142,46 +142,46 @@ function witnessWords({ gauges, now }: Status): string {
 }
 
 /** Names the classes whose questions were withdrawn as wrong, so that their calls do not count against any seller. */
-function classWords({ figures: { withdrawn }, gauges }: Status): unknown {
+function classWords({ figures: { withdrawn }, gauges }: StatusContent): unknown {
   const failing = gauges.failing.filter(({ value }) => value > 0);
-  const said = [
+  const lines = [
     ...[...withdrawn].map(
       ([name, { calls, since }]) =>
-        html`${name}: ${count(calls, "call")} withdrawn since ${formatTime(Date.parse(since))}`,
+        html`${name}: ${formatCount(calls, "call")} withdrawn since ${formatTime(Date.parse(since))}`,
     ),
     ...failing.map(
-      ({ labels, value }) => html`${labels.class}: nobody of ${count(value, "payee")} passed so far today`,
+      ({ labels, value }) => html`${labels.class}: nobody of ${formatCount(value, "payee")} passed so far today`,
     ),
   ];
-  if (said.length === 0) return `none in ${WITHDRAWN_DAYS} days`;
-  return html`<ul class="says">${said.map((one) => html`<li>${one}</li>`)}</ul>`;
+  if (lines.length === 0) return `none in ${WITHDRAWN_DAYS} days`;
+  return html`<ul class="says">${lines.map((one) => html`<li>${one}</li>`)}</ul>`;
 }
 
 /**
  * Renders the status page: how fresh each part is, from what this server reads. Facts that only the operator may see
  * are on no public page.
  */
-export function statusPage(status: Status): string {
-  const { view, figures, staleMs, inLine, simulated } = status;
+export function statusPage(status: StatusContent): string {
+  const { view, figures, viewAgeMs, waitingUrls, simulated } = status;
   const parts = partsOf(status);
-  const behind = parts.filter(isBehind);
-  const late = view.size - view.volatile.treeSize;
+  const partsBehind = parts.filter(isBehind);
+  const leavesAfterFigures = view.size - view.volatile.treeSize;
   const verdict =
-    staleMs === null
+    viewAgeMs === null
       ? "The record has not been read yet: nothing is answered until it is."
-      : behind.length === 0
+      : partsBehind.length === 0
         ? "Everything that this server can see is up to date."
-        : `${count(behind.length, "part")} ${behind.length === 1 ? "is" : "are"} behind, or ${behind.length === 1 ? "has" : "have"} done nothing yet: ${behind.map(({ name }) => name.toLowerCase()).join(", ")}.`;
+        : `${formatCount(partsBehind.length, "part")} ${partsBehind.length === 1 ? "is" : "are"} behind, or ${partsBehind.length === 1 ? "has" : "have"} done nothing yet: ${partsBehind.map(({ name }) => name.toLowerCase()).join(", ")}.`;
   const body = html`<h1>Status of the service</h1><p class="lead" role="status">${verdict}</p>${simulatedNote(simulated)}
 <section aria-labelledby="parts" class="rule"><h2 id="parts">How fresh each part is</h2>
 <div class="scroll" tabindex="0" role="region" aria-label="Parts of the service"><table class="leaders"><caption>In the order in which an observation passes them, as of ${formatTime(status.now.getTime())}.</caption>
 <thead><tr><th scope="col">Part</th><th scope="col">Newest</th><th scope="col">When</th><th scope="col" class="n">Age</th><th scope="col" class="n">In time up to</th><th scope="col">State</th></tr></thead>
-<tbody>${parts.map(row)}</tbody></table></div></section>
+<tbody>${parts.map(partRow)}</tbody></table></div></section>
 <section aria-labelledby="holds" class="rule"><h2 id="holds">What it holds</h2><dl>
-<dt>Leaves of the log</dt><dd>${view.size}${late > 0 ? `, ${late} of them newer than the live figures` : ""}</dd>
-<dt>Endpoints listed</dt><dd>${figures.listed}, ${figures.lettered} of them with a letter</dd>
-<dt>Endpoints probed</dt><dd>${figures.probed}, ${figures.probedToday} of them within a day</dd>
-<dt>Urls in line</dt><dd>${inLine === null ? "not known to this server" : `${inLine} that somebody asked about`}</dd>
+<dt>Leaves of the log</dt><dd>${view.size}${leavesAfterFigures > 0 ? `, ${leavesAfterFigures} of them newer than the live figures` : ""}</dd>
+<dt>Endpoints listed</dt><dd>${figures.listedCount}, ${figures.letteredCount} of them with a letter</dd>
+<dt>Endpoints probed</dt><dd>${figures.probedCount}, ${figures.probedTodayCount} of them within a day</dd>
+<dt>Urls in line</dt><dd>${waitingUrls === null ? "not known to this server" : `${waitingUrls} that somebody asked about`}</dd>
 <dt>Orders</dt><dd>${ordersWords(status.orders)}</dd>
 <dt><a href="/docs/witness">Witnesses</a></dt><dd>${witnessWords(status)}</dd>
 <dt>Wallets</dt><dd>${walletWords(status)}</dd>
@@ -190,5 +190,5 @@ export function statusPage(status: Status): string {
 <dt>Log</dt><dd><code>${view.origin}</code></dd></dl></section>
 <p class="soft small">A probe that fails is a fact about an endpoint, and is on its page. Whether the log kept its promises is not for us to
 say: <a href="/docs/audit">audit it</a>. For machines: <code>/readyz</code> is 200 while the record is followed.</p>`;
-  return page({ title: behind.length === 0 ? "Status: in time" : "Status: something is behind", body });
+  return page({ title: partsBehind.length === 0 ? "Status: in time" : "Status: something is behind", body });
 }

@@ -21,8 +21,8 @@ export function timeScale(from: number, to: number) {
 export type TimeScale = ReturnType<typeof timeScale>;
 
 /** Scale from a value (from 0 on) to y; it ends on a round figure. */
-export const valueScale = (most: number) =>
-  scaleLinear([0, most > 0 ? most : 1], [FLOOR, TOP])
+export const valueScale = (largest: number) =>
+  scaleLinear([0, largest > 0 ? largest : 1], [FLOOR, TOP])
     .nice(4)
     .clamp(true);
 
@@ -32,7 +32,7 @@ export const rungScale = (names: readonly string[]) => {
   return (name: string): number => Math.round((TOP + 5 + names.indexOf(name) * step) * 10) / 10;
 };
 
-const tenth = (value: number): number => Math.round(value * 10) / 10;
+const roundToTenth = (value: number): number => Math.round(value * 10) / 10;
 
 const MONTHS = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
 const dayWords = (at: Date): string => `${at.getUTCDate()} ${MONTHS[at.getUTCMonth()]}`;
@@ -45,7 +45,7 @@ export function timeAxis(x: TimeScale): string {
   let last = Number.NEGATIVE_INFINITY;
   const marks: string[] = [];
   for (const at of x.ticks(5)) {
-    const px = tenth(x(at));
+    const px = roundToTenth(x(at));
     if (at.getTime() % DAY_MS !== 0 || px - last < DAY_TEXT_WIDTH) continue;
     last = px;
     const anchor = px > WIDTH - 24 ? "end" : "middle";
@@ -58,7 +58,7 @@ export function timeAxis(x: TimeScale): string {
 
 /** A horizontal line with its text on the left. `words` must be our own text, since they are not escaped. */
 export const horizontalLine = (y: number, words: string): string =>
-  `<path class="grid" d="M${LEFT} ${tenth(y)}H${WIDTH - RIGHT}"/><text class="axis" x="${LEFT - 6}" y="${tenth(y) + 4}" text-anchor="end">${words}</text>`;
+  `<path class="grid" d="M${LEFT} ${roundToTenth(y)}H${WIDTH - RIGHT}"/><text class="axis" x="${LEFT - 6}" y="${roundToTenth(y) + 4}" text-anchor="end">${words}</text>`;
 
 export interface Chart {
   id: string;
@@ -66,21 +66,21 @@ export interface Chart {
   /** One sentence about what it shows. */
   says: string;
   /** SVG inside the frame, made of numbers and our own text only. */
-  inside: string;
+  frameSvg: string;
   /** The legend: [SVG of 22 by 10, words]. */
-  key: readonly (readonly [string, string])[];
+  legend: readonly (readonly [string, string])[];
   /** Id of the table with the figures. */
-  table: string;
+  tableId: string;
 }
 
 /** A chart with its title, a sentence about it, its legend, and a reference to its table. */
-export const timeChart = ({ id, title, says, inside, key, table }: Chart): unknown => html`<figure class="chart">
+export const timeChart = ({ id, title, says, frameSvg, legend, tableId }: Chart): unknown => html`<figure class="chart">
 <h3 id="${id}-name">${title}</h3>
-<svg role="img" aria-labelledby="${id}-title ${id}-desc" aria-details="${table}" viewBox="0 0 ${WIDTH} ${HEIGHT}"><title id="${id}-title">${title}</title>
-<desc id="${id}-desc">${says}</desc>${raw(inside)}</svg>
-<ul class="key">${key.map(([mark, words]) => html`<li>${raw(`<svg aria-hidden="true" viewBox="0 0 22 10">${mark}</svg>`)}${words}</li>`)}</ul>
+<svg role="img" aria-labelledby="${id}-title ${id}-desc" aria-details="${tableId}" viewBox="0 0 ${WIDTH} ${HEIGHT}"><title id="${id}-title">${title}</title>
+<desc id="${id}-desc">${says}</desc>${raw(frameSvg)}</svg>
+<ul class="key">${legend.map(([mark, words]) => html`<li>${raw(`<svg aria-hidden="true" viewBox="0 0 22 10">${mark}</svg>`)}${words}</li>`)}</ul>
 <figcaption aria-hidden="true">${says}</figcaption></figure>`;
 
-export const KEY_LINE = '<path class="line" d="M0 5h22"/>';
-export const KEY_THIN = '<path class="thin" d="M0 5h22"/>';
-export const KEY_AREA = '<path class="area" d="M0 0h22v10h-22z"/>';
+export const LEGEND_LINE = '<path class="line" d="M0 5h22"/>';
+export const LEGEND_THIN = '<path class="thin" d="M0 5h22"/>';
+export const LEGEND_AREA = '<path class="area" d="M0 0h22v10h-22z"/>';

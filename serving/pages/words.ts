@@ -14,7 +14,7 @@ export const classWords = (kind: string): string => (kind === "any" ? "everythin
 export const grade = (band: Band, big = false): unknown =>
   html`<span class="grade ${band}${big ? " big" : ""}">${bandWords(band)}</span>`;
 
-export const figure = (value: number | null | undefined, decimals = 3): string =>
+export const formatFigure = (value: number | null | undefined, decimals = 3): string =>
   value === null || value === undefined ? NONE : value.toFixed(decimals);
 
 /**
@@ -52,7 +52,7 @@ export const COMPONENT_NAMES: readonly (readonly [ComponentName, string])[] = CO
 ]);
 
 /** Money without trailing zeros, with at least two decimals: `0.020000` -> `0.02`. */
-export const price = (money: string | null | undefined): string =>
+export const formatPrice = (money: string | null | undefined): string =>
   money ? money.replace(/(\.\d{2}\d*?)0+$/, "$1") : NONE;
 
 export const assetWords = (asset: string | null | undefined): string => (asset ? symbolOf(asset) : "an unnamed asset");
@@ -71,13 +71,13 @@ export function verdictOf(why: string): string {
 }
 
 /** A number with its noun, in the singular for 1. */
-export const count = (n: number, one: string, many = `${one}s`): string => `${n} ${n === 1 ? one : many}`;
+export const formatCount = (n: number, one: string, many = `${one}s`): string => `${n} ${n === 1 ? one : many}`;
 
 export const shorten = (text: string, length: number): string =>
   text.length > length ? `${text.slice(0, length - 1)}…` : text;
 
 /** A duration as `812 ms` or `1.43 s`. */
-export const duration = (ms: number | null | undefined): string => {
+export const formatDuration = (ms: number | null | undefined): string => {
   if (ms === null || ms === undefined) return NONE;
   return ms < 1000 ? `${Math.round(ms)} ms` : `${(ms / 1000).toFixed(ms < 10_000 ? 2 : 1)} s`;
 };

@@ -12,12 +12,12 @@ const HASH_BYTES = 32;
 /** Hashes in a tile are 8 levels of the tree apart from those of the tile above. */
 const TILE_HEIGHT = 8;
 
-/** A hash tile of the tree of `size` leaves was not given. */
+/** Thrown when a hash tile of the tree was not given. */
 class NotGiven extends Error {}
 
-/** Reads hashes of complete subtrees from the tiles of a tree (c2sp.org/tlog-tiles). Whether they are true, the caller sees. */
+/** Reads hashes of complete subtrees from the tiles of a tree (c2sp.org/tlog-tiles). The caller verifies them. */
 class Tiles {
-  readonly #read = new Map<string, Promise<Uint8Array>>();
+  readonly #tiles = new Map<string, Promise<Uint8Array>>();
 
   constructor(
     private readonly get: Get,
@@ -26,12 +26,12 @@ class Tiles {
 
   /** Hash of the leaves [index * 2^level, (index + 1) * 2^level). @throws NotGiven, BadObject */
   async node(level: number, index: number): Promise<Uint8Array> {
-    const [tileLevel, above] = [Math.floor(level / TILE_HEIGHT), level % TILE_HEIGHT];
-    const first = index * 2 ** above;
+    const [tileLevel, levelInTile] = [Math.floor(level / TILE_HEIGHT), level % TILE_HEIGHT];
+    const first = index * 2 ** levelInTile;
     const n = Math.floor(first / TILE_WIDTH);
     const tile = await this.#tile(tileLevel, n);
-    const at = (i: number): Uint8Array => tile.subarray(i * HASH_BYTES, (i + 1) * HASH_BYTES);
-    let hashes = Array.from({ length: 2 ** above }, (_, i) => at(first - n * TILE_WIDTH + i));
+    const hashAt = (i: number): Uint8Array => tile.subarray(i * HASH_BYTES, (i + 1) * HASH_BYTES);
+    let hashes = Array.from({ length: 2 ** levelInTile }, (_, i) => hashAt(first - n * TILE_WIDTH + i));
     while (hashes.length > 1) {
       const pairs = Array.from({ length: hashes.length / 2 }, (_, i) => [hashes[2 * i]!, hashes[2 * i + 1]!] as const);
       hashes = await Promise.all(pairs.map(([left, right]) => nodeHash(left, right)));
@@ -41,17 +41,17 @@ class Tiles {
 
   #tile(level: number, n: number): Promise<Uint8Array> {
     const { full, width } = edgeOf(this.size, level);
-    const wide = n < full ? TILE_WIDTH : width;
-    const key = tilePath(level, n, wide);
-    const reading = this.#read.get(key) ?? this.#fetch(key, wide, tilePath(level, n));
-    this.#read.set(key, reading);
-    return reading;
+    const tileWidth = n < full ? TILE_WIDTH : width;
+    const key = tilePath(level, n, tileWidth);
+    const pending = this.#tiles.get(key) ?? this.#fetch(key, tileWidth, tilePath(level, n));
+    this.#tiles.set(key, pending);
+    return pending;
   }
 
-  /** A partial tile may have been replaced by the full one. */
+  /** Fetches a tile. If the partial tile is gone, reads the full tile that may have replaced it. */
   async #fetch(key: string, width: number, full: string): Promise<Uint8Array> {
-    const most = TILE_WIDTH * HASH_BYTES;
-    const bytes = (await this.get(key, most)) ?? (key === full ? null : await this.get(full, most));
+    const maxBytes = TILE_WIDTH * HASH_BYTES;
+    const bytes = (await this.get(key, maxBytes)) ?? (key === full ? null : await this.get(full, maxBytes));
     if (!bytes) throw new NotGiven(`${key} was not given`);
     if (bytes.length < width * HASH_BYTES) throw new BadObject(`${key} has ${bytes.length} bytes`);
     return bytes;
@@ -64,27 +64,27 @@ class Tiles {
  * @param older of at least one leaf, smaller than the newer
  * @returns null when it does; a sentence when tiles were not given @throws BadObject when it does not
  */
-export async function continues(older: TreeRoot, newer: TreeRoot, get: Get): Promise<string | null> {
+export async function proveContinuation(older: TreeRoot, newer: TreeRoot, get: Get): Promise<string | null> {
   const tiles = new Tiles(get, newer.size);
-  const before: Uint8Array[] = [];
-  const over = async (start: number, end: number): Promise<Uint8Array> => {
+  const olderHashes: Uint8Array[] = [];
+  const hashRange = async (start: number, end: number): Promise<Uint8Array> => {
     const level = Math.log2(end - start);
     if (Number.isInteger(level) && (end <= older.size || start >= older.size)) {
       const hash = await tiles.node(level, start / (end - start));
-      if (end <= older.size) before.push(hash);
+      if (end <= older.size) olderHashes.push(hash);
       return hash;
     }
     let width = 1;
     while (width * 2 < end - start) width *= 2;
-    const left = await over(start, start + width);
-    return nodeHash(left, await over(start + width, end));
+    const left = await hashRange(start, start + width);
+    return nodeHash(left, await hashRange(start + width, end));
   };
   try {
-    const root = await over(0, newer.size);
-    let old = before.pop()!;
-    for (const hash of before.reverse()) old = await nodeHash(hash, old);
+    const root = await hashRange(0, newer.size);
+    let olderRoot = olderHashes.pop()!;
+    for (const hash of olderHashes.reverse()) olderRoot = await nodeHash(hash, olderRoot);
     if (base64(root) !== newer.root) throw new BadObject("the tiles lead to another root than the checkpoint's");
-    if (base64(old) !== older.root)
+    if (base64(olderRoot) !== older.root)
       throw new BadObject(`fork: its first ${older.size} leaves are other ones than this browser has proven before`);
     return null;
   } catch (error) {

@@ -1,6 +1,6 @@
 import { entriesPath, TILE_WIDTH } from "../../infra/tree/path.ts";
 import { base64, fromBase64 } from "../client/bytes.ts";
-import { BadObject, bundleLeaves, type Get, leafHash, nodeHash, type Progress } from "./objects.ts";
+import { BadObject, type Get, leafHash, nodeHash, type Progress, readBundleLeaves } from "./objects.ts";
 
 /** Most entry bundles that are read for one card: 16,384 leaves, some 25 MB. */
 const MAX_BUNDLES = 64;
@@ -16,13 +16,13 @@ export interface Place {
 }
 
 /** What the tree holds behind a card's leaf. */
-export interface Behind {
-  leaves: number;
-  bundles: number;
+export interface LeavesBehind {
+  leafCount: number;
+  bundleCount: number;
   /** The last leaf with a newer headline card of this endpoint; null: there is none. */
-  newer: number | null;
+  newerLeaf: number | null;
   /** Corrections, disputes and reinstatements of this endpoint behind the card. */
-  corrections: number;
+  correctionCount: number;
 }
 
 /** Left siblings of an inclusion proof, from the leaf up: the hashes of everything before the leaf. */
@@ -40,27 +40,30 @@ function leftSiblings({ index, size, proof }: Place): Uint8Array[] {
 }
 
 /**
- * The root of the tree from the leaves of `index` to its end and the hashes of what is before them. It is the proven root
- * only if these are all the leaves behind the card.
+ * Computes the root of the tree from the hashes of its leaves from `index` to its end, and the hashes of the subtrees
+ * before them. It is the proven root only if these are all the leaves behind the card.
  */
 async function rootOf({ index, size }: Place, left: Uint8Array[], hashes: readonly Uint8Array[]): Promise<Uint8Array> {
-  const over = async (start: number, end: number): Promise<Uint8Array> => {
+  const hashRange = async (start: number, end: number): Promise<Uint8Array> => {
     if (end <= index) return left.pop()!;
     if (end - start === 1) return hashes[start - index]!;
     let width = 1;
     while (width * 2 < end - start) width *= 2;
-    const before = await over(start, start + width);
-    return nodeHash(before, await over(start + width, end));
+    const leftHash = await hashRange(start, start + width);
+    return nodeHash(leftHash, await hashRange(start + width, end));
   };
-  return over(0, size);
+  return hashRange(0, size);
 }
 
-/** A partial bundle may have been replaced by the full one. */
-async function leavesAt(get: Get, n: number, size: number): Promise<Uint8Array[] | null> {
+/**
+ * Reads the leaves of entry bundle `n`; null when it was not given. If the partial bundle is gone, reads the full bundle
+ * that may have replaced it.
+ */
+async function readLeaves(get: Get, n: number, size: number): Promise<Uint8Array[] | null> {
   const width = Math.min(TILE_WIDTH, size - n * TILE_WIDTH);
-  const leaves = await bundleLeaves(get, entriesPath(n, width));
+  const leaves = await readBundleLeaves(get, entriesPath(n, width));
   if (leaves) return leaves.slice(0, width);
-  return width < TILE_WIDTH ? ((await bundleLeaves(get, entriesPath(n)))?.slice(0, width) ?? null) : null;
+  return width < TILE_WIDTH ? ((await readBundleLeaves(get, entriesPath(n)))?.slice(0, width) ?? null) : null;
 }
 
 interface LeafFacts {
@@ -70,7 +73,7 @@ interface LeafFacts {
   card?: { capability_id?: unknown; computed_at?: unknown };
 }
 
-const CORRECTIONS: readonly unknown[] = ["correction", "dispute", "reinstated"];
+const CORRECTION_KINDS: readonly unknown[] = ["correction", "dispute", "reinstated"];
 
 /**
  * Reads every leaf from the card's to the end of the tree and proves that these are all: with the inclusion proof of the
@@ -78,22 +81,22 @@ const CORRECTIONS: readonly unknown[] = ["correction", "dispute", "reinstated"];
  * @returns a sentence where they are too many, or not given
  * @throws BadObject for leaves that are not those of the tree
  */
-export async function readBehind(
+export async function readLeavesBehind(
   place: Place,
   { cap, computedAt }: { cap: string; computedAt: unknown },
   get: Get,
   progress: Progress,
-): Promise<Behind | string> {
+): Promise<LeavesBehind | string> {
   const { index, size } = place;
-  const first = Math.floor(index / TILE_WIDTH);
-  const bundles = Math.floor((size - 1) / TILE_WIDTH) - first + 1;
+  const firstBundle = Math.floor(index / TILE_WIDTH);
+  const bundles = Math.floor((size - 1) / TILE_WIDTH) - firstBundle + 1;
   if (bundles > MAX_BUNDLES) return `${size - index - 1} leaves follow it, more than a page reads; a mirror reads them`;
   const hashes: Uint8Array[] = [];
   let newer: number | null = null;
   let corrections = 0;
-  for (let n = first; n < first + bundles; n++) {
-    progress(n - first, bundles, "entry bundles");
-    const leaves = await leavesAt(get, n, size);
+  for (let n = firstBundle; n < firstBundle + bundles; n++) {
+    progress(n - firstBundle, bundles, "entry bundles");
+    const leaves = await readLeaves(get, n, size);
     if (!leaves) return `the leaves behind it (${entriesPath(n)} and on) were not given`;
     for (const [i, leaf] of leaves.entries()) {
       const at = n * TILE_WIDTH + i;
@@ -104,12 +107,12 @@ export async function readBehind(
       if (kind === "grade" && headline === true && card?.capability_id === cap && card.computed_at !== computedAt) {
         newer = at;
       }
-      if (CORRECTIONS.includes(kind) && capability_id === cap) corrections++;
+      if (CORRECTION_KINDS.includes(kind) && capability_id === cap) corrections++;
     }
   }
   if (hashes.length !== size - index)
     throw new BadObject(`${hashes.length} leaves came, and ${size - index} are behind`);
   const root = base64(await rootOf(place, leftSiblings(place), hashes));
   if (root !== place.root) throw new BadObject("the leaves behind the card lead to another root than the checkpoint's");
-  return { leaves: size - index - 1, bundles, newer, corrections };
+  return { leafCount: size - index - 1, bundleCount: bundles, newerLeaf: newer, correctionCount: corrections };
 }

@@ -16,12 +16,12 @@ export interface Card {
   flags?: readonly string[];
 }
 
-/** A bound may differ from the one of the printed figures by this: they have six decimals. */
+/** Largest allowed difference of a bound from the one computed from the printed figures, which have six decimals. */
 const TOLERANCE = 1e-4;
 /** Most that calls of buyers may add to the weight of our own. */
-const BUYERS = 1 + params.buyers.budget_share_of_own;
+const MAX_BUYERS_FACTOR = 1 + params.buyers.budget_share_of_own;
 
-const numberOf = (letter: string): number => BANDS.indexOf(letter as Letter);
+const bandNumber = (letter: string): number => BANDS.indexOf(letter as Letter);
 const NO_CAP = 0;
 
 /** Flags that limit the letter, with the best letter that each allows (verification-method.md section 4). */
@@ -33,29 +33,29 @@ const FLAG_CAPS: Readonly<Record<string, string>> = {
 };
 
 /** Components whose bound follows from point, W and deff; that of latency is a quantile. */
-const BOUNDED = COMPONENTS.filter((name) => name !== "latency_p95");
+const BOUNDED_COMPONENTS = COMPONENTS.filter((name) => name !== "latency_p95");
 
 /** The greatest lower bound that a component's own figures allow; null where it names no weight. */
 function greatestBound({ point, method }: { point: number | null; method: string }): number | null {
   const deff = Number(/;deff=(\d{1,9}(?:\.\d{1,6})?)/.exec(method)?.[1] ?? 1);
   const n = parseWeight({ method }) / deff;
   if (point === null || !(n > 0)) return null;
-  return Math.max(lower(point * n, n) ?? 0, lower(point * n * BUYERS, n * BUYERS) ?? 0);
+  return Math.max(lower(point * n, n) ?? 0, lower(point * n * MAX_BUYERS_FACTOR, n * MAX_BUYERS_FACTOR) ?? 0);
 }
 
-/** What of a card contradicts its own figures, in words; empty where nothing does. */
-export function contradictions(card: Card): string[] {
+/** Returns the contradictions between a card and its own figures, in words; empty if there are none. */
+export function findContradictions(card: Card): string[] {
   const { band, tier, components, flags = [] } = card;
   if (components === null) return band === "UNRATED" ? [] : [`the letter is ${band}, and the card has no figure`];
   const found: string[] = [];
   const lowers = Object.fromEntries(COMPONENTS.map((name) => [name, components[name]?.lower ?? null]));
   const composite = computeComposite(lowers);
   if (composite !== card.composite) found.push(`the composite is ${card.composite}, and its parts make ${composite}`);
-  for (const name of BOUNDED) {
+  for (const name of BOUNDED_COMPONENTS) {
     const part = components[name];
-    const most = part && greatestBound(part);
-    if (most != null && round6(part!.lower ?? 0) > most + TOLERANCE) {
-      found.push(`the bound of ${name} is ${part!.lower}, and its figures allow ${round6(most)}`);
+    const allowed = part && greatestBound(part);
+    if (allowed != null && round6(part!.lower ?? 0) > allowed + TOLERANCE) {
+      found.push(`the bound of ${name} is ${part!.lower}, and its figures allow ${round6(allowed)}`);
     }
   }
   if (band === "UNRATED") return found;
@@ -70,12 +70,12 @@ export function contradictions(card: Card): string[] {
       components.price_stability?.lower == null
         ? NO_CAP
         : bestLetterReached(bands.price_stability, components.price_stability.lower),
-    tier: tier === "DELIVERY_VERIFIED" ? numberOf(params.tier_cap.DELIVERY_VERIFIED) : NO_CAP,
+    tier: tier === "DELIVERY_VERIFIED" ? bandNumber(params.tier_cap.DELIVERY_VERIFIED) : NO_CAP,
     ...Object.fromEntries(
-      flags.flatMap((flag) => (FLAG_CAPS[flag] ? [[`flag ${flag}`, numberOf(FLAG_CAPS[flag])]] : [])),
+      flags.flatMap((flag) => (FLAG_CAPS[flag] ? [[`flag ${flag}`, bandNumber(FLAG_CAPS[flag])]] : [])),
     ),
   };
-  const letter = numberOf(band);
+  const letter = bandNumber(band);
   for (const [what, cap] of Object.entries(caps)) {
     if (cap > letter) found.push(`the letter is ${band}, and its ${what} allows ${BANDS[cap]} at best`);
   }

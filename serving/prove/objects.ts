@@ -7,23 +7,23 @@ import { bytesOf, hex, sha256 } from "../client/bytes.ts";
  */
 export type Get = (key: string, maxBytes: number) => Promise<Uint8Array | null>;
 
-/** Told how many of the objects of a step were read. */
+/** Called with the number of objects of a step that were read so far, and the number of all. */
 export type Progress = (done: number, of: number, what: string) => void;
 
 /** An object that is not what the record says, or not of its form. */
 export class BadObject extends Error {}
 
 /** Longest packed and unpacked evidence file that is read, bytes: a browser holds one at a time. */
-const MAX_PACKED = 16 * 1024 * 1024;
-const MAX_UNPACKED = 128 * 1024 * 1024;
+const MAX_PACKED_BYTES = 16 * 1024 * 1024;
+const MAX_UNPACKED_BYTES = 128 * 1024 * 1024;
 
-/** Unpacks a zstd frame (RFC 8878). @throws BadObject for what is none, or is longer than {@link MAX_UNPACKED} */
+/** Unpacks a zstd frame (RFC 8878). @throws BadObject for what is none, or is longer than {@link MAX_UNPACKED_BYTES} */
 function unpack(key: string, packed: Uint8Array): Uint8Array {
   const parts: Uint8Array[] = [];
   let length = 0;
   const stream = new Decompress((part) => {
     length += part.length;
-    if (length > MAX_UNPACKED) throw new BadObject(`${key} unpacks to more than ${MAX_UNPACKED} bytes`);
+    if (length > MAX_UNPACKED_BYTES) throw new BadObject(`${key} unpacks to more than ${MAX_UNPACKED_BYTES} bytes`);
     parts.push(part);
   });
   try {
@@ -42,30 +42,30 @@ function unpack(key: string, packed: Uint8Array): Uint8Array {
 }
 
 /**
- * The lines of one evidence file that hold the text `of`. The file's key has the beginning of the hash of its unpacked
+ * Returns the lines of one evidence file that hold a text. The file's key has the beginning of the hash of its unpacked
  * bytes (docs/evidence.md).
  * @returns null where there is no such file @throws BadObject
  */
-export async function evidenceLines(get: Get, key: string, of: string): Promise<string[] | null> {
-  const named = /^evidence\/\d{4}-\d\d-\d\d\/\d{1,2}\.([0-9a-f]{16})\.ndjson\.zst$/.exec(key)?.[1];
-  if (named === undefined) throw new BadObject(`${JSON.stringify(key.slice(0, 120))} is no evidence file`);
-  const packed = await get(key, MAX_PACKED);
+export async function readEvidenceLines(get: Get, key: string, text: string): Promise<string[] | null> {
+  const hashInKey = /^evidence\/\d{4}-\d\d-\d\d\/\d{1,2}\.([0-9a-f]{16})\.ndjson\.zst$/.exec(key)?.[1];
+  if (hashInKey === undefined) throw new BadObject(`${JSON.stringify(key.slice(0, 120))} is no evidence file`);
+  const packed = await get(key, MAX_PACKED_BYTES);
   if (!packed) return null;
   const bytes = unpack(key, packed);
   const hash = hex(await sha256(bytes));
-  if (!hash.startsWith(named)) throw new BadObject(`${key} unpacks to bytes with the hash ${hash}`);
+  if (!hash.startsWith(hashInKey)) throw new BadObject(`${key} unpacks to bytes with the hash ${hash}`);
   return new TextDecoder()
     .decode(bytes)
     .split("\n")
-    .filter((line) => line.includes(of));
+    .filter((line) => line.includes(text));
 }
 
 /** Longest entry bundle: 256 leaves of at most 65,535 bytes, each behind its length. */
-const MAX_BUNDLE = 256 * 65_537;
+const MAX_BUNDLE_BYTES = 256 * 65_537;
 
 /** The leaves of an entry bundle (c2sp.org/tlog-tiles, Log Entries). @returns null where there is none @throws BadObject */
-export async function bundleLeaves(get: Get, key: string): Promise<Uint8Array[] | null> {
-  const bytes = await get(key, MAX_BUNDLE);
+export async function readBundleLeaves(get: Get, key: string): Promise<Uint8Array[] | null> {
+  const bytes = await get(key, MAX_BUNDLE_BYTES);
   if (!bytes) return null;
   const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.length);
   const leaves: Uint8Array[] = [];

@@ -1,6 +1,6 @@
-// The proof of a card as a part of a page: what a reader loads with the button of an endpoint's page, or has in a saved
-// file. It finds the element with `data-prove`, shows the steps there, and trusts nothing else of the page. Text of others
-// is only ever set as text.
+// The proof of a card as a part of a page, which a reader loads by the button of an endpoint's page or has in a saved file.
+// It finds the element with `data-prove`, shows the steps there, and trusts nothing else of the page. Text of others is only
+// set as text content, never as HTML.
 import { base64, fromBase64 } from "../client/bytes.ts";
 import { proveCard, STEPS } from "./steps.ts";
 
@@ -14,8 +14,9 @@ const MAX_SAVED = 256 * 1024 * 1024;
 /** Most bytes that are kept for a saved file. */
 const MAX_KEPT = 96 * 1024 * 1024;
 const TIMEOUT_MS = 60_000;
-/** Times that an object is asked for while the service says that it is asked too much, and the longest pause, s. */
+/** Most requests for one object while the service answers 429 or 503. */
 const TRIES = 4;
+/** Longest pause between two of them, s. */
 const MAX_PAUSE_S = 60;
 
 const WORDS = { running: "looking", shown: "shown", failed: "fails", open: "not shown here" };
@@ -30,7 +31,7 @@ function make(tag, properties = {}, ...children) {
   return element;
 }
 
-/** What this browser keeps, where a page may keep anything. */
+/** Texts stored in this browser, if it allows pages to store any. */
 const kept = {
   read(name) {
     try {
@@ -44,7 +45,7 @@ const kept = {
       if (text === null) localStorage.removeItem(`touchstone.${name}`);
       else localStorage.setItem(`touchstone.${name}`, text);
     } catch {
-      // Nothing is kept: the next proof asks for the policy again.
+      // Nothing is stored: the reader has to give the policy again for the next proof.
     }
   },
 };
@@ -96,7 +97,7 @@ async function ask(base, path, maxBytes) {
   }
 }
 
-/** A source that keeps what it gives, so that it can be saved. */
+/** Creates a source that keeps the objects that it loaded, so that they can be saved. */
 function keeping(base) {
   const objects = new Map();
   let bytes = 0;
@@ -109,7 +110,7 @@ function keeping(base) {
   return { get, objects, isWhole: () => bytes <= MAX_KEPT };
 }
 
-/** What a service says proves a card. @throws Error where it says nothing of that form */
+/** Loads the proof of a card from a service. @throws Error when the answer has another form */
 async function askedProof(base, cap) {
   const bytes = await ask(base, `v1/trust/${cap}/proof`, MAX_PROOF);
   if (!bytes) throw new Error("the service has no card of this endpoint");
@@ -128,7 +129,7 @@ function readProof(text) {
   return { proof, get };
 }
 
-/** The list of steps, and the line that tells a screen reader how far it is. */
+/** Creates the list of steps, and the line from which a screen reader reads the progress. */
 function stepsView() {
   const status = make("p", { className: "line" });
   status.setAttribute("role", "status");
@@ -162,7 +163,7 @@ function stepsView() {
   return { status, list, tell, reset, outcomes };
 }
 
-/** The reader's policy: pasted or chosen, and kept in this browser. */
+/** Creates the form for the reader's policy, which is pasted or read from a file, and stored in this browser. */
 function policyView(again) {
   const policy = make("textarea", { rows: 6, spellcheck: false, value: kept.read("policy") ?? "" });
   const file = make("input", { type: "file" });
@@ -198,7 +199,7 @@ function policyView(again) {
   return { view, read };
 }
 
-/** A link that saves everything that was loaded as one file. */
+/** Creates a link that saves everything that was loaded as one file. */
 function saveLink(proof, { objects, isWhole }) {
   if (!isWhole())
     return make("p", { className: "small soft", textContent: "What was loaded is too long for one file." });
@@ -273,7 +274,7 @@ function mount(host) {
 
   const policy = policyView(run);
   const result = make("div", { hidden: true }, heading, view.status, proven, view.list, after);
-  /** Online: of the page that this stands on, or of an address. */
+  /** Returns a source that loads from a service: from the host of this page (base ""), or from another address. */
   const online = (base, of, shown) => async () => {
     const proof = await askedProof(base, of);
     const objects = keeping(base);

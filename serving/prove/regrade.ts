@@ -20,21 +20,21 @@ export interface GradeLeaf {
   card: Card;
 }
 
-/** What came out of the rows of a card. */
-export interface Regraded {
-  rows: number;
+/** The result of making a card again from its rows. */
+export interface RegradeResult {
+  rowCount: number;
   /** The letter that the rows give, before the hold. */
-  raw: string;
-  /** Members that came out as they are published. */
-  same: number;
-  /** What came out otherwise, in words. */
+  rawLetter: string;
+  /** Number of members that are equal to the published ones. */
+  equalMembers: number;
+  /** Members that differ from the published ones, in words. */
   differs: string[];
   /** What these rows alone do not decide. */
-  open: string[];
+  undecided: string[];
 }
 
 /** Members that are added when a card is signed. */
-const SIGNING: readonly string[] = ["signature", "signing_key_id", "canonicalization"];
+const SIGNING_MEMBERS: readonly string[] = ["signature", "signing_key_id", "canonicalization"];
 /** Flags that other endpoints, older disputes or older letters decide. */
 const OPEN_FLAGS: Readonly<Record<string, string>> = {
   payee_took_the_money: "the flags of related parties",
@@ -43,7 +43,7 @@ const OPEN_FLAGS: Readonly<Record<string, string>> = {
   disputed: "the flag of an open dispute",
 };
 
-const text = (value: unknown): string => (value === undefined ? "nothing" : canonicalText(value).slice(0, 160));
+const shortJson = (value: unknown): string => (value === undefined ? "nothing" : canonicalText(value).slice(0, 160));
 
 /**
  * Makes a card again from the rows of its endpoint, with the code that the service itself grades with. The rows are
@@ -51,7 +51,7 @@ const text = (value: unknown): string => (value === undefined ? "nothing" : cano
  * @param lines lines of the evidence files that name the endpoint
  * @returns a sentence where the rows are not those that the card was made from @throws Error for lines of another form
  */
-export async function regrade(leaf: GradeLeaf, lines: readonly EvidenceLine[]): Promise<Regraded | string> {
+export async function regrade(leaf: GradeLeaf, lines: readonly EvidenceLine[]): Promise<RegradeResult | string> {
   const { card, inputs } = leaf;
   const evidence = new EndpointEvidence();
   for (const line of lines) if (line.capability_id === card.capability_id) evidence.add(line);
@@ -65,31 +65,38 @@ export async function regrade(leaf: GradeLeaf, lines: readonly EvidenceLine[]): 
   }
   const version = typeof card.verifier_version === "string" ? card.verifier_version : FIRST_VERIFIER_VERSION;
   const line = gradeLine(sumRows(endpoint, now, version), { payee: false, domain: false }, now, version);
-  const made = line.cards.find((one) => one.card.tier === card.tier);
-  if (!made) return `the rows make no card of the tier ${card.tier}`;
+  const regraded = line.cards.find((one) => one.card.tier === card.tier);
+  if (!regraded) return `the rows make no card of the tier ${card.tier}`;
   const differs: string[] = [];
-  let same = 0;
+  let equalMembers = 0;
   const compare = (what: string, published: unknown, came: unknown): void => {
-    if (canonicalText(published) === canonicalText(came)) same++;
-    else differs.push(`${what}: published ${text(published)}, and the rows make ${text(came)}`);
+    if (canonicalText(published) === canonicalText(came)) equalMembers++;
+    else differs.push(`${what}: published ${shortJson(published)}, and the rows make ${shortJson(came)}`);
   };
-  compare("raw letter", leaf.raw_band, made.raw_band);
-  compare("headline", leaf.headline, made.headline);
+  compare("raw letter", leaf.raw_band, regraded.raw_band);
+  compare("headline", leaf.headline, regraded.headline);
   const { band, flags = [], ...members } = card;
-  const { band: _, flags: madeFlags, ...madeMembers } = made.card;
+  const { band: _, flags: madeFlags, ...madeMembers } = regraded.card;
   for (const name of new Set([...Object.keys(members), ...Object.keys(madeMembers)])) {
-    if (SIGNING.includes(name)) continue;
+    if (SIGNING_MEMBERS.includes(name)) continue;
     compare(name, members[name] ?? null, (madeMembers as Record<string, unknown>)[name] ?? null);
   }
-  const closed = (all: readonly string[]): string[] => all.filter((flag) => OPEN_FLAGS[flag] === undefined);
-  compare("flags", closed(flags), closed(madeFlags));
-  const open = new Set(flags.flatMap((flag) => OPEN_FLAGS[flag] ?? []));
-  if (band === made.raw_band) {
-    compare("sentence", leaf.why, whyText({ band: band as Band, parts: made.why, heldUntil: null }));
+  const decidedFlags = (all: readonly string[]): string[] => all.filter((flag) => OPEN_FLAGS[flag] === undefined);
+  compare("flags", decidedFlags(flags), decidedFlags(madeFlags));
+  const undecided = new Set(flags.flatMap((flag) => OPEN_FLAGS[flag] ?? []));
+  if (band === regraded.raw_band) {
+    compare("sentence", leaf.why, whyText({ band: band as Band, parts: regraded.why, heldUntil: null }));
   } else {
-    open.add("the hold of 14 days");
-    const isWorse = band !== "UNRATED" && (made.raw_band === "UNRATED" || band > made.raw_band);
-    if (!isWorse) differs.push(`letter: published ${band}, and the rows make ${made.raw_band}; a hold never raises`);
+    undecided.add("the hold of 14 days");
+    const isWorse = band !== "UNRATED" && (regraded.raw_band === "UNRATED" || band > regraded.raw_band);
+    if (!isWorse)
+      differs.push(`letter: published ${band}, and the rows make ${regraded.raw_band}; a hold never raises`);
   }
-  return { rows: rows.length, raw: made.raw_band, same, differs, open: [...open] };
+  return {
+    rowCount: rows.length,
+    rawLetter: regraded.raw_band,
+    equalMembers,
+    differs,
+    undecided: [...undecided],
+  };
 }

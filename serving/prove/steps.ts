@@ -5,10 +5,10 @@ import { PARAMS_SHA256, params } from "../../pipelines/3-grade/params.ts";
 import type { EvidenceLine } from "../../pipelines/record/evidence.ts";
 import { base64, bytesOf, hex, sha256 } from "../client/bytes.ts";
 import { NotProven, type ProofPart, type ProvenCard, witnessPolicy } from "../client/proof.ts";
-import { continues, type TreeRoot } from "./consistent.ts";
-import { readBehind } from "./newest.ts";
-import { type Card, contradictions } from "./numbers.ts";
-import { evidenceLines, type Get, objectOf, type Progress } from "./objects.ts";
+import { proveContinuation, type TreeRoot } from "./consistent.ts";
+import { readLeavesBehind } from "./newest.ts";
+import { type Card, findContradictions } from "./numbers.ts";
+import { type Get, objectOf, type Progress, readEvidenceLines } from "./objects.ts";
 import { type GradeLeaf, regrade } from "./regrade.ts";
 
 /**
@@ -76,12 +76,12 @@ export interface Proven {
   seen: TreeRoot;
 }
 
-const PARTS: readonly ProofPart[] = ["checkpoint", "witnesses", "inclusion", "card"];
+const PROOF_PARTS: readonly ProofPart[] = ["checkpoint", "witnesses", "inclusion", "card"];
 const MAX_KEYS_DOCUMENTS = 256;
 const MAX_KEYS_BYTES = 256 * 1024;
 const NOT_REACHED = "not looked at, since a step above fails";
 
-const wordsOf = (error: unknown): string => (error instanceof Error ? error.message : String(error));
+const errorText = (error: unknown): string => (error instanceof Error ? error.message : String(error));
 const plural = (n: number, one: string, many = `${one}s`): string =>
   `${n.toLocaleString("en-US")} ${n === 1 ? one : many}`;
 const leavesOf = (n: number): string => plural(n, "leaf", "leaves");
@@ -108,14 +108,17 @@ async function ownPolicy({ checkpoint, keys }: Bundle): Promise<string> {
   return `${[...lines, ...quorum].join("\n")}\n`;
 }
 
-/** Follows the keys documents from the first. @returns what they show, or a sentence why not @throws Error what is wrong */
+/**
+ * Verifies each keys document by the one before, from the first.
+ * @returns what they show, or a sentence why they could not be read @throws Error for a document that does not hold
+ */
 async function keysStep(get: Get, bundle: Bundle, progress: Progress): Promise<{ says: string } | string> {
   const hint = await get("hint/keys.json", MAX_KEYS_BYTES);
-  const named = hint && /^keys\/(\d{1,6})\.json$/.exec(String(objectOf("hint/keys.json", hint).key))?.[1];
-  if (!named) return "the keys documents were not given";
-  const last = Number(named);
+  const lastNumber = hint && /^keys\/(\d{1,6})\.json$/.exec(String(objectOf("hint/keys.json", hint).key))?.[1];
+  if (!lastNumber) return "the keys documents were not given";
+  const last = Number(lastNumber);
   if (last >= MAX_KEYS_DOCUMENTS) return `there are ${last + 1} keys documents, more than a page reads`;
-  let [before, hash]: [Jwks | null, string | null] = [null, null];
+  let [previousKeys, hash]: [Jwks | null, string | null] = [null, null];
   for (let n = 0; n <= last; n++) {
     progress(n, last + 1, "keys documents");
     const key = `keys/${n}.json`;
@@ -124,14 +127,17 @@ async function keysStep(get: Get, bundle: Bundle, progress: Progress): Promise<{
     const document = objectOf(key, bytes);
     if (document.n !== n || document.previous !== hash)
       throw new Error(`${key} does not follow the document before it`);
-    const own = { keys: document.keys } as Jwks;
-    const verdict = await verifyObject(before ?? own, document, { purpose: "cards", at: String(document.computed_at) });
+    const documentKeys = { keys: document.keys } as Jwks;
+    const verdict = await verifyObject(previousKeys ?? documentKeys, document, {
+      purpose: "cards",
+      at: String(document.computed_at),
+    });
     if (!verdict.ok) throw new Error(`the signature of ${key} does not hold (${verdict.reason})`);
-    [before, hash] = [own, hex(await sha256(bytes))];
+    [previousKeys, hash] = [documentKeys, hex(await sha256(bytes))];
   }
-  const used = (bundle.keys?.keys ?? []).filter(({ purpose }) => purpose === "cards" || purpose === "log");
-  for (const { kid, x, purpose } of used) {
-    const published = before!.keys.find((key) => key.kid === kid && key.purpose === purpose);
+  const bundleKeys = (bundle.keys?.keys ?? []).filter(({ purpose }) => purpose === "cards" || purpose === "log");
+  for (const { kid, x, purpose } of bundleKeys) {
+    const published = previousKeys!.keys.find((key) => key.kid === kid && key.purpose === purpose);
     if (published?.x !== x) throw new Error(`the ${purpose} key ${kid} that came with the card is in no keys document`);
   }
   return {
@@ -139,8 +145,8 @@ async function keysStep(get: Get, bundle: Bundle, progress: Progress): Promise<{
   };
 }
 
-/** Does the tree go on from one that was proven before? @throws BadObject for a fork */
-async function historyOf(seen: TreeRoot | null, now: TreeRoot, get: Get): Promise<[Outcome, string]> {
+/** Checks that the tree continues one that was proven before. @returns outcome and sentence @throws BadObject for a fork */
+async function historyStep(seen: TreeRoot | null, now: TreeRoot, get: Get): Promise<[Outcome, string]> {
   if (!seen || !(seen.size > 0)) {
     return ["open", "this browser has proven no checkpoint of this log before; it remembers this one"];
   }
@@ -151,16 +157,16 @@ async function historyOf(seen: TreeRoot | null, now: TreeRoot, get: Get): Promis
     return ["failed", `fork: another root for ${leavesOf(now.size)} than this browser has proven before`];
   }
   if (now.size === seen.size) return ["shown", `the tree of ${leavesOf(now.size)} that this browser has proven before`];
-  const missing = await continues(seen, now, get);
-  if (missing !== null) return ["open", missing];
+  const whyNotRead = await proveContinuation(seen, now, get);
+  if (whyNotRead !== null) return ["open", whyNotRead];
   return [
     "shown",
     `the first ${leavesOf(seen.size)} are those that this browser has proven before, and ${now.size - seen.size} follow`,
   ];
 }
 
-/** Does the page show the proven card? @returns the outcome and what it says */
-function pageOf(shown: ProveOptions["shown"], card: Card, why: string): [Outcome, string] {
+/** Checks that the page shows the proven card. @returns outcome and sentence */
+function pageStep(shown: ProveOptions["shown"], card: Card, why: string): [Outcome, string] {
   if (!shown) return ["open", "no page is compared here"];
   if (shown.letter.toUpperCase() === "UNRATED" && card.band !== "UNRATED") {
     return [
@@ -189,25 +195,26 @@ async function evidenceStep(
   const since = String(leaf.card.window_start).slice(0, 10);
   const files = (Array.isArray(evidence) ? evidence : []).slice(0, 256).filter(({ day }) => day >= since);
   const lines: EvidenceLine[] = [];
-  let missing = 0;
+  let missingFiles = 0;
   for (const [i, { key }] of files.entries()) {
     progress(i, files.length, "evidence files");
-    const found = await evidenceLines(get, key, cap);
-    if (!found) missing++;
+    const found = await readEvidenceLines(get, key, cap);
+    if (!found) missingFiles++;
     for (const line of found ?? []) lines.push(JSON.parse(line) as EvidenceLine);
   }
-  if (missing > 0) return ["open", `${missing} of ${plural(files.length, "evidence file")} were not given`];
-  const made = await regrade(leaf, lines);
-  if (typeof made === "string") return ["failed", made];
-  if (made.differs.length > 0) return ["failed", made.differs.slice(0, 3).join("; ")];
-  const which =
+  if (missingFiles > 0) return ["open", `${missingFiles} of ${plural(files.length, "evidence file")} were not given`];
+  const regraded = await regrade(leaf, lines);
+  if (typeof regraded === "string") return ["failed", regraded];
+  if (regraded.differs.length > 0) return ["failed", regraded.differs.slice(0, 3).join("; ")];
+  const cardPhrase =
     index === main.index
       ? "This card"
       : `Of an earlier card, leaf ${index} of ${String(leaf.card.computed_at)} with the letter ${leaf.card.band} (the newest whose evidence is published; a day follows six hours after its end):`;
-  const rest = made.open.length > 0 ? ` Not decided by its rows alone: ${made.open.join(", ")}.` : "";
+  const undecidedText =
+    regraded.undecided.length > 0 ? ` Not decided by its rows alone: ${regraded.undecided.join(", ")}.` : "";
   return [
     "shown",
-    `${which} ${plural(made.rows, "row")} in ${plural(files.length, "evidence file")} have the hash in the leaf; the rules of ${params.method} (parameters ${PARAMS_SHA256.slice(0, 16)}…) make the raw letter ${made.raw} of them, and ${made.same} members as published.${rest}`,
+    `${cardPhrase} ${plural(regraded.rowCount, "row")} in ${plural(files.length, "evidence file")} have the hash in the leaf; the rules of ${params.method} (parameters ${PARAMS_SHA256.slice(0, 16)}…) make the raw letter ${regraded.rawLetter} of them, and ${regraded.equalMembers} members as published.${undecidedText}`,
   ];
 }
 
@@ -217,90 +224,93 @@ async function evidenceStep(
  * @returns the proven card; null when it is not proven
  */
 export async function proveCard(proof: CardProof, options: ProveOptions): Promise<Proven | null> {
-  const { cap, policy: own, maxAge_s, now_ms, get, tell } = options;
-  const told = new Set<StepId>();
-  const end = (step: StepId, outcome: Outcome, says: string): void => {
-    told.add(step);
+  const { cap, policy: readerPolicy, maxAge_s, now_ms, get, tell } = options;
+  const endedSteps = new Set<StepId>();
+  const endStep = (step: StepId, outcome: Outcome, says: string): void => {
+    endedSteps.add(step);
     tell(step, outcome, says);
   };
   const progressOf =
     (step: StepId): Progress =>
     (done, of, what) =>
       tell(step, "running", `${done} of ${of} ${what}`);
-  const stop = (): null => {
-    for (const step of Object.keys(STEPS) as StepId[]) if (!told.has(step)) end(step, "open", NOT_REACHED);
+  const endOpenSteps = (): null => {
+    for (const step of Object.keys(STEPS) as StepId[]) if (!endedSteps.has(step)) endStep(step, "open", NOT_REACHED);
     return null;
   };
   const { bundle } = proof;
 
   tell("keys", "running", "");
   await keysStep(get, bundle, progressOf("keys")).then(
-    (found) => (typeof found === "string" ? end("keys", "open", found) : end("keys", "shown", found.says)),
-    (error) => end("keys", "failed", wordsOf(error)),
+    (found) => (typeof found === "string" ? endStep("keys", "open", found) : endStep("keys", "shown", found.says)),
+    (error) => endStep("keys", "failed", errorText(error)),
   );
 
   tell("checkpoint", "running", "");
-  const policy = await witnessPolicy(own ?? (await ownPolicy(bundle)), { maxAge_s, now: () => now_ms }).catch(wordsOf);
+  const policy = await witnessPolicy(readerPolicy ?? (await ownPolicy(bundle)), { maxAge_s, now: () => now_ms }).catch(
+    errorText,
+  );
   if (typeof policy === "string") {
-    end("checkpoint", "failed", policy);
-    return stop();
+    endStep("checkpoint", "failed", policy);
+    return endOpenSteps();
   }
   const proven = await policy.prove(bundle).catch((error) => {
     if (error instanceof NotProven) return error;
-    return new NotProven("tampered", wordsOf(error), "checkpoint");
+    return new NotProven("tampered", errorText(error), "checkpoint");
   });
-  const failedAt = proven instanceof NotProven ? PARTS.indexOf(proven.part) : PARTS.length;
-  const words = partWords(proven, bundle, own !== null);
-  for (const [i, part] of PARTS.entries()) {
-    if (i < failedAt) end(part, ...words[part]);
-    if (i === failedAt) end(part, "failed", (proven as NotProven).says);
+  const failedAt = proven instanceof NotProven ? PROOF_PARTS.indexOf(proven.part) : PROOF_PARTS.length;
+  const outcomes = partOutcomes(proven, bundle, readerPolicy !== null);
+  for (const [i, part] of PROOF_PARTS.entries()) {
+    if (i < failedAt) endStep(part, ...outcomes[part]);
+    if (i === failedAt) endStep(part, "failed", (proven as NotProven).says);
   }
   const [origin = "", sizeText = "", root = ""] = String(bundle.checkpoint).split("\n");
   const seen = { size: Number(sizeText), root };
   if (failedAt > 1) {
-    await historyOf(options.seenOf(origin), seen, get).then(
-      (found) => end("history", ...found),
-      (error) => end("history", "failed", wordsOf(error)),
+    await historyStep(options.seenOf(origin), seen, get).then(
+      (found) => endStep("history", ...found),
+      (error) => endStep("history", "failed", errorText(error)),
     );
   }
-  if (proven instanceof NotProven) return stop();
+  if (proven instanceof NotProven) return endOpenSteps();
   const leaf = leafOf(bundle.leaf);
   if (bundle.capability_id !== cap || proof.capability_id !== cap) {
-    end("card", "failed", `the card is of ${bundle.capability_id}, and ${cap} was asked for`);
-    return stop();
+    endStep("card", "failed", `the card is of ${bundle.capability_id}, and ${cap} was asked for`);
+    return endOpenSteps();
   }
 
   const { card } = leaf;
-  end("page", ...pageOf(options.shown, card, leaf.why));
+  endStep("page", ...pageStep(options.shown, card, leaf.why));
   tell("newest", "running", "");
   const place = { index: proven.index, size: proven.treeSize, root, proof: bundle.proof };
-  await readBehind(place, { cap, computedAt: card.computed_at }, get, progressOf("newest")).then(
+  await readLeavesBehind(place, { cap, computedAt: card.computed_at }, get, progressOf("newest")).then(
     (behind) => {
-      if (typeof behind === "string") return end("newest", "open", behind);
-      const { newer, leaves, bundles, corrections } = behind;
-      if (newer !== null)
-        return end("newest", "failed", `leaf ${newer} of the same tree is a newer card of this endpoint`);
-      const also = corrections > 0 ? `; ${plural(corrections, "correction or dispute")} of it came since` : "";
-      end(
+      if (typeof behind === "string") return endStep("newest", "open", behind);
+      const { newerLeaf, leafCount, bundleCount, correctionCount } = behind;
+      if (newerLeaf !== null)
+        return endStep("newest", "failed", `leaf ${newerLeaf} of the same tree is a newer card of this endpoint`);
+      const correctionsText =
+        correctionCount > 0 ? `; ${plural(correctionCount, "correction or dispute")} of it came since` : "";
+      endStep(
         "newest",
         "shown",
-        `all ${leavesOf(leaves)} behind it (${plural(bundles, "entry bundle")}) lead to the root, and none is a newer headline card of it${also}. A later checkpoint may hold one`,
+        `all ${leavesOf(leafCount)} behind it (${plural(bundleCount, "entry bundle")}) lead to the root, and none is a newer headline card of it${correctionsText}. A later checkpoint may hold one`,
       );
     },
-    (error) => end("newest", "failed", wordsOf(error)),
+    (error) => endStep("newest", "failed", errorText(error)),
   );
 
   try {
-    const against = contradictions(card);
-    if (against.length > 0) end("numbers", "failed", against.slice(0, 3).join("; "));
+    const against = findContradictions(card);
+    if (against.length > 0) endStep("numbers", "failed", against.slice(0, 3).join("; "));
     else
-      end(
+      endStep(
         "numbers",
         "shown",
         "the composite is the weighted sum of the lower bounds, no bound is above what its figures allow, and the letter is not better than composite, bounds, tier, flags and number of paid calls allow",
       );
   } catch (error) {
-    end("numbers", "failed", `the card's figures cannot be read: ${wordsOf(error)}`);
+    endStep("numbers", "failed", `the card's figures cannot be read: ${errorText(error)}`);
   }
 
   tell("evidence", "running", "");
@@ -311,8 +321,8 @@ export async function proveCard(proof: CardProof, options: ProveOptions): Promis
     return { leaf: leafOf(other.leaf), index: other.index };
   };
   await evidenceStep(proof, main, proveAnother, options, progressOf("evidence")).then(
-    (found) => end("evidence", ...found),
-    (error) => end("evidence", "failed", wordsOf(error)),
+    (found) => endStep("evidence", ...found),
+    (error) => endStep("evidence", "failed", errorText(error)),
   );
   return { card, why: leaf.why, origin: proven.origin, seen };
 }
@@ -320,25 +330,27 @@ export async function proveCard(proof: CardProof, options: ProveOptions): Promis
 /** The object of a proven leaf. */
 const leafOf = (text: string): GradeLeaf => JSON.parse(text) as GradeLeaf;
 
-/** What the steps of a proof say that hold. */
-function partWords(
+/** Returns outcome and sentence for each part of a proof, as they are if the part holds. */
+function partOutcomes(
   proven: ProvenCard | NotProven,
   { checkpoint, index }: Bundle,
   isOwn: boolean,
 ): Record<ProofPart, [Outcome, string]> {
   const [origin = "", size = ""] = String(checkpoint).split("\n");
-  const at = proven instanceof NotProven ? null : (proven.cosignedAt?.toISOString() ?? null);
-  const by = isOwn ? "a log key of your policy" : "the log key that the service itself shows, since you gave no policy";
+  const cosignedAt = proven instanceof NotProven ? null : (proven.cosignedAt?.toISOString() ?? null);
+  const signer = isOwn
+    ? "a log key of your policy"
+    : "the log key that the service itself shows, since you gave no policy";
   const witnesses: [Outcome, string] = isOwn
-    ? at === null
+    ? cosignedAt === null
       ? ["open", "your policy asks for no witness"]
-      : ["shown", `the quorum of your policy has seen it at ${at} or later`]
+      : ["shown", `the quorum of your policy has seen it at ${cosignedAt} or later`]
     : [
         "open",
-        `only the log's own witness is asked${at ? `, which saw it at ${at}` : ""}. With a policy of yours, witnesses that others run are asked; one that this service names proves less`,
+        `only the log's own witness is asked${cosignedAt ? `, which saw it at ${cosignedAt}` : ""}. With a policy of yours, witnesses that others run are asked; one that this service names proves less`,
       ];
   return {
-    checkpoint: ["shown", `${size} leaves of ${origin}, signed under ${by}`],
+    checkpoint: ["shown", `${size} leaves of ${origin}, signed under ${signer}`],
     witnesses,
     inclusion: ["shown", `leaf ${index} of ${size}`],
     card: ["shown", "under a cards key that was in force when the card was computed"],

@@ -31,7 +31,7 @@ const refuse = async (): Promise<never> => {
 export const NO_LOG: ServingLog = { id: "", partitions: 1, append: refuse, read: refuse, bounds: refuse };
 
 /** Pause before opening is retried, ms; it doubles up to the maximum. */
-const PAUSE_MS = 500;
+const FIRST_PAUSE_MS = 500;
 const MAX_PAUSE_MS = 30_000;
 
 /**
@@ -40,8 +40,8 @@ const MAX_PAUSE_MS = 30_000;
  */
 export class BackgroundLog implements ServingLog {
   #log: Log | null = null;
-  #why: unknown = new Error("it is being opened");
-  readonly #stop = new AbortController();
+  #openError: unknown = new Error("it is being opened");
+  readonly #stopOpening = new AbortController();
   readonly #opening: Promise<void>;
 
   constructor(
@@ -69,26 +69,30 @@ export class BackgroundLog implements ServingLog {
     this.#requireLog().bounds(topic, partition);
 
   async close(): Promise<void> {
-    this.#stop.abort(new Error("closed"));
+    this.#stopOpening.abort(new Error("closed"));
     await this.#opening;
     await this.#log?.close();
   }
 
   #requireLog(): Log {
-    if (!this.#log) throw new LogDown("using the log", this.#why);
+    if (!this.#log) throw new LogDown("using the log", this.#openError);
     return this.#log;
   }
 
   async #openInBackground(): Promise<void> {
-    for (let pause = PAUSE_MS; !this.#stop.signal.aborted; pause = Math.min(MAX_PAUSE_MS, pause * 2)) {
+    for (
+      let pauseMs = FIRST_PAUSE_MS;
+      !this.#stopOpening.signal.aborted;
+      pauseMs = Math.min(MAX_PAUSE_MS, pauseMs * 2)
+    ) {
       try {
         this.#log = await this.open();
         return;
       } catch (error) {
-        this.#why = error;
+        this.#openError = error;
         this.logger.warn({ err: error }, "the log could not be opened; nothing can be recorded until it is");
       }
-      await this.clock.sleep(pause, this.#stop.signal).catch(() => undefined);
+      await this.clock.sleep(pauseMs, this.#stopOpening.signal).catch(() => undefined);
     }
   }
 }

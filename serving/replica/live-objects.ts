@@ -11,22 +11,22 @@ export interface LiveBounds {
   /** Most bytes of one object. */
   maxBytes: number;
   /** Most bytes of all cached objects. */
-  heldBytes: number;
+  cacheBytes: number;
   /** How long `live/view.json` is served from the cache, ms of the steady counter. */
-  viewMs: number;
+  viewTtlMs: number;
 }
 
-const LIVE_BOUNDS: LiveBounds = { maxBytes: 256 * 1024 * 1024, heldBytes: 384 * 1024 * 1024, viewMs: 1_000 };
+const LIVE_BOUNDS: LiveBounds = { maxBytes: 256 * 1024 * 1024, cacheBytes: 384 * 1024 * 1024, viewTtlMs: 1_000 };
 
 /**
  * Reads objects below `live/` from a replica's source. Mirrors do not copy them, since no proof covers them. Their keys are
  * never reused, so all but the view stay valid in the cache. Concurrent requests for one key share a read.
  */
 export class LiveObjects {
-  readonly #held = new Map<string, StoredObject>();
-  readonly #coming = new Map<string, Promise<StoredObject | null>>();
-  #view: { object: StoredObject | null; at: number } | null = null;
-  #bytes = 0;
+  readonly #cached = new Map<string, StoredObject>();
+  readonly #pendingReads = new Map<string, Promise<StoredObject | null>>();
+  #cachedView: { object: StoredObject | null; at: number } | null = null;
+  #cachedBytes = 0;
 
   constructor(
     private readonly source: Source,
@@ -36,17 +36,17 @@ export class LiveObjects {
 
   /** Reads an object from the cache or the source. @throws Oversized, SourceDown, and other errors of the source */
   async get(key: string): Promise<StoredObject | null> {
-    if (key === VIEW && this.#view && this.clock.monotonic() - this.#view.at < this.bounds.viewMs)
-      return this.#view.object;
-    const held = this.#held.get(key);
-    if (held) {
-      this.#held.delete(key);
-      this.#held.set(key, held);
-      return held;
+    if (key === VIEW && this.#cachedView && this.clock.monotonic() - this.#cachedView.at < this.bounds.viewTtlMs)
+      return this.#cachedView.object;
+    const cached = this.#cached.get(key);
+    if (cached) {
+      this.#cached.delete(key);
+      this.#cached.set(key, cached);
+      return cached;
     }
-    const coming = this.#coming.get(key) ?? this.#read(key).finally(() => this.#coming.delete(key));
-    this.#coming.set(key, coming);
-    return coming;
+    const pending = this.#pendingReads.get(key) ?? this.#read(key).finally(() => this.#pendingReads.delete(key));
+    this.#pendingReads.set(key, pending);
+    return pending;
   }
 
   async #read(key: string): Promise<StoredObject | null> {
@@ -55,18 +55,18 @@ export class LiveObjects {
       ...{ key, bytes, size: bytes.length, modifiedAt: this.clock.now() },
       etag: sha256hex(bytes).slice(0, 32),
     };
-    if (key === VIEW) this.#view = { object, at: this.clock.monotonic() };
-    else if (object) this.#keep(object);
+    if (key === VIEW) this.#cachedView = { object, at: this.clock.monotonic() };
+    else if (object) this.#addToCache(object);
     return object;
   }
 
-  #keep(object: StoredObject): void {
-    this.#held.set(object.key, object);
-    this.#bytes += object.size;
-    while (this.#bytes > this.bounds.heldBytes) {
-      const [oldest, dropped] = this.#held.entries().next().value!;
-      this.#held.delete(oldest);
-      this.#bytes -= dropped.size;
+  #addToCache(object: StoredObject): void {
+    this.#cached.set(object.key, object);
+    this.#cachedBytes += object.size;
+    while (this.#cachedBytes > this.bounds.cacheBytes) {
+      const [oldest, dropped] = this.#cached.entries().next().value!;
+      this.#cached.delete(oldest);
+      this.#cachedBytes -= dropped.size;
     }
   }
 }

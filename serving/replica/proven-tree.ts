@@ -35,8 +35,8 @@ export interface ProvenTreeParts {
 export class ProvenTree {
   #jwks: Jwks | null = null;
   #tree: PublishedTree | null = null;
-  #trusted = "";
-  #loaded = false;
+  #trustText = "";
+  #hasLoaded = false;
 
   private constructor(
     private readonly parts: ProvenTreeParts,
@@ -64,14 +64,14 @@ export class ProvenTree {
   async follow(): Promise<MirrorSummary | null> {
     const { source, keys, maxAge, clock, logger, metrics } = this.parts;
     if (!this.keeper.tryAcquire()) return null;
-    const done = await mirrorOnce({
+    const summary = await mirrorOnce({
       ...{ source, clock, publicStore: this.store, stateStore: this.stateStore, keys },
       // Without a limit on its age an old record is still served: answers show how old it is.
       maxAgeSeconds: maxAge ?? 0,
       say: (text) => logger.info(text),
     });
-    metrics.count("touchstone_replica_runs_total", { result: done.result });
-    return done;
+    metrics.count("touchstone_replica_runs_total", { result: summary.result });
+    return summary;
   }
 
   /**
@@ -80,16 +80,16 @@ export class ProvenTree {
    * @throws Failure `usage` for a mirror of another log, and what `follow` and `PublishedTree` throw
    */
   async newest(): Promise<Snapshot | null> {
-    const failed = await this.follow().then(
+    const failure = await this.follow().then(
       () => null,
       (error: unknown) => ({ error }),
     );
-    if (failed && this.#loaded) throw failed.error;
-    const snapshot = await this.#read();
-    if (failed && !snapshot) throw failed.error;
-    if (failed)
-      this.parts.logger.warn({ err: failed.error }, "the source cannot be read; answering from the copy on disk");
-    this.#loaded = true;
+    if (failure && this.#hasLoaded) throw failure.error;
+    const snapshot = await this.#readSnapshot();
+    if (failure && !snapshot) throw failure.error;
+    if (failure)
+      this.parts.logger.warn({ err: failure.error }, "the source cannot be read; answering from the copy on disk");
+    this.#hasLoaded = true;
     return snapshot;
   }
 
@@ -99,18 +99,18 @@ export class ProvenTree {
     await this.stateStore.close();
   }
 
-  async #read(): Promise<Snapshot | null> {
+  async #readSnapshot(): Promise<Snapshot | null> {
     const state = new MirrorState(this.stateStore);
     const [pins, trusted] = [await state.readPins(), await state.readCommit()];
     if (!pins || !trusted) return null;
-    const text = JSON.stringify(pins);
+    const trustText = JSON.stringify(pins);
     const trust = { ...trustOfPins(pins), policy: this.parts.keys?.policy };
     if (trust.log.name !== this.parts.origin) {
       throw new Failure("usage", `the record is that of ${trust.log.name}, and base_url says ${this.parts.origin}`);
     }
-    if (this.#tree && text !== this.#trusted) this.#tree.setTrust(trust);
+    if (this.#tree && trustText !== this.#trustText) this.#tree.setTrust(trust);
     this.#tree ??= new PublishedTree(this.store, trust);
-    this.#trusted = text;
+    this.#trustText = trustText;
     const document = trusted.keys && (await readKeys(this.store, trusted.keys));
     if (document) this.#jwks = jwksOf(document);
     return this.#tree.newest();

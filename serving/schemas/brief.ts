@@ -5,7 +5,7 @@ import { Extracted, FetchedUrl } from "./extract.ts";
 const QUESTION_LENGTH = { min: 3, max: 500 } as const;
 const MAX_URLS = 8;
 
-const LENGTH = `must be ${QUESTION_LENGTH.min} to ${QUESTION_LENGTH.max} characters long`;
+const LENGTH_MESSAGE = `must be ${QUESTION_LENGTH.min} to ${QUESTION_LENGTH.max} characters long`;
 
 /** Body of POST /v1/research/brief. */
 export const BriefRequest = z
@@ -13,8 +13,8 @@ export const BriefRequest = z
     question: z
       .string({ error: "must be given" })
       .trim()
-      .min(QUESTION_LENGTH.min, LENGTH)
-      .max(QUESTION_LENGTH.max, LENGTH),
+      .min(QUESTION_LENGTH.min, LENGTH_MESSAGE)
+      .max(QUESTION_LENGTH.max, LENGTH_MESSAGE),
     /** Addresses to read; without any, the question is asked of this service's record, of a search or of its pages. */
     urls: z
       .array(FetchedUrl, { error: "must be a list of urls" })
@@ -44,10 +44,10 @@ const Cites = z.strictObject({
 const Quotation = z.strictObject({ text: z.string(), ...Cites.shape });
 const Sentence = z.strictObject({ text: z.string(), cites: Cites });
 
-/** What sources say: a sentence of theirs; of the record, a sentence of ours whose figures stand in the quotations. */
+/** A statement of sources: one of their sentences; for the record, one of ours whose figures are in the quotations. */
 const Claim = z.strictObject({ text: z.string(), quotations: z.array(Quotation).min(1) });
 
-/** Sources that do not go together, as far as their words and figures tell. */
+/** Sources that contradict each other, judged by their words and figures. */
 const Disagreement = z.strictObject({ says: z.string(), quotations: z.array(Quotation).min(1) });
 
 const ReadSource = z.strictObject({
@@ -64,7 +64,7 @@ const ReadSource = z.strictObject({
   part: z.enum(["whole", "main"]),
   sha256: Sha256Hex,
   bytes: z.int().min(1),
-  /** Has the source more text than was read? */
+  /** Whether the source has more text than was read. */
   cut: z.boolean(),
 });
 
@@ -82,9 +82,9 @@ export const BriefAnswer = z.strictObject({
   /** The first quotation of each claim. */
   sentences: z.array(Sentence).min(1),
   disagreements: z.array(Disagreement),
-  /** What the question asks for and no source says, a sentence each. */
+  /** Parts of the question that no source answers, one sentence each. */
   not_found: z.array(z.string()),
-  /** Claims and disagreements of the summariser that do not stand in the sources; they are left out. */
+  /** Number of claims and disagreements of the summariser that were left out, since no source contains them. */
   not_quoted: z.int().min(0),
   sources: z.array(z.discriminatedUnion("read", [ReadSource, UnreadSource])),
   /** All of this as one page of Markdown. */

@@ -9,9 +9,9 @@ import {
   Money,
   ONE_TEXT,
   oneOf,
-  SAY_URL_OR_ID,
   Tier,
   URL_OR_ID,
+  URL_OR_ID_MESSAGE,
 } from "./common.ts";
 
 /** Length of the url parameter as it is sent (interface, Limits). */
@@ -25,7 +25,7 @@ export const CheckQuery = z.object({
     .string(ONE_TEXT)
     .min(URL_LENGTH.min, `must be ${URL_LENGTH.min} to ${URL_LENGTH.max} characters long`)
     .max(URL_LENGTH.max, `must be ${URL_LENGTH.min} to ${URL_LENGTH.max} characters long`)
-    .regex(URL_OR_ID, SAY_URL_OR_ID)
+    .regex(URL_OR_ID, URL_OR_ID_MESSAGE)
     .describe("Url of the endpoint, or its capability id."),
   method: z.enum(["GET", "POST"], oneOf(["GET", "POST"])).optional(),
   pay_to: z

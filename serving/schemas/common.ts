@@ -18,31 +18,32 @@ export const HTTP_URL = /^\s*[hH][tT][tT][pP][sS]?:/;
 
 /** Matches how a client may name an endpoint: by its url, or by its id. */
 export const URL_OR_ID = /^(?:\s*[hH][tT][tT][pP][sS]?:|cap_[0-9A-HJKMNP-TV-Z]{26}$)/;
-export const SAY_URL_OR_ID = "must be an http or https url, or a capability id";
+export const URL_OR_ID_MESSAGE = "must be an http or https url, or a capability id";
 
 /**
  * Describes in a JSON Schema which values refinements refuse: the value must match none of these schemas. `not` is used
  * because client generators make a type of their own from other keywords for a choice.
  */
-export const refusing = (first: object, ...more: object[]) => ({
+export const refusalSchema = (first: object, ...more: object[]) => ({
   not: more.length === 0 ? first : { anyOf: [first, ...more] },
 });
 /** Returns a JSON Schema that requires all of these members. */
-export const given = (...names: string[]) => ({
+export const requiresAll = (...names: string[]) => ({
   required: names,
   properties: Object.fromEntries(names.map((name) => [name, {}])),
 });
 /** Returns a JSON Schema that forbids each of these members. */
-export const noneOf = (...names: string[]) => ({
-  not: names.length === 1 ? given(...names) : { anyOf: names.map((name) => given(name)) },
+export const forbidsAll = (...names: string[]) => ({
+  not: names.length === 1 ? requiresAll(...names) : { anyOf: names.map((name) => requiresAll(name)) },
 });
 
-/** Creates the schema of a whole number in a query, in digits, given once. @param unless default when it is absent */
-export const wholeNumber = (least: number, most: number, unless: number) => {
-  const error = `must be a whole number from ${least} to ${most}, given once`;
-  const read = (text: unknown) => (typeof text === "string" && /^\d{1,9}$/.test(text) ? Number(text) : Number.NaN);
-  const number = z.preprocess(read, z.int({ error }).min(least, error).max(most, error));
-  return number.default(unless).meta({ default: unless });
+/** Creates the schema of a whole number in a query, in digits, given once. @param defaultValue value when it is absent */
+export const wholeNumber = (min: number, max: number, defaultValue: number) => {
+  const error = `must be a whole number from ${min} to ${max}, given once`;
+  const parseDigits = (text: unknown) =>
+    typeof text === "string" && /^\d{1,9}$/.test(text) ? Number(text) : Number.NaN;
+  const number = z.preprocess(parseDigits, z.int({ error }).min(min, error).max(max, error));
+  return number.default(defaultValue).meta({ default: defaultValue });
 };
 
 /** Vocabularies and small shapes of the interface, shared by the answers. */

@@ -1,51 +1,51 @@
 import { z } from "zod";
 import { faultOfLei } from "../../pipelines/register/score.ts";
 import { REASONS } from "../../pipelines/register/search.ts";
-import { given, noneOf, refusing } from "./common.ts";
+import { forbidsAll, refusalSchema, requiresAll } from "./common.ts";
 
 /** Most matches in one answer (docs/companies-lookup.md). */
 const MAX_MATCHES = 20;
 /** Most names in one question, each at the price of one (docs/companies-lookup.md). */
 export const MAX_NAMES = 50;
 
-const text = (most: number) =>
+const boundedText = (maxLength: number) =>
   z
     .string({ error: "must be a text" })
     .trim()
     .min(1, "must not be empty")
-    .max(most, `must be at most ${most} characters long`);
+    .max(maxLength, `must be at most ${maxLength} characters long`);
 
-const Lei = text(40)
+const Lei = boundedText(40)
   .toUpperCase()
   .superRefine((lei, context) => {
     const fault = faultOfLei(lei);
     if (fault !== null) context.addIssue({ code: "custom", message: fault });
   });
 
-const HOST = /^(?:https?:\/\/)?(?:[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9])?\.)+[a-z0-9-]{2,63}\.?(?:[:/].*)?$/i;
+const HOST_PATTERN = /^(?:https?:\/\/)?(?:[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9])?\.)+[a-z0-9-]{2,63}\.?(?:[:/].*)?$/i;
 /** Score that the best match has at least, unless the question names another. */
-export const CERTAINTY = 0.8;
-const LEAST_CERTAINTY = 0.5;
-/** Two names that are the same to a reader: they would be paid twice. */
-const sameName = (name: string): string => name.normalize("NFKC").toLowerCase().replace(/\s+/g, " ");
+export const DEFAULT_CERTAINTY = 0.8;
+const MIN_CERTAINTY = 0.5;
+/** Returns a key that is equal for names that a reader takes for one; such names would be paid twice. */
+const nameKey = (name: string): string => name.normalize("NFKC").toLowerCase().replace(/\s+/g, " ");
 
 const Names = z
-  .array(text(300), { error: `must be a list of 1 to ${MAX_NAMES} names` })
+  .array(boundedText(300), { error: `must be a list of 1 to ${MAX_NAMES} names` })
   .min(1, "must name at least one company")
   .max(MAX_NAMES, `must have at most ${MAX_NAMES} names`)
   .superRefine((names, context) => {
-    const first = new Map<string, number>();
+    const indexByName = new Map<string, number>();
     for (const [i, name] of names.entries()) {
-      const before = first.get(sameName(name));
-      first.set(sameName(name), before ?? i);
-      if (before === undefined) continue;
-      context.addIssue({ code: "custom", path: [i], message: `is the same name as /names/${before}` });
+      const firstIndex = indexByName.get(nameKey(name));
+      indexByName.set(nameKey(name), firstIndex ?? i);
+      if (firstIndex === undefined) continue;
+      context.addIssue({ code: "custom", path: [i], message: `is the same name as /names/${firstIndex}` });
     }
   })
   .meta({ uniqueItems: true });
 
-const CERTAIN = `must be a number from ${LEAST_CERTAINTY} to 1`;
-const LIMIT = `must be a whole number from 1 to ${MAX_MATCHES}`;
+const CERTAINTY_MESSAGE = `must be a number from ${MIN_CERTAINTY} to 1`;
+const LIMIT_MESSAGE = `must be a whole number from 1 to ${MAX_MATCHES}`;
 
 /** What one company is looked for by. */
 const ONE_COMPANY = ["name", "domain", "lei", "register_number"] as const;
@@ -59,36 +59,42 @@ export const CompaniesQuestion = z
     /** ISO 17442; its check digits are checked. */
     lei: Lei.optional(),
     /** Number in a business register, as it is written: signs and leading zeros make no difference. */
-    register_number: text(64).optional(),
+    register_number: boundedText(64).optional(),
     /** GLEIF's code of that business register. */
-    register_authority: text(8)
+    register_authority: boundedText(8)
       .toUpperCase()
       .regex(/^RA[0-9]{6}$/, "must be a code of GLEIF's list of registration authorities: RA and six digits")
       .optional(),
     /** A host name, or a url of it. */
-    domain: text(300).regex(HOST, "must be a host name such as example.com, in its ASCII form").optional(),
-    name: text(300).optional(),
+    domain: boundedText(300)
+      .regex(HOST_PATTERN, "must be a host name such as example.com, in its ASCII form")
+      .optional(),
+    name: boundedText(300).optional(),
     names: Names.optional(),
     /**
      * ISO 3166-1 alpha-2, of jurisdiction, legal address or headquarters. It does not limit matches by LEI or domain.
      */
-    country: text(2)
+    country: boundedText(2)
       .toUpperCase()
       .regex(/^[A-Z]{2}$/, "must be two letters (ISO 3166-1)")
       .optional(),
     /**
-     * Least score of the best match, {@link LEAST_CERTAINTY} to 1 (default {@link CERTAINTY}). With none that good there is no
-     * answer, and nothing is charged.
+     * Least score of the best match, {@link MIN_CERTAINTY} to 1 (default {@link DEFAULT_CERTAINTY}). If no match has it, there
+     * is no answer, and nothing is charged.
      */
-    certainty: z.number({ error: CERTAIN }).min(LEAST_CERTAINTY, CERTAIN).max(1, CERTAIN).optional(),
-    limit: z.int({ error: LIMIT }).min(1, LIMIT).max(MAX_MATCHES, LIMIT).optional(),
+    certainty: z
+      .number({ error: CERTAINTY_MESSAGE })
+      .min(MIN_CERTAINTY, CERTAINTY_MESSAGE)
+      .max(1, CERTAINTY_MESSAGE)
+      .optional(),
+    limit: z.int({ error: LIMIT_MESSAGE }).min(1, LIMIT_MESSAGE).max(MAX_MATCHES, LIMIT_MESSAGE).optional(),
   })
   .superRefine(({ names, register_authority, ...asked }, context) => {
-    const given = ONE_COMPANY.filter((member) => asked[member] !== undefined);
-    if (names === undefined && given.length === 0) {
+    const givenMembers = ONE_COMPANY.filter((member) => asked[member] !== undefined);
+    if (names === undefined && givenMembers.length === 0) {
       context.addIssue({ code: "custom", message: `must have one of ${ONE_COMPANY.join(", ")} and names` });
     }
-    for (const member of names === undefined ? [] : given) {
+    for (const member of names === undefined ? [] : givenMembers) {
       const message = "is asked of one company: send it without names";
       context.addIssue({ code: "custom", path: [member], message });
     }
@@ -98,20 +104,20 @@ export const CompaniesQuestion = z
     }
   })
   .meta(
-    refusing(noneOf(...ONE_COMPANY, "names"), ...ONE_COMPANY.map((member) => given("names", member)), {
-      ...given("register_authority"),
-      ...noneOf("register_number"),
+    refusalSchema(forbidsAll(...ONE_COMPANY, "names"), ...ONE_COMPANY.map((member) => requiresAll("names", member)), {
+      ...requiresAll("register_authority"),
+      ...forbidsAll("register_number"),
     }),
   );
 export type CompaniesQuestion = z.infer<typeof CompaniesQuestion>;
 
-const Text = z.string().nullable();
+const NullableText = z.string().nullable();
 const Address = z.strictObject({
   /** Street, number and further lines, as GLEIF publishes them; empty where it says nothing. */
   lines: z.array(z.string()),
-  country: Text,
-  city: Text,
-  postal_code: Text,
+  country: NullableText,
+  city: NullableText,
+  postal_code: NullableText,
 });
 
 const ParentKind = z.enum(["direct", "ultimate"]);
@@ -122,18 +128,17 @@ const CompanyFound = z.strictObject({
   /** Trading names, former names, other spellings. */
   other_names: z.array(z.string()),
   /** ISO 3166-1, or 3166-2 where a part of a country has its own law. */
-  jurisdiction: Text,
+  jurisdiction: NullableText,
   /** ELF code (ISO 20275), or words where there is no code. */
-  legal_form: z.strictObject({ elf: Text, says: Text }),
-  register: z.strictObject({ authority: Text, number: Text }),
+  legal_form: z.strictObject({ elf: NullableText, says: NullableText }),
+  register: z.strictObject({ authority: NullableText, number: NullableText }),
   legal_address: Address,
   headquarters: Address,
   /** ACTIVE or INACTIVE, from GLEIF. */
-  entity_status: Text,
+  entity_status: NullableText,
   /** When and why it ended (DISSOLVED, CORPORATE_ACTION, ...), and in which companies it went on. */
-  ended: z.strictObject({ at: Text, reason: Text }).nullable(),
+  ended: z.strictObject({ at: NullableText, reason: NullableText }).nullable(),
   successors: z.strictObject({ leis: z.array(z.string()), names: z.array(z.string()) }),
-  /** Status of the LEI: ISSUED, LAPSED, RETIRED, ... */
   /**
    * Parents that consolidate its accounts, as it reported them: the direct and the ultimate one. Nothing is concluded from
    * parents of parents. null: this register holds no relationship records.
@@ -144,9 +149,9 @@ const CompanyFound = z.strictObject({
         kind: ParentKind,
         lei: z.string(),
         /** null: the parent is not in this register. */
-        name: Text,
+        name: NullableText,
         /** When the relationship began. */
-        since: Text,
+        since: NullableText,
       }),
     )
     .nullable(),
@@ -154,8 +159,9 @@ const CompanyFound = z.strictObject({
   parents_not_reported: z
     .array(z.strictObject({ kind: ParentKind, reasons: z.array(z.string()), says: z.string() }))
     .nullable(),
-  registration_status: Text,
-  last_update: Text,
+  /** Status of the LEI: ISSUED, LAPSED, RETIRED, ... */
+  registration_status: NullableText,
+  last_update: NullableText,
   /** From the operator's own file: GLEIF publishes none. */
   domains: z.array(z.string()),
 });
@@ -176,7 +182,7 @@ export const CompaniesAnswer = z.strictObject({
   register: z.strictObject({
     source: z.string(),
     imported_at: z.string(),
-    newest_update: Text,
+    newest_update: NullableText,
     companies: z.int(),
     domains: z.int(),
     /** Parents that are reported, and reasons why they are not; null: no such file was imported. */

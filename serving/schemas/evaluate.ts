@@ -1,13 +1,13 @@
 import { z } from "zod";
 import { BuyersExpectation } from "../../pipelines/record/expectation.ts";
 import { JUDGED_BY } from "../../pipelines/record/order-step.ts";
-import { CapId, given, refusing } from "./common.ts";
+import { CapId, refusalSchema, requiresAll } from "./common.ts";
 import { CallInput } from "./route.ts";
 
 /** Longest answer that is evaluated, bytes. */
 export const MAX_ANSWER_BYTES = 262_144;
 /** Longest schema, characters of its JSON text; longer ones are not tried on the answers of orders either. */
-const MAX_SCHEMA = 100_000;
+const MAX_SCHEMA_LENGTH = 100_000;
 
 /** Body of POST /v1/evaluate: an answer, and what it is compared with. */
 export const EvaluateRequest = z
@@ -16,7 +16,10 @@ export const EvaluateRequest = z
     class: z.string().max(60).optional().describe("Class whose check is applied, such as arithmetic."),
     schema: z
       .union([z.record(z.string(), z.unknown()), z.boolean()], "must be a JSON Schema: an object, or true or false")
-      .refine((schema) => JSON.stringify(schema).length <= MAX_SCHEMA, `must be at most ${MAX_SCHEMA} characters long`)
+      .refine(
+        (schema) => JSON.stringify(schema).length <= MAX_SCHEMA_LENGTH,
+        `must be at most ${MAX_SCHEMA_LENGTH} characters long`,
+      )
       .optional()
       .describe("JSON Schema that the seller advertises in its 402."),
     mime: z.string().max(200).optional().describe("Media type that the seller declares in its 402."),
@@ -37,7 +40,7 @@ export const EvaluateRequest = z
     path: ["input"],
     message: "is the input of an endpoint: send its capability_id",
   })
-  .meta(refusing(given("body", "base64")));
+  .meta(refusalSchema(requiresAll("body", "base64")));
 export type EvaluateRequest = z.infer<typeof EvaluateRequest>;
 
 /** Whether an order with this answer would be charged. */

@@ -11,7 +11,7 @@ export const EvidenceRequest = z.strictObject({
 export type EvidenceRequest = z.infer<typeof EvidenceRequest>;
 
 const CertificateShown = z.strictObject({
-  /** Of the DER bytes. */
+  /** Hash of the certificate's DER bytes. */
   sha256: Sha256Hex,
   subject: z.string(),
   issuer: z.string(),
@@ -53,7 +53,7 @@ export const EvidenceReceipt = z.strictObject({
   excerpt_missing: z.string().nullable(),
   compared: z.strictObject({ to: Sha256Hex, result: z.enum(["same", "different"]) }).nullable(),
   seen_from: z.literal(SEEN_FROM),
-  /** 32 random bytes, hex: nobody can guess a receipt from its hash in the log. */
+  /** 32 random bytes, hex, so that nobody can guess a receipt from its hash in the log. */
   salt: Sha256Hex,
   fetched_at: z.string(),
   took_ms: z.int().min(0),
@@ -80,7 +80,7 @@ export const EvidenceAnswer = z.strictObject({
     href: z.string().nullable(),
     kept_until: z.string().nullable(),
   }),
-  /** Where the proof that the log holds `receipt_sha256` stands, and by when. */
+  /** Address of the proof that the log holds `receipt_sha256`, and the time by which it exists. */
   proof: z.strictObject({ href: z.string(), by: z.string() }),
 });
 export type EvidenceAnswer = z.infer<typeof EvidenceAnswer>;

@@ -31,18 +31,18 @@ const Url = CheckQuery.shape.url.superRefine((url, context) => {
   if (says !== null) context.addIssue({ code: "custom", message: says });
 });
 
-const PRICE = "must be money such as 0.05";
-const CALLS = `must be a number from 0 to ${MAX_CALLS}`;
+const PRICE_MESSAGE = "must be money such as 0.05";
+const CALLS_MESSAGE = `must be a number from 0 to ${MAX_CALLS}`;
 
 const Dependency = z.strictObject(
   {
     /** As in a check: an http(s) url, or a capability id. */
     url: Url,
-    calls_per_month: z.number({ error: CALLS }).min(0, CALLS).max(MAX_CALLS, CALLS).optional(),
+    calls_per_month: z.number({ error: CALLS_MESSAGE }).min(0, CALLS_MESSAGE).max(MAX_CALLS, CALLS_MESSAGE).optional(),
     /** What the client pays for a call, in dollars; counts where the record knows no price. */
     price: z
-      .string({ error: PRICE })
-      .regex(/^\d{1,12}\.\d{1,6}$/, PRICE)
+      .string({ error: PRICE_MESSAGE })
+      .regex(/^\d{1,12}\.\d{1,6}$/, PRICE_MESSAGE)
       .optional(),
     /** The payTo of the 402 that the client is about to pay. */
     pay_to: CheckQuery.shape.pay_to,
@@ -57,15 +57,15 @@ export const ExposureRequest = z.strictObject({
 });
 export type ExposureRequest = z.infer<typeof ExposureRequest>;
 
-/** Body of POST /v1/exposure, for reading: the faults of an item are those of its own form, a text or an object. */
+/** Parses the body of POST /v1/exposure. Each item gets the errors of its own form, a text or an object, not of both. */
 export const ReadExposure: z.ZodType<ExposureRequest> = z.strictObject(
   {
     dependencies: z
       .array(
         z.unknown().transform((item, context): ExposureRequest["dependencies"][number] => {
-          const read = (typeof item === "string" ? Url : Dependency).safeParse(item);
-          if (read.success) return read.data;
-          for (const { path, detail } of faultsOf(read.error)) {
+          const parsed = (typeof item === "string" ? Url : Dependency).safeParse(item);
+          if (parsed.success) return parsed.data;
+          for (const { path, detail } of faultsOf(parsed.error)) {
             context.addIssue({ code: "custom", path, message: detail });
           }
           return z.NEVER;
@@ -78,8 +78,8 @@ export const ReadExposure: z.ZodType<ExposureRequest> = z.strictObject(
 );
 
 /**
- * What the record holds of a dependency; the first that applies is given. The last two mean that it is unknown, which
- * is no failure.
+ * What the record holds about a dependency. The first one that applies is given. The last two mean that nothing is known
+ * about it, which is no failure.
  */
 export const STANDINGS = [
   "took_the_money",
@@ -106,7 +106,7 @@ const Spend = {
   monthly_spend_not_yet_measured: Money,
   /** Letters from A to D. */
   monthly_spend_lettered: Money,
-  /** Calls of a month, whatever is known of their price; and those of them whose spending would be not yet measured. */
+  /** Calls of a month, also those of unknown price; and the calls of endpoints that are not yet measured. */
   calls_per_month: z.number().min(0),
   calls_per_month_not_yet_measured: z.number().min(0),
 };
@@ -164,7 +164,7 @@ export const ExposurePayee = z.strictObject({
   /** null: no address is known. */
   address: z.string().nullable(),
   dependencies: Count,
-  /** Number of origins of the endpoints that it stands for, as far as they are in the record. */
+  /** Number of origins of the endpoints that are paid at it and are in the record. */
   origins: Count,
   ...Spend,
   standings: Standings,

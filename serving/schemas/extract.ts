@@ -1,20 +1,20 @@
 import { z } from "zod";
 import { Sha256Hex } from "../../infra/sha256-hex.ts";
 import { URL_LENGTH } from "./check.ts";
-import { given, HTTP_URL, noneOf, refusing } from "./common.ts";
+import { forbidsAll, HTTP_URL, refusalSchema, requiresAll } from "./common.ts";
 
 /** Largest document that may be sent, bytes after decoding. A fetched one may be as large as egress reads. */
 export const MAX_SENT_BYTES = 8 * 1024 * 1024;
 /** The length of such a document in base64 (RFC 4648 section 4). */
 export const MAX_SENT_CHARS = Math.ceil(MAX_SENT_BYTES / 3) * 4;
 
-const LENGTH = `must be ${URL_LENGTH.min} to ${URL_LENGTH.max} characters long`;
+const LENGTH_MESSAGE = `must be ${URL_LENGTH.min} to ${URL_LENGTH.max} characters long`;
 
 /** An address that the client wants fetched. Egress decides whether it may be. */
 export const FetchedUrl = z
   .string({ error: "must be a url" })
-  .min(URL_LENGTH.min, LENGTH)
-  .max(URL_LENGTH.max, LENGTH)
+  .min(URL_LENGTH.min, LENGTH_MESSAGE)
+  .max(URL_LENGTH.max, LENGTH_MESSAGE)
   .regex(HTTP_URL, "must be an http or https url")
   // The address is part of the signed answer, and a lone surrogate has no canonical bytes (RFC 8785 section 3.2.2.2).
   .refine((text) => !/\p{Surrogate}/u.test(text), "must be well-formed Unicode");
@@ -45,7 +45,7 @@ export const ExtractRequest = z
       context.addIssue({ code: "custom", path: ["url"], message: "either url or bytes must be given, and not both" });
     }
   })
-  .meta(refusing(given("url", "bytes"), noneOf("url", "bytes")));
+  .meta(refusalSchema(requiresAll("url", "bytes"), forbidsAll("url", "bytes")));
 export type ExtractRequest = z.infer<typeof ExtractRequest>;
 
 const Metadata = z.strictObject({
@@ -73,7 +73,7 @@ const Table = z.strictObject({
   /** markup: the document marks it as a table; layout: its cells are aligned in columns. */
   found: z.enum(["markup", "layout"]),
   caption: z.string().nullable(),
-  /** Is the first row a header, as far as the document marks it? */
+  /** Whether the document marks the first row as a header. */
   header: z.boolean(),
   /** A cell that spans several columns or rows stands in each of them. */
   rows: z.array(z.array(z.string())),

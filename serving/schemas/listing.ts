@@ -5,10 +5,13 @@ import { METHODS } from "../../pipelines/record/vocabulary.ts";
 import { URL_LENGTH } from "./check.ts";
 import { CapId, HTTP_URL, Money, ONE_TEXT, Protocol } from "./common.ts";
 
-const LENGTH = `must be ${URL_LENGTH.min} to ${URL_LENGTH.max} characters long`;
+const LENGTH_MESSAGE = `must be ${URL_LENGTH.min} to ${URL_LENGTH.max} characters long`;
 
 const httpUrl = (text: z.ZodString) =>
-  text.min(URL_LENGTH.min, LENGTH).max(URL_LENGTH.max, LENGTH).regex(HTTP_URL, "must be an http or https url");
+  text
+    .min(URL_LENGTH.min, LENGTH_MESSAGE)
+    .max(URL_LENGTH.max, LENGTH_MESSAGE)
+    .regex(HTTP_URL, "must be an http or https url");
 
 /** Body of POST /v1/listings/validate. Only the verbs of a check: other verbs may change something at the seller. */
 export const ListingQuestion = z.strictObject({
@@ -18,7 +21,7 @@ export const ListingQuestion = z.strictObject({
 export type ListingQuestion = z.infer<typeof ListingQuestion>;
 
 /** An offer of the 402, its known parts normalised. */
-const OfferRead = z.strictObject({
+const ShownOffer = z.strictObject({
   scheme: z.string(),
   /** CAIP-2 where the name is known, else as the seller wrote it. */
   network: z.string(),
@@ -45,7 +48,7 @@ export const ListingAnswer = z.strictObject({
   latency_ms: z.number().nullable(),
   protocols: z.array(Protocol),
   x402_version: z.int().nullable(),
-  offers: z.array(OfferRead),
+  offers: z.array(ShownOffer),
   defects: z.array(z.strictObject({ defect: z.string(), says: z.string(), mend: z.string() })),
   stock_client: z.strictObject({
     client: z.string(),

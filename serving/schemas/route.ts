@@ -1,12 +1,12 @@
 import { z } from "zod";
 import { BuyersExpectation } from "../../pipelines/record/expectation.ts";
-import { Band, CapId, Defect, given, Money, noneOf, refusing, Tier } from "./common.ts";
+import { Band, CapId, Defect, forbidsAll, Money, refusalSchema, requiresAll, Tier } from "./common.ts";
 
 /** Money in a request (interface, "money"). */
 const MoneySent = z.string().regex(/^\d{1,12}\.\d{1,6}$/, "must be money such as 0.05");
 
 /** What a client needs, and the limits that it sets. */
-const NEED = {
+const NEED_FIELDS = {
   need: z
     .string()
     .regex(/\S/, "must hold a word")
@@ -30,10 +30,10 @@ const NEED = {
 };
 
 /** Body of POST /v1/route/plan. */
-export const PlanQuery = z.strictObject({ ...NEED, limit: z.int().min(1).max(20).default(5) });
+export const PlanQuery = z.strictObject({ ...NEED_FIELDS, limit: z.int().min(1).max(20).default(5) });
 export type PlanQuery = z.infer<typeof PlanQuery>;
 
-/** Is it safe to send a payment again whose answer was lost? From our own calls. */
+/** Whether a payment whose answer was lost can be sent again without paying twice, as our own calls showed. */
 const RETRY_VERDICTS = ["safe", "unsafe", "unknown"] as const;
 export type RetryVerdict = (typeof RETRY_VERDICTS)[number];
 
@@ -96,17 +96,17 @@ export type PlanAnswer = z.infer<typeof PlanAnswer>;
 /** Most candidates of one order. */
 export const MAX_CANDIDATES = 5;
 
-const Texts = z
+const TextRecord = z
   .record(z.string().max(200), z.string().max(2000))
   .refine((texts) => Object.keys(texts).length <= 50, "must have at most 50 members")
   .meta({ maxProperties: 50 });
 
 /** Input of one call. */
 export const CallInput = z.strictObject({
-  path: Texts.optional().describe(
+  path: TextRecord.optional().describe(
     "Variables of the seller's url, such as city of https://seller.example/{city}; those left out are taken from query.",
   ),
-  query: Texts.optional().describe("Query of the call; put on the seller's address."),
+  query: TextRecord.optional().describe("Query of the call; put on the seller's address."),
   body: z
     .unknown()
     .optional()
@@ -118,8 +118,8 @@ export const CallInput = z.strictObject({
 /** Body of POST /v1/route/execute: a need, or the buyer's own candidates. */
 export const ExecuteRequest = z
   .strictObject({
-    ...NEED,
-    need: NEED.need.optional(),
+    ...NEED_FIELDS,
+    need: NEED_FIELDS.need.optional(),
     capability_ids: z
       .array(CapId)
       .min(1)
@@ -140,18 +140,18 @@ export const ExecuteRequest = z
       .describe("Seconds from the paid request after which no further candidate is begun with."),
   })
   .superRefine(({ need, capability_ids, class: kind, min_band, max_latency_ms }, context) => {
-    const say = (path: string, message: string) => context.addIssue({ code: "custom", path: [path], message });
-    if (need === undefined && !capability_ids) say("need", "must be given, or capability_ids in its place");
+    const addIssue = (path: string, message: string) => context.addIssue({ code: "custom", path: [path], message });
+    if (need === undefined && !capability_ids) addIssue("need", "must be given, or capability_ids in its place");
     if (!capability_ids) return;
-    const beside = { need, class: kind, min_band, max_latency_ms };
-    for (const [name, value] of Object.entries(beside))
-      if (value !== undefined) say(name, "cannot stand beside capability_ids");
-    if (new Set(capability_ids).size < capability_ids.length) say("capability_ids", "names one of them twice");
+    const needFields = { need, class: kind, min_band, max_latency_ms };
+    for (const [name, value] of Object.entries(needFields))
+      if (value !== undefined) addIssue(name, "cannot stand beside capability_ids");
+    if (new Set(capability_ids).size < capability_ids.length) addIssue("capability_ids", "names one of them twice");
   })
   .meta(
-    refusing(
-      noneOf("need", "capability_ids"),
-      ...["need", "class", "min_band", "max_latency_ms"].map((name) => given("capability_ids", name)),
+    refusalSchema(
+      forbidsAll("need", "capability_ids"),
+      ...["need", "class", "min_band", "max_latency_ms"].map((name) => requiresAll("capability_ids", name)),
     ),
   );
 export type ExecuteRequest = z.infer<typeof ExecuteRequest>;

@@ -1,29 +1,29 @@
 import { z } from "zod";
 import { BANDS, MATCHED, NOTICE_CHANGES, TIERS } from "../../pipelines/record/vocabulary.ts";
-import { HTTP_URL, SAY_URL_OR_ID, URL_OR_ID } from "./common.ts";
+import { HTTP_URL, URL_OR_ID, URL_OR_ID_MESSAGE } from "./common.ts";
 
 /** Most endpoints of one watcher. */
 const MAX_WATCHED = 100;
 
-/** Is it padded base64 of 24 to 64 bytes? */
-function isKey(text: string): boolean {
+/** Reports whether a text is padded base64 of 24 to 64 bytes. */
+function isHmacKey(text: string): boolean {
   const bytes = Buffer.from(text, "base64");
   return bytes.length >= 24 && bytes.length <= 64 && bytes.toString("base64") === text;
 }
 
-const Asked = z.string().min(8).max(2048).regex(URL_OR_ID, SAY_URL_OR_ID);
+const WatchedName = z.string().min(8).max(2048).regex(URL_OR_ID, URL_OR_ID_MESSAGE);
 
 /** Body of POST /v1/watchers. */
 export const WatcherRequest = z.strictObject({
   /** Address to which notices are posted (https). */
   url: z.string().min(8).max(2048).regex(HTTP_URL, "must be an https url"),
   /** Urls or capability ids of endpoints. */
-  watch: z.array(Asked).min(1).max(MAX_WATCHED),
+  watch: z.array(WatchedName).min(1).max(MAX_WATCHED),
   /** Key of a signature `v1` on every message, for libraries of Standard Webhooks. */
   secret: z
     .string()
     .regex(/^(?:whsec_)?[A-Za-z0-9+/]{32,88}={0,2}$/, "must be whsec_ and the base64 of 24 to 64 bytes")
-    .refine((text) => isKey(text.replace(/^whsec_/, "")), "must be whsec_ and the base64 of 24 to 64 bytes")
+    .refine((text) => isHmacKey(text.replace(/^whsec_/, "")), "must be whsec_ and the base64 of 24 to 64 bytes")
     .optional(),
 });
 export type WatcherRequest = z.infer<typeof WatcherRequest>;

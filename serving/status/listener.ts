@@ -8,7 +8,7 @@ import { Pulse, type PulseParts } from "./pulse.ts";
 
 /** Largest number of sockets, enough for a few collectors and an operator. */
 const MAX_SOCKETS = 64;
-const GRACE_MS = 1_000;
+const CLOSE_GRACE_MS = 1_000;
 
 /** A running status listener. */
 export interface Status {
@@ -18,11 +18,11 @@ export interface Status {
   close(): Promise<void>;
 }
 
-const response = (status: number, type: string, body: string, more: Record<string, string> = {}): Response =>
+const respond = (status: number, type: string, body: string, more: Record<string, string> = {}): Response =>
   new Response(body, { status, headers: { "content-type": type, "cache-control": "no-store", ...more } });
 
 /** Returns the free bytes on the disk of a folder and sets the gauges; null while the folder does not exist. */
-function measureFree(folder: string, metrics: Pick<Metrics, "gauge">): number | null {
+function measureFreeBytes(folder: string, metrics: Pick<Metrics, "gauge">): number | null {
   try {
     const { bavail, blocks, bsize } = statfsSync(folder);
     metrics.gauge("touchstone_data_free_bytes", bavail * bsize);
@@ -34,48 +34,48 @@ function measureFree(folder: string, metrics: Pick<Metrics, "gauge">): number | 
 }
 
 /** Creates the app of the status listener: `/metrics` in Prometheus text, `/health` as JSON with 200 or 503. */
-export function statusApp(pulse: Pulse, metrics: Pick<Metrics, "text">): H3 {
+export function createStatusApp(pulse: Pulse, metrics: Pick<Metrics, "text">): H3 {
   const pages: Record<string, () => Promise<Response>> = {
     "/metrics": async () => {
       pulse.health();
-      return response(200, "text/plain; version=0.0.4; charset=utf-8", await metrics.text());
+      return respond(200, "text/plain; version=0.0.4; charset=utf-8", await metrics.text());
     },
     "/health": async () => {
       const health = pulse.health();
-      return response(health.ok ? 200 : 503, "application/json", `${JSON.stringify(health, null, 2)}\n`);
+      return respond(health.ok ? 200 : 503, "application/json", `${JSON.stringify(health, null, 2)}\n`);
     },
   };
   return new H3().all("/**", ({ req, url }) => {
     const page = pages[url.pathname];
-    if (!page) return response(404, "text/plain", "see /health and /metrics\n");
+    if (!page) return respond(404, "text/plain", "see /health and /metrics\n");
     if (req.method === "GET" || req.method === "HEAD") return page();
-    return response(405, "text/plain", "only GET and HEAD\n", { allow: "GET, HEAD" });
+    return respond(405, "text/plain", "only GET and HEAD\n", { allow: "GET, HEAD" });
   });
 }
 
 /**
  * Opens the status listener of a role, if `status.port` is set.
  * @param listen false for a command that ends by itself
- * @param first the work that has to succeed once before the role counts as started
+ * @param firstWork the work that has to succeed once before the role counts as started
  * @throws Failure `port` when the port is taken
  */
 export async function openStatus(
   config: Pick<Config, "status" | "data_dir" | "revision">,
   { listen, ...parts }: Omit<PulseParts, "patienceMs"> & { listen: boolean },
-  first: string,
+  firstWork: string,
 ): Promise<Status> {
   const { host, port, patience_s } = config.status;
-  const freeBytes = () => measureFree(config.data_dir, parts.metrics);
-  const pulse = new Pulse({ ...parts, freeBytes, patienceMs: patience_s * 1000 }, first);
+  const freeBytes = () => measureFreeBytes(config.data_dir, parts.metrics);
+  const pulse = new Pulse({ ...parts, freeBytes, patienceMs: patience_s * 1000 }, firstWork);
   if (port === null || !listen) return { pulse, url: null, close: async () => undefined };
-  const app = statusApp(pulse, parts.metrics);
+  const app = createStatusApp(pulse, parts.metrics);
   parts.metrics.gauge("touchstone_build_info", 1, { ...buildInfo(config) });
   const { url, close } = await serve({
     app,
     host,
     port,
     limits: { sockets: MAX_SOCKETS, sockets_per_client: MAX_SOCKETS },
-    graceMs: GRACE_MS,
+    graceMs: CLOSE_GRACE_MS,
   });
   return { pulse, url, close };
 }

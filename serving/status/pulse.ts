@@ -7,14 +7,14 @@ import type { Job } from "../../pipelines/roles/jobs.ts";
 export type Role = "start" | "own" | "publish" | "observe" | "serve";
 
 /** State of one required part of a role's work. */
-interface Work {
+interface RequiredWork {
   /** When it became required, ms of the steady counter. */
-  since: number;
+  requiredAtMs: number;
   /** When it last succeeded, ms of the steady counter. */
-  done: number | null;
+  lastDoneMs: number | null;
   /** When it last succeeded, in record time. */
-  doneAt: Date | null;
-  failed: { at: Date; error: string } | null;
+  lastDoneAt: Date | null;
+  lastFailure: { at: Date; error: string } | null;
 }
 
 /** The document of `/health`. */
@@ -57,8 +57,8 @@ interface FailingRun {
  * Gauge that is set only for required works. An alert watches it, and jobs that run hourly or daily would always look
  * late.
  */
-const LAST_DONE = "touchstone_work_last_done_seconds";
-const OK = "touchstone_role_ok";
+const LAST_DONE_GAUGE = "touchstone_work_last_done_seconds";
+const OK_GAUGE = "touchstone_role_ok";
 
 /**
  * Tracks whether a role does its work, by the last success of each required work. Durations use the steady counter, times
@@ -67,46 +67,46 @@ const OK = "touchstone_role_ok";
  */
 export class Pulse {
   readonly #parts: PulseParts;
-  readonly #works = new Map<string, Work>();
+  readonly #works = new Map<string, RequiredWork>();
   /** Failing runs by name, required or not. */
   readonly #failing = new Map<string, FailingRun>();
   #facts: Record<string, unknown> = {};
   #state = "working";
-  readonly #blocked = new Map<string, number>();
+  readonly #waitingSince = new Map<string, number>();
 
-  /** @param first the required work that has to succeed before the role counts as started */
+  /** @param firstWork the required work that has to succeed before the role counts as started */
   constructor(
     parts: PulseParts,
-    private readonly first: string,
+    private readonly firstWork: string,
   ) {
     this.#parts = parts;
-    this.#require(first);
+    this.#require(firstWork);
   }
 
   /** Sets the required works, in addition to the first one. The patience of new ones starts now. */
   setRequired(...names: string[]): void {
-    const wanted = new Set([this.first, ...names]);
+    const required = new Set([this.firstWork, ...names]);
     for (const name of this.#works.keys()) {
-      if (wanted.has(name)) continue;
+      if (required.has(name)) continue;
       this.#works.delete(name);
-      this.#parts.metrics.forget(LAST_DONE, { work: name });
-      this.#parts.metrics.forget(OK, { role: this.#parts.role, work: name });
+      this.#parts.metrics.forget(LAST_DONE_GAUGE, { work: name });
+      this.#parts.metrics.forget(OK_GAUGE, { role: this.#parts.role, work: name });
     }
-    for (const name of wanted) this.#require(name);
+    for (const name of required) this.#require(name);
   }
 
   /**
    * Runs something and records whether it succeeded. A run that is not a required work only counts when it fails three
    * times in succession.
-   * @param of the work that the run is a part of: a failure of the run counts for that work, a success does not
+   * @param work the work that the run is a part of: a failure of the run counts for that work, a success does not
    */
-  async during<T>(name: string, run: () => Promise<T>, of = name): Promise<T> {
+  async during<T>(name: string, run: () => Promise<T>, work = name): Promise<T> {
     try {
       const result = await run();
       this.done(name);
       return result;
     } catch (error) {
-      this.failed(name, error, of);
+      this.failed(name, error, work);
       throw error;
     }
   }
@@ -115,18 +115,22 @@ export class Pulse {
   done(name: string): void {
     const { clock, metrics } = this.#parts;
     this.#failing.delete(name);
-    const known = this.#works.get(name);
-    if (!known) return;
-    Object.assign(known, { done: clock.monotonic(), doneAt: clock.now(), failed: null });
-    metrics.gauge(LAST_DONE, clock.now().getTime() / 1000, { work: name });
+    const work = this.#works.get(name);
+    if (!work) return;
+    Object.assign(work, {
+      lastDoneMs: clock.monotonic(),
+      lastDoneAt: clock.now(),
+      lastFailure: null,
+    } satisfies Partial<RequiredWork>);
+    metrics.gauge(LAST_DONE_GAUGE, clock.now().getTime() / 1000, { work: name });
   }
 
-  /** Records a failure. @param of see {@link during} */
-  failed(name: string, cause: unknown, of = name): void {
+  /** Records a failure. @param workName as `work` of {@link during} */
+  failed(name: string, cause: unknown, workName = name): void {
     const error = cause instanceof Error ? cause.name : "Error";
-    this.#failing.set(name, { work: of, times: (this.#failing.get(name)?.times ?? 0) + 1, error });
-    const known = this.#works.get(of);
-    if (known) known.failed = { at: this.#parts.clock.now(), error };
+    this.#failing.set(name, { work: workName, times: (this.#failing.get(name)?.times ?? 0) + 1, error });
+    const work = this.#works.get(workName);
+    if (work) work.lastFailure = { at: this.#parts.clock.now(), error };
   }
 
   /**
@@ -152,53 +156,53 @@ export class Pulse {
 
   /** Sets whether the role waits for something. A wait longer than the patience makes it unhealthy. */
   setWaiting(what: string, waiting: boolean): void {
-    if (!waiting) this.#blocked.delete(what);
-    else if (!this.#blocked.has(what)) this.#blocked.set(what, this.#parts.clock.monotonic());
+    if (!waiting) this.#waitingSince.delete(what);
+    else if (!this.#waitingSince.has(what)) this.#waitingSince.set(what, this.#parts.clock.monotonic());
   }
 
   /** Returns the state of the role and sets its gauges. */
   health(): Health {
     const { role, clock, patienceMs, metrics } = this.#parts;
     const now = clock.monotonic();
-    const starting = this.#works.get(this.first)!.done === null;
-    const problems = starting ? [`${this.first} was not done yet`] : [];
-    const free = this.#parts.freeBytes?.() ?? null;
-    if (free !== null && free < MIN_FREE_BYTES)
-      problems.push(`the disk of the data folder is full: ${Math.round(free / 2 ** 20)} MiB are free`);
+    const isStarting = this.#works.get(this.firstWork)!.lastDoneMs === null;
+    const problems = isStarting ? [`${this.firstWork} was not done yet`] : [];
+    const freeBytes = this.#parts.freeBytes?.() ?? null;
+    if (freeBytes !== null && freeBytes < MIN_FREE_BYTES)
+      problems.push(`the disk of the data folder is full: ${Math.round(freeBytes / 2 ** 20)} MiB are free`);
     const works: Health["works"] = {};
-    const sick = new Set<string>();
+    const unhealthy = new Set<string>();
     for (const [name, { work, times, error }] of this.#failing) {
       if (times < MAX_FAILURES) continue;
-      sick.add(work);
+      unhealthy.add(work);
       problems.push(`${name} failed ${times} times in succession: ${error}`);
     }
-    for (const [name, { since, done, doneAt, failed }] of this.#works) {
+    for (const [name, { requiredAtMs, lastDoneMs, lastDoneAt, lastFailure }] of this.#works) {
       works[name] = {
-        last_done: doneAt && rfc3339(doneAt),
-        last_failed: failed && rfc3339(failed.at),
-        error: failed?.error ?? null,
+        last_done: lastDoneAt && rfc3339(lastDoneAt),
+        last_failed: lastFailure && rfc3339(lastFailure.at),
+        error: lastFailure?.error ?? null,
       };
-      const still = now - Math.max(since, done ?? since);
-      if (still > patienceMs) sick.add(name);
-      if (still > patienceMs && !(starting && name === this.first)) {
-        problems.push(`${name} was not done for ${Math.round(still / 1000)} s`);
+      const undoneMs = now - Math.max(requiredAtMs, lastDoneMs ?? requiredAtMs);
+      if (undoneMs > patienceMs) unhealthy.add(name);
+      if (undoneMs > patienceMs && !(isStarting && name === this.firstWork)) {
+        problems.push(`${name} was not done for ${Math.round(undoneMs / 1000)} s`);
       }
-      metrics.gauge(OK, sick.has(name) ? 0 : 1, { role, work: name });
+      metrics.gauge(OK_GAUGE, unhealthy.has(name) ? 0 : 1, { role, work: name });
     }
-    for (const [what, since] of this.#blocked) {
+    for (const [what, since] of this.#waitingSince) {
       if (now - since > patienceMs) problems.push(`${what} is waited for since ${Math.round((now - since) / 1000)} s`);
     }
     const ok = problems.length === 0;
-    metrics.gauge(OK, ok ? 1 : 0, { role });
-    const waits_for = [...this.#blocked.keys()];
-    const state = starting ? "starting" : waits_for.length > 0 ? "waiting" : this.#state;
+    metrics.gauge(OK_GAUGE, ok ? 1 : 0, { role });
+    const waits_for = [...this.#waitingSince.keys()];
+    const state = isStarting ? "starting" : waits_for.length > 0 ? "waiting" : this.#state;
     return { ...this.#facts, ...(waits_for.length > 0 ? { waits_for } : {}), role, ok, state, problems, works };
   }
 
   #require(name: string): void {
     if (this.#works.has(name)) return;
     const { clock, metrics } = this.#parts;
-    this.#works.set(name, { since: clock.monotonic(), done: null, doneAt: null, failed: null });
-    metrics.gauge(LAST_DONE, clock.now().getTime() / 1000, { work: name });
+    this.#works.set(name, { requiredAtMs: clock.monotonic(), lastDoneMs: null, lastDoneAt: null, lastFailure: null });
+    metrics.gauge(LAST_DONE_GAUGE, clock.now().getTime() / 1000, { work: name });
   }
 }

@@ -12,7 +12,7 @@ const HOUR_MS = 3_600_000;
 /** Longest wait of an ask, hours; an ask expires before a longer wait would end. */
 export const MAX_WAIT_HOURS = 28 * 24;
 /** Time after a probe until its result is in serving's tables, ms. */
-const FRESH_MS = 5 * 60_000;
+const RESULT_DELAY_MS = 5 * 60_000;
 /** Probes of asks that the pipeline can make in an hour: 64 at once, ten seconds each. */
 const PROBES_PER_HOUR = 20_000;
 /** Number of endpoints whose last probe, and whose last re-test, is remembered. */
@@ -25,19 +25,19 @@ const UNKNOWN_CLIENT = "elsewhere";
 
 export interface AskQueueLimits {
   /** Most asks that wait, and ten times the number of re-tests that wait. */
-  max: number;
+  maxAsks: number;
   /** Asks of one registrable domain that are probed in an hour; of one platform {@link PLATFORM_CAP_FACTOR} as many. */
   perDomainHour: number;
 }
 
 /** The queue of one registrable domain, or of one platform. */
-interface Domain {
+interface DomainQueue {
   /** Asks that are probed in an hour. */
   perHour: number;
   /** Waiting asks in the order in which they are probed. */
-  line: WaitingAsk[];
+  queue: WaitingAsk[];
   /** Times of the newest probes, unix ms, oldest first; at most `perHour` of them. */
-  looks: number[];
+  probeTimes: number[];
 }
 
 /** An ask that waits for its probe. */
@@ -50,9 +50,9 @@ interface WaitingAsk {
   /** When it was asked, unix ms. */
   t: number;
   /** Earliest time of its probe, unix ms. */
-  from: number;
-  /** A probe within this time before `from` also serves it, ms. */
-  rest: number;
+  notBeforeMs: number;
+  /** A probe that is at most this much earlier also serves it, ms. */
+  earlyByMs: number;
 }
 
 /**
@@ -75,22 +75,22 @@ export interface ExpectedWait {
  * the client with most. Evicted asks stay in the log and are probed, so replicas may evict different ones.
  */
 export class AskQueue {
-  readonly #open = new Map<string, WaitingAsk>();
+  readonly #waiting = new Map<string, WaitingAsk>();
   readonly #asks: FairQueue<string>;
   readonly #retests: FairQueue<string>;
-  readonly #domains = new Map<string, Domain>();
-  readonly #looked = new BoundedMap<string, number>(MAX_REMEMBERED);
-  readonly #retested = new BoundedMap<string, number>(MAX_REMEMBERED);
-  #came = 0;
+  readonly #domains = new Map<string, DomainQueue>();
+  readonly #lastProbes = new BoundedMap<string, number>(MAX_REMEMBERED);
+  readonly #lastRetests = new BoundedMap<string, number>(MAX_REMEMBERED);
+  #nextSequence = 0;
 
   constructor(private readonly limits: AskQueueLimits) {
-    this.#asks = new FairQueue({ name: "asks", size: limits.max });
-    this.#retests = new FairQueue({ name: "re-tests", size: Math.ceil(RETEST_SHARE * limits.max) });
+    this.#asks = new FairQueue({ name: "asks", size: limits.maxAsks });
+    this.#retests = new FairQueue({ name: "re-tests", size: Math.ceil(RETEST_SHARE * limits.maxAsks) });
   }
 
   /** Number of asks that wait. */
   get size(): number {
-    return this.#open.size;
+    return this.#waiting.size;
   }
 
   /** Reports whether an ask of this client would be accepted. */
@@ -100,22 +100,22 @@ export class AskQueue {
 
   /** Returns the earliest time of an endpoint's probe (unix ms), or null when it is not in the queue. */
   earliestProbe(cap: string): number | null {
-    return this.#open.get(cap)?.from ?? null;
+    return this.#waiting.get(cap)?.notBeforeMs ?? null;
   }
 
   /** Reports whether an endpoint was probed within the last five minutes, so that its result may not be visible yet. */
-  isFresh(cap: string, now: number): boolean {
-    return this.#lookOf(cap) > now - FRESH_MS;
+  wasJustProbed(cap: string, now: number): boolean {
+    return this.#lastProbeOf(cap) > now - RESULT_DELAY_MS;
   }
 
   /** Returns when an endpoint's seller last asked for a re-test, unix ms, or null. */
-  retested(cap: string): number | null {
-    return this.#retested.get(cap) ?? null;
+  lastRetest(cap: string): number | null {
+    return this.#lastRetests.get(cap) ?? null;
   }
 
   /** Returns the earliest probe of an ask that is made now (unix ms): an endpoint is probed for asks once a day at most. */
-  earliest(cap: string, now: number): number {
-    return Math.max(now, this.#lookOf(cap) + MIN_PROBE_INTERVAL_MS + 1);
+  earliestNewProbe(cap: string, now: number): number {
+    return Math.max(now, this.#lastProbeOf(cap) + MIN_PROBE_INTERVAL_MS + 1);
   }
 
   /**
@@ -126,85 +126,88 @@ export class AskQueue {
    * @param client key of the client, if it is known
    */
   ask(cap: string, normalised: string, t: number, from = t, client = UNKNOWN_CLIENT): void {
-    this.#put(cap, normalised, { t, from, rest: MIN_PROBE_INTERVAL_MS, retest: false }, client);
+    this.#put(cap, normalised, { t, notBeforeMs: from, earlyByMs: MIN_PROBE_INTERVAL_MS, retest: false }, client);
   }
 
-  /** Adds a re-test that a seller asked for. It waits until a probe at or after `from`. Parameters as in {@link ask}. */
+  /**
+   * Adds a re-test that a seller asked for. It waits until a probe at or after `from`.
+   * Parameters as in {@link ask}.
+   */
   retest(cap: string, normalised: string, t: number, from = t, client = UNKNOWN_CLIENT): void {
-    this.#retested.set(cap, t);
-    this.#put(cap, normalised, { t, from, rest: 0, retest: true }, client);
+    this.#lastRetests.set(cap, t);
+    this.#put(cap, normalised, { t, notBeforeMs: from, earlyByMs: 0, retest: true }, client);
   }
 
   #put(cap: string, normalised: string, when: Omit<WaitingAsk, "domains" | "n">, client: string): void {
-    const { t, from, rest, retest } = when;
-    if (this.#lookOf(cap) >= from - rest) return;
-    const held = this.#open.get(cap);
-    if (held && held.from <= from && held.rest <= rest) return;
+    const { t, notBeforeMs, earlyByMs, retest } = when;
+    if (this.#lastProbeOf(cap) >= notBeforeMs - earlyByMs) return;
+    const existing = this.#waiting.get(cap);
+    if (existing && existing.notBeforeMs <= notBeforeMs && existing.earlyByMs <= earlyByMs) return;
     this.#expire(t);
-    if (held) this.#removeWaiting(cap);
-    const out = (retest ? this.#retests : this.#asks).admit({ client }, cap);
-    if (out === undefined) return;
-    if (out !== null) this.#removeWaiting(out);
-    const waiting = { ...when, domains: namesOf(normalised), n: this.#came++ };
+    if (existing) this.#removeWaiting(cap);
+    const evicted = (retest ? this.#retests : this.#asks).admit({ client }, cap);
+    if (evicted === undefined) return;
+    if (evicted !== null) this.#removeWaiting(evicted);
+    const waiting = { ...when, domains: namesOf(normalised), n: this.#nextSequence++ };
     for (const [i, name] of waiting.domains.entries()) {
       const perHour = this.limits.perDomainHour * (i === 0 ? 1 : PLATFORM_CAP_FACTOR);
-      const domain = this.#domains.get(name) ?? { perHour, line: [], looks: [] };
+      const domain = this.#domains.get(name) ?? { perHour, queue: [], probeTimes: [] };
       this.#domains.set(name, domain);
-      domain.line.splice(insertPosition(domain.line, waiting), 0, waiting);
+      domain.queue.splice(insertPosition(domain.queue, waiting), 0, waiting);
     }
-    this.#open.set(cap, waiting);
+    this.#waiting.set(cap, waiting);
   }
 
   /** Records a probe. The endpoint leaves the queue, unless its earliest time is later. @param t unix ms */
   recordProbe(cap: string, t: number): void {
-    this.#looked.set(cap, t);
-    const waiting = this.#open.get(cap);
-    if (!waiting || t < waiting.from - waiting.rest) return;
-    for (const { looks, perHour } of this.#removeWaiting(cap)) {
-      looks.push(t);
-      if (looks.length > perHour) looks.shift();
+    this.#lastProbes.set(cap, t);
+    const waiting = this.#waiting.get(cap);
+    if (!waiting || t < waiting.notBeforeMs - waiting.earlyByMs) return;
+    for (const { probeTimes, perHour } of this.#removeWaiting(cap)) {
+      probeTimes.push(t);
+      if (probeTimes.length > perHour) probeTimes.shift();
     }
   }
 
-  /** Removes endpoints that the daily plan has probed meanwhile. @param seen returns the newest probe, unix ms */
-  dropProbed(seen: (cap: string) => number | null): void {
-    for (const [cap, { from, rest }] of this.#open) {
-      if ((seen(cap) ?? Number.NEGATIVE_INFINITY) >= from - rest) this.#removeWaiting(cap);
+  /** Removes endpoints that the daily plan has probed meanwhile. @param newestProbeOf returns the newest probe, unix ms */
+  dropProbed(newestProbeOf: (cap: string) => number | null): void {
+    for (const [cap, { notBeforeMs, earlyByMs }] of this.#waiting) {
+      if ((newestProbeOf(cap) ?? Number.NEGATIVE_INFINITY) >= notBeforeMs - earlyByMs) this.#removeWaiting(cap);
     }
   }
 
   /** Returns the expected wait of an ask in the queue; one hour for any other endpoint. @param now unix ms */
   wait(cap: string, now: number): ExpectedWait {
-    const waiting = this.#open.get(cap);
+    const waiting = this.#waiting.get(cap);
     if (!waiting) return { hours: 1 };
     return this.#wait(waiting, now);
   }
 
   /** Returns the expected wait of an ask that would be added now. */
   waitFor(normalised: string, from: number, now: number): ExpectedWait {
-    return this.#wait({ domains: namesOf(normalised), n: this.#came, from }, now);
+    return this.#wait({ domains: namesOf(normalised), n: this.#nextSequence, notBeforeMs: from }, now);
   }
 
-  #wait(waiting: Pick<WaitingAsk, "domains" | "n" | "from">, now: number): ExpectedWait {
-    const inDomain = Math.max(
+  #wait(waiting: Pick<WaitingAsk, "domains" | "n" | "notBeforeMs">, now: number): ExpectedWait {
+    const domainHours = Math.max(
       ...waiting.domains.map((name) => {
-        const { line, looks, perHour } = this.#domains.get(name) ?? { line: [], looks: [], perHour: 1 };
-        const begun = looks.filter((t) => t > now - HOUR_MS).length;
-        return Math.floor((insertPosition(line, waiting) + begun) / perHour) + 1;
+        const { queue, probeTimes, perHour } = this.#domains.get(name) ?? { queue: [], probeTimes: [], perHour: 1 };
+        const probedThisHour = probeTimes.filter((t) => t > now - HOUR_MS).length;
+        return Math.floor((insertPosition(queue, waiting) + probedThisHour) / perHour) + 1;
       }),
     );
-    const own = Math.floor(Math.max(0, waiting.from - now) / HOUR_MS) + 1;
-    const inAll = Math.ceil(this.size / PROBES_PER_HOUR);
-    const hours = Math.max(1, inDomain, own, inAll);
+    const ownHours = Math.floor(Math.max(0, waiting.notBeforeMs - now) / HOUR_MS) + 1;
+    const queueHours = Math.ceil(this.size / PROBES_PER_HOUR);
+    const hours = Math.max(1, domainHours, ownHours, queueHours);
     if (hours === 1) return { hours };
-    return { hours, by: hours === own ? "moment" : hours === inDomain ? "domain" : "line" };
+    return { hours, by: hours === ownHours ? "moment" : hours === domainHours ? "domain" : "line" };
   }
 
   /** Applies one record of the topic `asks`; other records are ignored. */
   apply(record: LogRecord): void {
-    const read = readRecord(record);
-    if (!read.ok) return;
-    const { type, observed_at, body } = read.envelope;
+    const parsed = readRecord(record);
+    if (!parsed.ok) return;
+    const { type, observed_at, body } = parsed.envelope;
     const t = Date.parse(observed_at);
     if (type === "ask") {
       const { cap, normalised_url, not_before, retest } = body as BodyOf<"ask">;
@@ -214,31 +217,31 @@ export class AskQueue {
     } else if (type === "ask.looked") this.recordProbe((body as BodyOf<"ask.looked">).cap, t);
   }
 
-  #lookOf(cap: string): number {
-    return this.#looked.get(cap) ?? Number.NEGATIVE_INFINITY;
+  #lastProbeOf(cap: string): number {
+    return this.#lastProbes.get(cap) ?? Number.NEGATIVE_INFINITY;
   }
 
   /** Removes a waiting ask. @returns the queues of its domain and its platform */
-  #removeWaiting(cap: string): Domain[] {
-    const waiting = this.#open.get(cap)!;
-    this.#open.delete(cap);
+  #removeWaiting(cap: string): DomainQueue[] {
+    const waiting = this.#waiting.get(cap)!;
+    this.#waiting.delete(cap);
     (waiting.retest ? this.#retests : this.#asks).remove(cap);
     return waiting.domains.map((name) => {
       const domain = this.#domains.get(name)!;
-      domain.line.splice(insertPosition(domain.line, waiting), 1);
+      domain.queue.splice(insertPosition(domain.queue, waiting), 1);
       return domain;
     });
   }
 
   /** Removes asks that are too old, and idle domains. The map of asks is in order of insertion, so the oldest come first. */
   #expire(now: number): void {
-    for (const [cap, { t }] of this.#open) {
+    for (const [cap, { t }] of this.#waiting) {
       if (t >= now - ASK_LIFETIME_MS) break;
       this.#removeWaiting(cap);
     }
-    if (this.#domains.size <= this.limits.max * 4) return;
-    for (const [name, { line, looks }] of this.#domains) {
-      if (line.length === 0 && (looks.at(-1) ?? 0) <= now - HOUR_MS) this.#domains.delete(name);
+    if (this.#domains.size <= this.limits.maxAsks * 4) return;
+    for (const [name, { queue, probeTimes }] of this.#domains) {
+      if (queue.length === 0 && (probeTimes.at(-1) ?? 0) <= now - HOUR_MS) this.#domains.delete(name);
     }
   }
 }
@@ -251,13 +254,16 @@ function namesOf(normalised: string): string[] {
 }
 
 /** Returns the position of an ask in a queue, which is ordered by earliest time and then by arrival. */
-function insertPosition(line: readonly WaitingAsk[], { from, n }: Pick<WaitingAsk, "from" | "n">): number {
+function insertPosition(
+  queue: readonly WaitingAsk[],
+  { notBeforeMs, n }: Pick<WaitingAsk, "notBeforeMs" | "n">,
+): number {
   let low = 0;
-  let high = line.length;
+  let high = queue.length;
   while (low < high) {
     const middle = (low + high) >> 1;
-    const other = line[middle]!;
-    if (other.from < from || (other.from === from && other.n < n)) low = middle + 1;
+    const other = queue[middle]!;
+    if (other.notBeforeMs < notBeforeMs || (other.notBeforeMs === notBeforeMs && other.n < n)) low = middle + 1;
     else high = middle;
   }
   return low;
@@ -273,32 +279,32 @@ export interface AskFollower {
 /** Follows the topic `asks` from its beginning, reading every `everyMs` (real). A read that fails is tried again next time. */
 export function followAsks(
   log: Pick<Log, "read" | "bounds" | "partitions">,
-  line: AskQueue,
+  queue: AskQueue,
   logger: Pick<Logger, "warn">,
   everyMs = 2_000,
 ): AskFollower {
-  const tail = new LogTail(log, "asks", (record) => line.apply(record));
+  const tail = new LogTail(log, "asks", (record) => queue.apply(record));
   let timer: NodeJS.Timeout | null = null;
   let stopped = false;
-  let reading: Promise<void> = Promise.resolve();
+  let pendingRead: Promise<void> = Promise.resolve();
   const catchUp = (): Promise<void> => {
-    reading = tail.catchUp().catch((error: unknown) => {
+    pendingRead = tail.catchUp().catch((error: unknown) => {
       logger.warn({ err: error }, "the queue of asks could not be read; waits are computed from the last state");
     });
-    return reading;
+    return pendingRead;
   };
-  const turn = async (): Promise<void> => {
+  const poll = async (): Promise<void> => {
     await catchUp();
-    if (!stopped) timer = setTimeout(() => void turn(), everyMs);
+    if (!stopped) timer = setTimeout(() => void poll(), everyMs);
   };
-  void turn();
+  void poll();
   return {
     catchUp,
     async stop() {
       stopped = true;
       tail.close();
       if (timer) clearTimeout(timer);
-      await reading;
+      await pendingRead;
     },
   };
 }

@@ -19,22 +19,22 @@ import type { Band, Tier } from "../../pipelines/record/vocabulary.ts";
 export type PackedLeaf = string & { readonly packed: unique symbol };
 
 class LeafPacker {
-  readonly #pack = new Compressor();
-  readonly #unpack = new Decompressor();
-  #ready = false;
+  readonly #compressor = new Compressor();
+  readonly #decompressor = new Decompressor();
+  #hasDictionary = false;
 
   pack(bytes: Uint8Array): PackedLeaf {
-    if (!this.#ready) {
-      this.#pack.setParameters({ compressionLevel: 1, contentSizeFlag: true });
-      this.#pack.loadDictionary(bytes);
-      this.#unpack.loadDictionary(bytes);
-      this.#ready = true;
+    if (!this.#hasDictionary) {
+      this.#compressor.setParameters({ compressionLevel: 1, contentSizeFlag: true });
+      this.#compressor.loadDictionary(bytes);
+      this.#decompressor.loadDictionary(bytes);
+      this.#hasDictionary = true;
     }
-    return this.#pack.compress(bytes).toString("latin1") as PackedLeaf;
+    return this.#compressor.compress(bytes).toString("latin1") as PackedLeaf;
   }
 
   unpack(packed: PackedLeaf): string {
-    return this.#unpack.decompress(Buffer.from(packed, "latin1")).toString("utf8");
+    return this.#decompressor.decompress(Buffer.from(packed, "latin1")).toString("utf8");
   }
 }
 

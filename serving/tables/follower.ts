@@ -26,14 +26,14 @@ export interface FollowerDeps {
 }
 
 /** Leaves that are folded, or urls that are added, between two yields to the event loop: a few milliseconds. */
-const LEAVES_AT_ONCE = 64;
+const LEAVES_PER_TURN = 64;
 
 /** Follows the public store and holds the newest view. One refresh runs at a time; one that fails changes nothing. */
 export class Follower {
   #view: View;
   #snapshot: Snapshot | null = null;
-  #loadedAt: number | null = null;
-  #looking: Promise<boolean> | null = null;
+  #refreshedAtMs: number | null = null;
+  #pendingRefresh: Promise<boolean> | null = null;
   #timer: NodeJS.Timeout | null = null;
   #stopped = false;
   /**
@@ -41,7 +41,7 @@ export class Follower {
    * leaves again.
    */
   readonly #relatedParties = new RelatedPartiesFold();
-  readonly #giveTurn = createYielder(LEAVES_AT_ONCE);
+  readonly #giveTurn = createYielder(LEAVES_PER_TURN);
 
   constructor(private readonly deps: FollowerDeps) {
     this.#view = View.empty(deps.origin);
@@ -63,8 +63,8 @@ export class Follower {
   }
 
   /** Milliseconds of the steady counter since the last successful refresh, or null before the first. */
-  get staleMs(): number | null {
-    return this.#loadedAt === null ? null : this.deps.clock.monotonic() - this.#loadedAt;
+  get viewAgeMs(): number | null {
+    return this.#refreshedAtMs === null ? null : this.deps.clock.monotonic() - this.#refreshedAtMs;
   }
 
   /**
@@ -74,42 +74,42 @@ export class Follower {
    */
   refresh(): Promise<boolean> {
     const { during = (look) => look() } = this.deps;
-    this.#looking ??= during(() => this.#refreshOnce()).finally(() => {
-      this.#looking = null;
+    this.#pendingRefresh ??= during(() => this.#refreshOnce()).finally(() => {
+      this.#pendingRefresh = null;
     });
-    return this.#looking;
+    return this.#pendingRefresh;
   }
 
   /** Starts refreshing periodically. A refresh that fails is logged and tried again. */
   start(): void {
-    const every = this.deps.everyMs ?? 2000;
-    const turn = async (): Promise<void> => {
+    const intervalMs = this.deps.everyMs ?? 2000;
+    const poll = async (): Promise<void> => {
       try {
         await this.refresh();
       } catch (error) {
         this.deps.metrics.count("touchstone_serving_refresh_failures_total");
         this.deps.logger.warn({ err: error }, "the view could not be refreshed; the old one stays");
       }
-      if (!this.#stopped) this.#timer = setTimeout(() => void turn(), every);
+      if (!this.#stopped) this.#timer = setTimeout(() => void poll(), intervalMs);
     };
-    void turn();
+    void poll();
   }
 
   /** Stops; resolves when a running refresh has ended. */
   async stop(): Promise<void> {
     this.#stopped = true;
     if (this.#timer) clearTimeout(this.#timer);
-    await this.#looking?.catch(() => {});
+    await this.#pendingRefresh?.catch(() => {});
   }
 
   async #refreshOnce(): Promise<boolean> {
     const old = this.#view;
     const snapshot = await this.deps.tree.newest();
     const { entries, related } = snapshot ? await this.#fold(old, snapshot) : old;
-    const { volatile, newRows } = await this.#volatile(old);
-    const name = (row: VolatileRow): void =>
-      old.names.add({ cap: row.capability_id, url: row.url, method: row.method });
-    await forEachYielding(newRows, LEAVES_AT_ONCE, name);
+    const { volatile, newRows } = await this.#loadVolatileRows(old);
+    const addName = (row: VolatileRow): void =>
+      old.urlIndex.add({ cap: row.capability_id, url: row.url, method: row.method });
+    await forEachYielding(newRows, LEAVES_PER_TURN, addName);
     const size = snapshot?.head.size ?? 0;
     const changed = volatile !== old.volatile || size !== old.size;
     if (changed) {
@@ -118,14 +118,14 @@ export class Follower {
       this.#view = view;
     }
     this.#snapshot = snapshot;
-    this.#loadedAt = this.deps.clock.monotonic();
+    this.#refreshedAtMs = this.deps.clock.monotonic();
     this.deps.metrics.gauge("touchstone_serving_tree_size", this.#view.size);
     this.deps.metrics.gauge("touchstone_serving_endpoints", this.#view.entries.size);
     return changed;
   }
 
   /** Reads newer volatile rows. On failure the old rows stay, so that new letters still become visible. */
-  async #volatile(old: View): ReturnType<typeof loadVolatile> {
+  async #loadVolatileRows(old: View): ReturnType<typeof loadVolatile> {
     try {
       return await loadVolatile(this.deps.store, old.volatile);
     } catch (error) {
@@ -155,9 +155,9 @@ export class Follower {
       }
       const cap = endpointOf(leaf);
       if (cap === null) continue;
-      const before = changes.get(cap) ?? old.entry(cap) ?? SERVING_PROJECTION.createEndpoint(cap);
-      changes.set(cap, applyLeafToEndpoint(before, leaf, SERVING_PROJECTION, bytes));
-      if (leaf.kind === "listing") old.names.add({ cap, url: leaf.url, method: leaf.method });
+      const entryBefore = changes.get(cap) ?? old.entry(cap) ?? SERVING_PROJECTION.createEndpoint(cap);
+      changes.set(cap, applyLeafToEndpoint(entryBefore, leaf, SERVING_PROJECTION, bytes));
+      if (leaf.kind === "listing") old.urlIndex.add({ cap, url: leaf.url, method: leaf.method });
     }
     const related = isTableChanged ? new RelatedParties(this.#relatedParties.table) : old.related;
     return { entries: old.entries.with(changes), related };

@@ -24,10 +24,10 @@ interface CachedFile {
  * under their name, so the cache stays valid; the least recently used file is evicted first.
  */
 export class HistoryTables {
-  readonly #held = new Map<string, CachedFile>();
+  readonly #cached = new Map<string, CachedFile>();
   /** Running reads by key, which concurrent requests share. */
-  readonly #coming = new Map<string, Promise<HistoryFile | null>>();
-  #bytes = 0;
+  readonly #pendingReads = new Map<string, Promise<HistoryFile | null>>();
+  #cachedBytes = 0;
 
   constructor(
     private readonly store: Pick<Store, "get">,
@@ -39,25 +39,25 @@ export class HistoryTables {
    * Returns the days of one endpoint, oldest first; synchronously when its file is cached. Null when there is no history
    * yet, or its file cannot be read: the page is then shown without charts.
    */
-  of(view: View, cap: string): HistoryDay[] | null | Promise<HistoryDay[] | null> {
+  daysOf(view: View, cap: string): HistoryDay[] | null | Promise<HistoryDay[] | null> {
     const key = view.volatile.history.get(bucketOf(cap));
     if (key === undefined) return null;
-    const held = this.#held.get(key);
-    if (!held) return this.#load(key).then((file) => file?.daysOf(cap) ?? null);
-    this.#held.delete(key);
-    this.#held.set(key, held);
-    return held.file.daysOf(cap);
+    const cached = this.#cached.get(key);
+    if (!cached) return this.#load(key).then((file) => file?.daysOf(cap) ?? null);
+    this.#cached.delete(key);
+    this.#cached.set(key, cached);
+    return cached.file.daysOf(cap);
   }
 
   /** Bytes of all cached files. */
   get bytes(): number {
-    return this.#bytes;
+    return this.#cachedBytes;
   }
 
   #load(key: string): Promise<HistoryFile | null> {
-    const coming = this.#coming.get(key) ?? this.#read(key).finally(() => this.#coming.delete(key));
-    this.#coming.set(key, coming);
-    return coming;
+    const pending = this.#pendingReads.get(key) ?? this.#read(key).finally(() => this.#pendingReads.delete(key));
+    this.#pendingReads.set(key, pending);
+    return pending;
   }
 
   async #read(key: string): Promise<HistoryFile | null> {
@@ -65,7 +65,7 @@ export class HistoryTables {
       const object = await this.store.get(key, { maxBytes: this.bounds.maxFileBytes });
       if (!object) throw new Error(`the view names ${key}, which is not there`);
       const file = new HistoryFile(object.bytes);
-      this.#keep(key, { file, bytes: object.bytes.length });
+      this.#addToCache(key, { file, bytes: object.bytes.length });
       return file;
     } catch (error) {
       this.logger.warn({ err: error, key }, "a history file could not be read; its pages have no charts");
@@ -73,13 +73,13 @@ export class HistoryTables {
     }
   }
 
-  #keep(key: string, held: CachedFile): void {
-    this.#held.set(key, held);
-    this.#bytes += held.bytes;
-    while (this.#bytes > this.bounds.maxBytes) {
-      const [oldest, dropped] = this.#held.entries().next().value!;
-      this.#held.delete(oldest);
-      this.#bytes -= dropped.bytes;
+  #addToCache(key: string, added: CachedFile): void {
+    this.#cached.set(key, added);
+    this.#cachedBytes += added.bytes;
+    while (this.#cachedBytes > this.bounds.maxBytes) {
+      const [oldest, dropped] = this.#cached.entries().next().value!;
+      this.#cached.delete(oldest);
+      this.#cachedBytes -= dropped.bytes;
     }
   }
 }

@@ -15,11 +15,11 @@ export interface Match {
 /** The tool of an MCP server that an answer is about, when the question did not name a known one. */
 export interface ToolChoice {
   /** Name of the tool that the answer is about. */
-  about: string;
+  answeredTool: string;
   /** Names of the server's other tools in the record, sorted. */
   others: readonly string[];
   /** Name of the tool that was asked for and is not in the record, or null. */
-  missing: string | null;
+  unknownTool: string | null;
 }
 
 /** Returns the tool that a url names in its fragment, or null. The record may not have it. */
@@ -36,19 +36,21 @@ const toolOf = (view: View, { cap }: NamedEndpoint): string | null => view.entry
 
 /** Reports whether a url is that of an MCP server with tools in the record; only there a fragment names a tool. */
 export const hasTools = (view: View, normalised: string): boolean =>
-  view.names.withUrl(normalised).some((name) => toolOf(view, name) !== null);
+  view.urlIndex.withUrl(normalised).some((name) => toolOf(view, name) !== null);
 
-function toolsMeant(
+function toolChoiceOf(
   view: View,
   names: readonly NamedEndpoint[],
-  meant: NamedEndpoint,
+  chosen: NamedEndpoint,
   missing: string | null,
 ): ToolChoice | null {
-  const about = toolOf(view, meant);
+  const about = toolOf(view, chosen);
   if (about === null) return null;
   const tools = new Set(names.flatMap((name) => toolOf(view, name) ?? []));
   tools.delete(about);
-  return tools.size === 0 && missing === null ? null : { about, others: [...tools].sort(), missing };
+  return tools.size === 0 && missing === null
+    ? null
+    : { answeredTool: about, others: [...tools].sort(), unknownTool: missing };
 }
 
 /** Preferred methods when the question names none; listed endpoints come before them. */
@@ -60,7 +62,7 @@ const methodRank = (method: string): number => {
 };
 
 /** Orders candidates by paid samples, then probes, both descending, then id (docs/design/records.md, Identity). */
-function betterFirst(view: View): (a: NamedEndpoint, b: NamedEndpoint) => number {
+function compareCandidates(view: View): (a: NamedEndpoint, b: NamedEndpoint) => number {
   const paid = (name: NamedEndpoint): number => {
     const entry = view.entry(name.cap);
     return view.row(name.cap)?.paid_calls ?? (entry ? (headlineOf(entry)?.paidSamples ?? 0) : 0);
@@ -71,31 +73,31 @@ function betterFirst(view: View): (a: NamedEndpoint, b: NamedEndpoint) => number
 
 /** Chooses one of several candidates, or null when the view holds none with that method. */
 function choose(view: View, names: readonly NamedEndpoint[], method: string | undefined): NamedEndpoint | null {
-  let left = names.filter((name) => view.has(name.cap) && (method === undefined || name.method === method));
-  if (left.length > 1) {
-    const listed = left.filter((name) => view.entry(name.cap)?.listed);
-    if (listed.length > 0) left = listed;
-    const first = Math.min(...left.map((name) => methodRank(name.method)));
-    left = left.filter((name) => methodRank(name.method) === first);
+  let candidates = names.filter((name) => view.has(name.cap) && (method === undefined || name.method === method));
+  if (candidates.length > 1) {
+    const listed = candidates.filter((name) => view.entry(name.cap)?.listed);
+    if (listed.length > 0) candidates = listed;
+    const bestRank = Math.min(...candidates.map((name) => methodRank(name.method)));
+    candidates = candidates.filter((name) => methodRank(name.method) === bestRank);
   }
-  return left.length > 1 ? left.sort(betterFirst(view))[0]! : (left[0] ?? null);
+  return candidates.length > 1 ? candidates.sort(compareCandidates(view))[0]! : (candidates[0] ?? null);
 }
 
 /** Most templates that are compared with one url. Earlier ones come first, so a flood of later ones cannot hide them. */
 const MAX_TEMPLATES = 500;
 
-function underTemplate(view: View, normalised: string, method: string | undefined): NamedEndpoint | null {
+function findByTemplate(view: View, normalised: string, method: string | undefined): NamedEndpoint | null {
   const segments = segmentsOf(normalised);
-  let left = MAX_TEMPLATES;
-  for (const templates of view.names.templatesFor(normalised)) {
-    const meant = choose(
+  let templatesLeft = MAX_TEMPLATES;
+  for (const templates of view.urlIndex.templatesFor(normalised)) {
+    const chosen = choose(
       view,
-      templates.slice(0, left).filter((template) => template.matches(segments)),
+      templates.slice(0, templatesLeft).filter((template) => template.matches(segments)),
       method,
     );
-    if (meant) return meant;
-    left -= templates.length;
-    if (left <= 0) return null;
+    if (chosen) return chosen;
+    templatesLeft -= templates.length;
+    if (templatesLeft <= 0) return null;
   }
   return null;
 }
@@ -107,15 +109,16 @@ function underTemplate(view: View, normalised: string, method: string | undefine
  * @param tool name of a tool of an MCP server, which may have several tools at one url
  */
 export function matchUrl(view: View, normalised: string, method?: string, tool: string | null = null): Match | null {
-  const names = view.names.withUrl(normalised);
+  const names = view.urlIndex.withUrl(normalised);
   const ofTool = tool === null ? [] : names.filter((name) => toolOf(view, name) === tool);
-  const named = choose(view, ofTool, method);
-  if (named) return { cap: named.cap, matched: "exact" };
-  const exact = choose(view, names, method);
-  if (exact) {
-    const tools = toolsMeant(view, names, exact, tool);
-    return { cap: exact.cap, matched: "exact", ...(tools ? { tools } : {}) };
+  const toolMatch = choose(view, ofTool, method);
+  if (toolMatch) return { cap: toolMatch.cap, matched: "exact" };
+  const exactMatch = choose(view, names, method);
+  if (exactMatch) {
+    const tools = toolChoiceOf(view, names, exactMatch, tool);
+    return { cap: exactMatch.cap, matched: "exact", ...(tools ? { tools } : {}) };
   }
-  const path = choose(view, view.names.withPath(normalised), method) ?? underTemplate(view, normalised, method);
-  return path ? { cap: path.cap, matched: "path" } : null;
+  const pathMatch =
+    choose(view, view.urlIndex.withPath(normalised), method) ?? findByTemplate(view, normalised, method);
+  return pathMatch ? { cap: pathMatch.cap, matched: "path" } : null;
 }

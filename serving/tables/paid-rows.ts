@@ -35,7 +35,7 @@ export type PaidRow = z.infer<typeof PaidRow>;
 
 /** A later fact about a paid call. */
 export interface PaidFact {
-  of: string;
+  callId: string;
   position: number;
   field: string;
   value: unknown;
@@ -62,12 +62,12 @@ export const hasNotFailed = ({ kind, pass, delivered, delivery, outcome, schema_
     : delivered === true && delivery === 1 && (outcome ?? 1) === 1 && schema_ok !== false && honest !== false;
 
 /** Returns a row with its later facts applied in log order. Facts that do not match PaidRow are ignored. */
-export function rowWith(row: PaidRow, facts: readonly PaidFact[]): PaidRow {
-  let now = row;
+export function applyFacts(row: PaidRow, facts: readonly PaidFact[]): PaidRow {
+  let current = row;
   for (const { field, value } of [...facts].sort((a, b) => a.position - b.position)) {
-    now = PaidRow.safeParse({ ...now, [field]: value }).data ?? now;
+    current = PaidRow.safeParse({ ...current, [field]: value }).data ?? current;
   }
-  return now;
+  return current;
 }
 
 export interface PaidRowBounds {
@@ -75,15 +75,15 @@ export interface PaidRowBounds {
   maxFileBytes: number;
   maxUnpackedBytes: number;
   /** Most bytes of text of all rows and facts in memory. */
-  maxHeldBytes: number;
+  maxCachedBytes: number;
   /** Most files that may wait to be read; further ones are refused. */
   maxWaiting: number;
 }
 
-const BOUNDS: PaidRowBounds = {
+const PAID_ROW_BOUNDS: PaidRowBounds = {
   maxFileBytes: 32 * 1024 * 1024,
   maxUnpackedBytes: 256 * 1024 * 1024,
-  maxHeldBytes: 64 * 1024 * 1024,
+  maxCachedBytes: 64 * 1024 * 1024,
   maxWaiting: 256,
 };
 
@@ -104,14 +104,14 @@ interface CachedFile {
  * file is read at a time.
  */
 export class PaidRows {
-  readonly #held = new Map<string, CachedFile>();
-  readonly #coming = new Map<string, Promise<PaidFile>>();
-  #bytes = 0;
-  #last: Promise<unknown> = Promise.resolve();
+  readonly #cached = new Map<string, CachedFile>();
+  readonly #pendingReads = new Map<string, Promise<PaidFile>>();
+  #cachedBytes = 0;
+  #readQueue: Promise<unknown> = Promise.resolve();
 
   constructor(
     private readonly store: Pick<Store, "get">,
-    private readonly bounds: PaidRowBounds = BOUNDS,
+    private readonly bounds: PaidRowBounds = PAID_ROW_BOUNDS,
   ) {}
 
   /** Reports whether a file is too long to be read for an answer. */
@@ -120,26 +120,26 @@ export class PaidRows {
   }
 
   /** Returns the cached content of a file, or undefined. Reads nothing. */
-  held({ key }: EvidenceFile): PaidFile | undefined {
-    const held = this.#held.get(key);
-    if (!held) return undefined;
-    this.#held.delete(key);
-    this.#held.set(key, held);
-    return held.file;
+  getCached({ key }: EvidenceFile): PaidFile | undefined {
+    const cached = this.#cached.get(key);
+    if (!cached) return undefined;
+    this.#cached.delete(key);
+    this.#cached.set(key, cached);
+    return cached.file;
   }
 
   /** @throws MissingObject, Unproven, what the store throws; Problem unavailable where too many wait */
   read(file: EvidenceFile): Promise<PaidFile> {
-    const coming = this.#coming.get(file.key);
-    if (coming) return coming;
-    if (this.#coming.size >= this.bounds.maxWaiting) {
+    const pending = this.#pendingReads.get(file.key);
+    if (pending) return pending;
+    if (this.#pendingReads.size >= this.bounds.maxWaiting) {
       throw new Problem("unavailable", "too much evidence is being read", { headers: { "retry-after": "5" } });
     }
-    const read = this.#last.then(() => this.#read(file));
-    this.#last = read.catch(() => undefined);
-    const made = read.finally(() => this.#coming.delete(file.key));
-    this.#coming.set(file.key, made);
-    return made;
+    const read = this.#readQueue.then(() => this.#read(file));
+    this.#readQueue = read.catch(() => undefined);
+    const removedWhenRead = read.finally(() => this.#pendingReads.delete(file.key));
+    this.#pendingReads.set(file.key, removedWhenRead);
+    return removedWhenRead;
   }
 
   async #read(file: EvidenceFile): Promise<PaidFile> {
@@ -150,17 +150,17 @@ export class PaidRows {
     await readFile(packed, file, (line) => {
       if (line.includes(PAID_TOPIC)) bytes += addLine(parts, file.key, parseJson(line));
     });
-    this.#keep(file.key, { file: parts, bytes });
+    this.#addToCache(file.key, { file: parts, bytes });
     return parts;
   }
 
-  #keep(key: string, held: CachedFile): void {
-    this.#held.set(key, held);
-    this.#bytes += held.bytes;
-    while (this.#bytes > this.bounds.maxHeldBytes) {
-      const [oldest, dropped] = this.#held.entries().next().value!;
-      this.#held.delete(oldest);
-      this.#bytes -= dropped.bytes;
+  #addToCache(key: string, added: CachedFile): void {
+    this.#cached.set(key, added);
+    this.#cachedBytes += added.bytes;
+    while (this.#cachedBytes > this.bounds.maxCachedBytes) {
+      const [oldest, dropped] = this.#cached.entries().next().value!;
+      this.#cached.delete(oldest);
+      this.#cachedBytes -= dropped.bytes;
     }
   }
 }
@@ -176,13 +176,13 @@ function addLine(parts: Map<string, PaidPart>, file: string, line: unknown): num
   const fact = AmendmentLine.safeParse(line).data;
   if (!fact || !(fact.field in PaidRow.shape)) return 0;
   const { capability_id, of, position, field, value } = fact;
-  partOf(parts, capability_id).facts.push({ of, position, field, value, file });
+  partOf(parts, capability_id).facts.push({ callId: of, position, field, value, file });
   return JSON.stringify(fact).length;
 }
 
 function partOf(parts: Map<string, PaidPart>, cap: string): PaidPart {
-  const known = parts.get(cap);
-  if (known) return known;
+  const existing = parts.get(cap);
+  if (existing) return existing;
   const part: PaidPart = { rows: [], facts: [] };
   parts.set(cap, part);
   return part;

@@ -10,7 +10,7 @@ import { type Entry, headlineOf, isListed, type ListedEntry } from "./entry.ts";
 export const MAX_ORIGINS = 100;
 
 /** Rows that are added between two yields to the event loop: a few milliseconds. */
-const ROWS_AT_ONCE = 2_000;
+const ROWS_PER_TURN = 2_000;
 
 /** The facts about one address, with all its origins. */
 type Figures = Omit<Payee, "address">;
@@ -28,21 +28,21 @@ interface PayeeSource {
  */
 export class PayeeTable {
   readonly #byAddress = new Map<string, ListedEntry[]>();
-  readonly #made = new Map<string, Figures>();
+  readonly #figuresByAddress = new Map<string, Figures>();
 
   private constructor(private readonly view: PayeeSource) {}
 
   /** Builds the table synchronously. */
-  static of(view: PayeeSource): PayeeTable {
+  static build(view: PayeeSource): PayeeTable {
     const table = new PayeeTable(view);
     for (const row of view.volatile.rows.values()) table.#add(row);
     return table;
   }
 
   /** Builds the table, yielding to the event loop, since there are as many rows as endpoints. */
-  static async ofYielding(view: PayeeSource): Promise<PayeeTable> {
+  static async buildYielding(view: PayeeSource): Promise<PayeeTable> {
     const table = new PayeeTable(view);
-    await forEachYielding(view.volatile.rows.values(), ROWS_AT_ONCE, (row) => table.#add(row));
+    await forEachYielding(view.volatile.rows.values(), ROWS_PER_TURN, (row) => table.#add(row));
     return table;
   }
 
@@ -50,8 +50,8 @@ export class PayeeTable {
     const entry = this.view.entry(row.capability_id);
     if (!isListed(entry)) return;
     for (const key of addressesOf(row)) {
-      const held = this.#byAddress.get(key);
-      if (held) held.push(entry);
+      const entries = this.#byAddress.get(key);
+      if (entries) entries.push(entry);
       else this.#byAddress.set(key, [entry]);
     }
   }
@@ -67,16 +67,16 @@ export class PayeeTable {
 
   #figures(address: string): Figures {
     const key = addressKey(address);
-    let figures = this.#made.get(key);
+    let figures = this.#figuresByAddress.get(key);
     if (!figures) {
-      figures = this.#total(this.#byAddress.get(key) ?? []);
+      figures = this.#computeFigures(this.#byAddress.get(key) ?? []);
       // Only known addresses are cached, so clients' questions cannot fill the table.
-      if (this.#byAddress.has(key)) this.#made.set(key, figures);
+      if (this.#byAddress.has(key)) this.#figuresByAddress.set(key, figures);
     }
     return figures;
   }
 
-  #total(entries: readonly ListedEntry[]): Figures {
+  #computeFigures(entries: readonly ListedEntry[]): Figures {
     const letters = entries.map((entry) => headlineOf(entry)?.band).filter((band): band is Letter => isLetter(band));
     const origins = [...new Set(entries.map((entry) => new URL(entry.listing.url).origin))].sort();
     return {

@@ -4,11 +4,11 @@ import { registrableDomain } from "../../pipelines/record/url.ts";
 import { readThefts, type VolatileRow } from "../../pipelines/record/volatile.ts";
 
 /** An endpoint that took money without a delivery. */
-interface Taker {
+interface EndpointThefts {
   cap: string;
   domain: string;
   /** The row's column `thefts`, to detect changes. */
-  text: string;
+  columnText: string;
   /** Days of the thefts (unix ms) by the key of the address that received the money; null: address unknown. */
   days: ReadonlyMap<string | null, readonly number[]>;
 }
@@ -18,10 +18,10 @@ export interface TheftSummary {
   /** Capability ids, ascending. */
   caps: string[];
   /** Newest day of a theft, unix ms. */
-  last: number;
+  lastTheftMs: number;
 }
 
-type Index = Map<string, Taker[]>;
+type TheftIndex = Map<string, EndpointThefts[]>;
 
 /**
  * Endpoints that took money without a delivery, by endpoint, address and registrable domain. It corresponds to grading's
@@ -31,10 +31,10 @@ type Index = Map<string, Taker[]>;
  */
 export class TheftTable {
   static readonly empty = new TheftTable(new Map());
-  readonly #byAddress: Index = new Map();
-  readonly #byDomain: Index = new Map();
+  readonly #byAddress: TheftIndex = new Map();
+  readonly #byDomain: TheftIndex = new Map();
 
-  private constructor(private readonly takers: ReadonlyMap<string, Taker>) {
+  private constructor(private readonly takers: ReadonlyMap<string, EndpointThefts>) {
     for (const taker of takers.values()) {
       for (const address of taker.days.keys()) if (address !== null) addTo(this.#byAddress, address, taker);
       addTo(this.#byDomain, taker.domain, taker);
@@ -47,11 +47,11 @@ export class TheftTable {
 
   /** Returns a table in which these rows replace those of their endpoints; the same table when nothing changes. */
   with(rows: Iterable<VolatileRow>): TheftTable {
-    const changed = new Map<string, Taker | null>();
+    const changed = new Map<string, EndpointThefts | null>();
     for (const row of rows) {
-      const held = this.takers.get(row.capability_id);
-      if (held ? held.text === row.thefts : row.thefts === null) continue;
-      changed.set(row.capability_id, takerOf(row));
+      const existing = this.takers.get(row.capability_id);
+      if (existing ? existing.columnText === row.thefts : row.thefts === null) continue;
+      changed.set(row.capability_id, theftsOfRow(row));
     }
     if (changed.size === 0) return this;
     const takers = new Map(this.takers);
@@ -63,7 +63,7 @@ export class TheftTable {
   }
 
   /** Returns the thefts of one endpoint, or null. */
-  own(cap: string, now: Date): TheftSummary | null {
+  ofEndpoint(cap: string, now: Date): TheftSummary | null {
     const taker = this.takers.get(cap);
     return taker ? summarize([taker], allDays, now) : null;
   }
@@ -71,38 +71,38 @@ export class TheftTable {
   /** Returns the thefts in which an address received the money, without those of the endpoint `except`; or null. */
   ofPayee(address: string, except: string | null, now: Date): TheftSummary | null {
     const key = addressKey(address);
-    return summarize(others(this.#byAddress, key, except), ({ days }) => days.get(key) ?? [], now);
+    return summarize(withoutEndpoint(this.#byAddress, key, except), ({ days }) => days.get(key) ?? [], now);
   }
 
   /** Returns the thefts under a registrable domain, without those of the endpoint `except`; or null. */
   ofDomain(domain: string, except: string | null, now: Date): TheftSummary | null {
-    return summarize(others(this.#byDomain, domain, except), allDays, now);
+    return summarize(withoutEndpoint(this.#byDomain, domain, except), allDays, now);
   }
 }
 
-function takerOf({ capability_id: cap, url, thefts }: VolatileRow): Taker | null {
+function theftsOfRow({ capability_id: cap, url, thefts }: VolatileRow): EndpointThefts | null {
   const days = new Map<string | null, readonly number[]>();
   for (const theft of readThefts(thefts)) {
     days.set(theft.pay_to === null ? null : addressKey(theft.pay_to), theft.days);
   }
   if (days.size === 0 || thefts === null) return null;
-  return { cap, domain: registrableDomain(url), text: thefts, days };
+  return { cap, domain: registrableDomain(url), columnText: thefts, days };
 }
 
-const allDays = ({ days }: Taker): number[] => [...days.values()].flat();
+const allDays = ({ days }: EndpointThefts): number[] => [...days.values()].flat();
 
-function addTo(index: Index, key: string, taker: Taker): void {
-  const held = index.get(key);
-  if (held) held.push(taker);
+function addTo(index: TheftIndex, key: string, taker: EndpointThefts): void {
+  const existing = index.get(key);
+  if (existing) existing.push(taker);
   else index.set(key, [taker]);
 }
 
-const others = (index: Index, key: string, except: string | null): Taker[] =>
+const withoutEndpoint = (index: TheftIndex, key: string, except: string | null): EndpointThefts[] =>
   (index.get(key) ?? []).filter(({ cap }) => cap !== except);
 
 function summarize(
-  takers: readonly Taker[],
-  daysOf: (taker: Taker) => readonly number[],
+  takers: readonly EndpointThefts[],
+  daysOf: (taker: EndpointThefts) => readonly number[],
   now: Date,
 ): TheftSummary | null {
   const [from, until] = [windowStart(now).getTime(), now.getTime() - CHANGE_DELAYS_MS.pendingTheft];
@@ -114,5 +114,5 @@ function summarize(
     caps.push(taker.cap);
     last = Math.max(last, ...days);
   }
-  return caps.length > 0 ? { caps: caps.sort(), last } : null;
+  return caps.length > 0 ? { caps: caps.sort(), lastTheftMs: last } : null;
 }

@@ -11,14 +11,14 @@ export interface NamedEndpoint {
 /** An endpoint whose url is a template, compiled. */
 export interface TemplateName extends NamedEndpoint, Template {}
 
-const NONE: readonly never[] = [];
+const NO_ENDPOINTS: readonly never[] = [];
 
 /**
  * Index of endpoint ids by url. It only grows and is shared by all views: a view ignores ids that it does not hold, so
  * additions do not change the answers of an old view.
  */
 export class UrlIndex {
-  readonly #known = new Set<string>();
+  readonly #addedCaps = new Set<string>();
   readonly #byUrl = new Map<string, NamedEndpoint[]>();
   readonly #byPath = new Map<string, NamedEndpoint[]>();
   readonly #byOrigin = new Map<string, NamedEndpoint[]>();
@@ -26,8 +26,8 @@ export class UrlIndex {
   readonly #templates = new Map<string, TemplateName[]>();
 
   add(name: NamedEndpoint): void {
-    if (this.#known.has(name.cap)) return;
-    this.#known.add(name.cap);
+    if (this.#addedCaps.has(name.cap)) return;
+    this.#addedCaps.add(name.cap);
     push(this.#byUrl, name.url, name);
     push(this.#byOrigin, originOf(name.url), name);
     const template = compileTemplate(name.url);
@@ -36,16 +36,16 @@ export class UrlIndex {
   }
 
   withUrl(normalised: string): readonly NamedEndpoint[] {
-    return this.#byUrl.get(normalised) ?? NONE;
+    return this.#byUrl.get(normalised) ?? NO_ENDPOINTS;
   }
 
   withPath(normalised: string): readonly NamedEndpoint[] {
-    return this.#byPath.get(pathKey(normalised)) ?? NONE;
+    return this.#byPath.get(pathKey(normalised)) ?? NO_ENDPOINTS;
   }
 
-  /** Templates of the same scheme, host and port, in the order in which they were added. */
+  /** Returns the endpoints with the same scheme, host and port, in the order in which they were added. */
   withOrigin(normalised: string): readonly NamedEndpoint[] {
-    return this.#byOrigin.get(originOf(normalised)) ?? NONE;
+    return this.#byOrigin.get(originOf(normalised)) ?? NO_ENDPOINTS;
   }
 
   /**
@@ -54,7 +54,7 @@ export class UrlIndex {
    */
   *templatesFor(normalised: string): Generator<readonly TemplateName[]> {
     let prefix = pathKey(normalised);
-    for (let left = segmentsOf(normalised).length; left >= 0; left--) {
+    for (let segmentsLeft = segmentsOf(normalised).length; segmentsLeft >= 0; segmentsLeft--) {
       const templates = this.#templates.get(prefix);
       if (templates) yield templates;
       prefix = prefix.slice(0, prefix.lastIndexOf("/"));
@@ -62,11 +62,11 @@ export class UrlIndex {
   }
 }
 
-/** `https://host` of a normalised url. */
+/** Returns `https://host` of a normalised url. */
 const originOf = (normalised: string): string => normalised.slice(0, normalised.indexOf("/", "https://".length));
 
 function push<T>(map: Map<string, T[]>, key: string, name: T): void {
-  const held = map.get(key);
-  if (held) held.push(name);
+  const list = map.get(key);
+  if (list) list.push(name);
   else map.set(key, [name]);
 }

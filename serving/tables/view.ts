@@ -60,8 +60,8 @@ export interface ViewParts {
   size: number;
   entries: LayeredMap<Entry>;
   volatile: VolatileRows;
-  names: UrlIndex;
-  words: WordIndex;
+  urlIndex: UrlIndex;
+  wordIndex: WordIndex;
   evidence: EvidenceFiles;
   archive: ArchiveFold;
   receipts: ReceiptLeaves;
@@ -77,13 +77,13 @@ export class View {
   readonly size: number;
   readonly entries: LayeredMap<Entry>;
   readonly volatile: VolatileRows;
-  readonly names: UrlIndex;
+  readonly urlIndex: UrlIndex;
   /** Words of the listed endpoints; indexed when somebody searches. */
-  readonly words: WordIndex;
+  readonly wordIndex: WordIndex;
   readonly evidence: EvidenceFiles;
   /** All files of the archive. It only grows and is shared by views, which use the leaves below their own size. */
   readonly archive: ArchiveFold;
-  /** Where receipts of web/evidence stand in the tree. It only grows and is shared by views, as the archive is. */
+  /** The positions of receipts of web/evidence in the tree. It only grows and is shared by views, as the archive is. */
   readonly receipts: ReceiptLeaves;
   /** The table of related parties as the leaves hold it. The live tables are newer, where there are any. */
   readonly related: RelatedParties;
@@ -94,8 +94,8 @@ export class View {
     this.size = parts.size;
     this.entries = parts.entries;
     this.volatile = parts.volatile;
-    this.names = parts.names;
-    this.words = parts.words;
+    this.urlIndex = parts.urlIndex;
+    this.wordIndex = parts.wordIndex;
     this.evidence = parts.evidence;
     this.archive = parts.archive;
     this.receipts = parts.receipts;
@@ -103,20 +103,20 @@ export class View {
   }
 
   static empty(origin: string): View {
-    const nothing = {
+    const emptyParts = {
       size: 0,
       entries: LayeredMap.empty<Entry>(),
       volatile: NO_VOLATILE_ROWS,
       related: NO_RELATED_PARTIES,
     };
-    const growing = {
-      names: new UrlIndex(),
-      words: new WordIndex(),
+    const sharedParts = {
+      urlIndex: new UrlIndex(),
+      wordIndex: new WordIndex(),
       evidence: new EvidenceFiles(),
       archive: new ArchiveFold(),
       receipts: new ReceiptLeaves(),
     };
-    return new View({ origin, ...nothing, ...growing });
+    return new View({ origin, ...emptyParts, ...sharedParts });
   }
 
   entry(cap: string): Entry | undefined {
@@ -137,7 +137,7 @@ export class View {
    * in the tree that they were made against, so for a newer card the result is zero.
    * @param leaf index of the card's leaf
    */
-  since(cap: string, leaf: number | undefined): { observations: number; withdrawn: number } {
+  countsSince(cap: string, leaf: number | undefined): { observations: number; withdrawn: number } {
     const row = this.row(cap);
     if (!row || (leaf !== undefined && leaf >= this.volatile.treeSize)) return { observations: 0, withdrawn: 0 };
     return { observations: row.observations_since, withdrawn: row.withdrawn_since };
@@ -145,13 +145,13 @@ export class View {
 
   /** The table of payees, built at first use. */
   get payees(): PayeeTable {
-    this.#payees ??= PayeeTable.of(this);
+    this.#payees ??= PayeeTable.build(this);
     return this.#payees;
   }
 
   /** Builds the table of payees, yielding to the event loop, if the previous view used it, so that no request waits for it. */
-  async prepareLike({ hasPayeeTable: isAskedOfPayees }: View): Promise<void> {
-    if (isAskedOfPayees) this.#payees ??= await PayeeTable.ofYielding(this);
+  async prepareLike({ hasPayeeTable: hadPayeeTable }: View): Promise<void> {
+    if (hadPayeeTable) this.#payees ??= await PayeeTable.buildYielding(this);
   }
 
   /** Whether the table of payees was built. */
@@ -164,7 +164,7 @@ export class View {
  * Number of evidence files of a bucket that are remembered: more days than the grading window has. The log names all
  * files.
  */
-const FILES_KEPT = 200;
+const MAX_FILES_PER_BUCKET = 200;
 
 /** An evidence file as its leaf names it, packed and unpacked. */
 export type EvidenceFile = NamedFile & { day: string };
@@ -178,10 +178,10 @@ class EvidenceFiles {
 
   add({ bucket, key, day, rows, holds, sha256, bytes, unpacked_sha256, unpacked_bytes }: EvidenceLeaf): void {
     if (holds !== "rows" || bucket === null || key === null || sha256 === null || unpacked_sha256 === null) return;
-    const known = this.#newest.get(bucket) ?? [];
-    if (known.some((file) => file.key === key)) return;
+    const files = this.#newest.get(bucket) ?? [];
+    if (files.some((file) => file.key === key)) return;
     const file = { day, key, rows, sha256, bytes, unpacked_sha256, unpacked_bytes };
-    this.#newest.set(bucket, [file, ...known].slice(0, FILES_KEPT));
+    this.#newest.set(bucket, [file, ...files].slice(0, MAX_FILES_PER_BUCKET));
   }
 
   /** The newest day with a file in any bucket, or null. */
@@ -192,7 +192,7 @@ class EvidenceFiles {
   }
 
   /** Returns the files of a bucket, the newest leaf first. */
-  of(bucket: number): readonly EvidenceFile[] {
+  filesOf(bucket: number): readonly EvidenceFile[] {
     return this.#newest.get(bucket) ?? [];
   }
 }

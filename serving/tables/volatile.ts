@@ -19,10 +19,10 @@ const ViewFile = z.looseObject({
 const MAX_VIEW_BYTES = 1024 * 1024;
 
 /** Rows that are folded between two yields to the event loop: a few milliseconds. */
-const ROWS_AT_ONCE = 128;
+const ROWS_PER_TURN = 128;
 
 /** Returns the prefix that the files of one partition's table share. */
-const tableOf = (key: string): string => key.slice(0, key.indexOf("."));
+const tablePrefix = (key: string): string => key.slice(0, key.indexOf("."));
 
 /**
  * Reads the volatile rows that `live/view.json` names. Only new files are read, and only their rows change. The old rows are
@@ -58,14 +58,14 @@ export async function loadVolatile(
  * Reports whether every table still names the files that are folded already, in the same order and before any new ones.
  */
 function continuesFrom(old: VolatileRows, keys: readonly string[]): boolean {
-  const held = [...old.files.keys()];
-  const position = new Map(held.map((key, i) => [key, i]));
-  const last = new Map<string, number>();
+  const foldedKeys = [...old.files.keys()];
+  const position = new Map(foldedKeys.map((key, i) => [key, i]));
+  const lastPositions = new Map<string, number>();
   return keys.every((key) => {
     const at = position.get(key) ?? Number.POSITIVE_INFINITY;
-    const before = last.get(tableOf(key)) ?? -1;
-    last.set(tableOf(key), at);
-    return at > before || (at === before && at === Number.POSITIVE_INFINITY);
+    const lastPosition = lastPositions.get(tablePrefix(key)) ?? -1;
+    lastPositions.set(tablePrefix(key), at);
+    return at > lastPosition || (at === lastPosition && at === Number.POSITIVE_INFINITY);
   });
 }
 
@@ -81,19 +81,19 @@ async function fold(
   const newRows = new Map<string, FoldedRow>();
   const thefts = new Map<string, VolatileRow>();
   const counts = new Map(old.files);
-  const add = (file: string, more: number) => counts.set(file, (counts.get(file) ?? 0) + more);
+  const addCount = (file: string, more: number) => counts.set(file, (counts.get(file) ?? 0) + more);
   for (const key of keys) {
     if (old.files.has(key)) continue;
-    add(key, 0);
-    const take = (row: VolatileRow): void => {
-      const before = newRows.get(row.capability_id) ?? old.rows.get(row.capability_id);
-      if (before) add(before.file, -1);
+    addCount(key, 0);
+    const foldRow = (row: VolatileRow): void => {
+      const olderRow = newRows.get(row.capability_id) ?? old.rows.get(row.capability_id);
+      if (olderRow) addCount(olderRow.file, -1);
       newRows.set(row.capability_id, Object.assign(row, { file: key }));
       if (row.thefts !== null || thefts.has(row.capability_id) || old.thefts.has(row.capability_id))
         thefts.set(row.capability_id, row);
-      add(key, 1);
+      addCount(key, 1);
     };
-    await forEachYielding(await readTable(store, key), ROWS_AT_ONCE, take);
+    await forEachYielding(await readTable(store, key), ROWS_PER_TURN, foldRow);
   }
   const files = new Map(keys.map((key) => [key, counts.get(key) ?? 0]));
   for (const [key, rows] of counts) if (rows > 0 && !files.has(key)) return null;

@@ -1,6 +1,6 @@
 /**
- * The thread of words.ts: holds the index and answers from it. What indexes is TypeScript, so a loader comes before it,
- * whatever the flags of the process that began this thread.
+ * The thread of words.ts: holds the index and answers from it. The index is written in TypeScript, so this file registers a
+ * loader before it imports the index, whatever the flags of the process that started this thread.
  */
 import "better-sqlite3";
 import { register } from "tsx/esm/api";
@@ -10,7 +10,7 @@ register();
 const { TextIndex } = await import("../../infra/text-index.ts");
 
 let index = null;
-/** Messages of texts since the index was begun: a thread that died and was begun again has fewer than were sent. */
+/** Number of batches of texts in this index. A thread that was restarted has fewer than were sent to it. */
 let batches = 0;
 
 serveQuestions(({ kinds, sent, put, match, byClass }) => {

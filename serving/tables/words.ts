@@ -31,19 +31,17 @@ const MAX_CPU_MS = 5_000;
 const MEMORY = { maxOldGenerationSizeMb: 256 };
 /** Most queries and batches of texts that may wait for the thread. */
 const MAX_WAITING = 200;
-/**
- * Endpoints that are compared before the event loop has its turn; also the number of texts in one message to the
- * thread.
- */
-const COMPARED_AT_ONCE = 1_000;
-const BATCH = 256;
-/** How often a query is sent again to a thread that was restarted. */
+/** Endpoints that are compared before the event loop has its turn. */
+const ENTRIES_PER_TURN = 1_000;
+/** Number of texts in one message to the thread. */
+const TEXTS_PER_BATCH = 256;
+/** Most attempts of one query; it is sent again when the thread had lost its index. */
 const MAX_TRIES = 5;
 
-/** Absent when the thread had lost its index, and in answers to messages that only add texts. */
+/** Answer of the thread. `matched` is absent when it had lost its index, and after messages that only add texts. */
 type Answer = { matched?: TextMatches };
 /** The part of a view that is indexed. */
-interface Listed {
+interface IndexSource {
   size: number;
   entries: LayeredMap<Entry>;
 }
@@ -56,13 +54,13 @@ type RowText = readonly [row: number, text: IndexedText | null];
  */
 export class WordIndex {
   /** By capability id: the endpoint's row in the index, and the listing that was indexed. */
-  readonly #known = new Map<string, { row: number; listing: ListingFacts | null }>();
+  readonly #rowsByCap = new Map<string, { row: number; listing: ListingFacts | null }>();
   #entries: LayeredMap<Entry> | null = null;
   #size = -1;
-  #sent = 0;
+  #sentBatches = 0;
   /** Incremented each time the index is built from the beginning. */
-  #life = 0;
-  #changing: Promise<void> = Promise.resolve();
+  #generation = 0;
+  #pendingChange: Promise<void> = Promise.resolve();
 
   /** @param thread what answers as words-worker.mjs does */
   constructor(
@@ -74,12 +72,12 @@ export class WordIndex {
 
   /** Returns the row of an endpoint, or undefined when no view that was queried has listed it. */
   rowOf(cap: string): number | undefined {
-    return this.#known.get(cap)?.row;
+    return this.#rowsByCap.get(cap)?.row;
   }
 
   /** Number of rows, including those of endpoints that are no longer listed. */
   get rows(): number {
-    return this.#known.size;
+    return this.#rowsByCap.size;
   }
 
   /**
@@ -87,60 +85,60 @@ export class WordIndex {
    * @param byClass whether the words of {@link CLASS_WORDS} count
    * @throws Error when too many queries wait
    */
-  async match(view: Listed, asked: readonly SpelledWord[], byClass: boolean): Promise<TextMatches> {
+  async match(view: IndexSource, words: readonly SpelledWord[], byClass: boolean): Promise<TextMatches> {
     for (let tries = 1; tries <= MAX_TRIES; tries++) {
-      await this.#bring(view);
-      const life = this.#life;
+      await this.#update(view);
+      const generation = this.#generation;
       // A concurrent query found that the index was lost.
       if (this.#entries === null) continue;
-      const { matched } = await this.#ask({ match: asked, byClass });
+      const { matched } = await this.#ask({ match: words, byClass });
       if (matched) return matched;
-      await this.#inOrder(async () => this.#forget(life));
+      await this.#runInOrder(async () => this.#markLost(generation));
     }
     throw new Error("the index of words could not be brought up to date");
   }
 
-  #ask(what: { match: readonly SpelledWord[]; byClass: boolean } | { put: readonly RowText[] }): Promise<Answer> {
-    const limits = { cpuMs: MAX_CPU_MS, urgent: "put" in what };
-    return this.thread.ask<Answer>({ kinds: CLASS_WORDS, sent: this.#sent, ...what }, limits);
+  #ask(question: { match: readonly SpelledWord[]; byClass: boolean } | { put: readonly RowText[] }): Promise<Answer> {
+    const limits = { cpuMs: MAX_CPU_MS, urgent: "put" in question };
+    return this.thread.ask<Answer>({ kinds: CLASS_WORDS, sent: this.#sentBatches, ...question }, limits);
   }
 
   /**
    * Marks the index as lost after the thread was restarted, so that everything is sent again.
-   * @param life value of `#life` when the caller sent its query
+   * @param generation value of `#generation` when the caller sent its query
    */
-  #forget(life: number): void {
-    if (life !== this.#life) return;
-    for (const known of this.#known.values()) known.listing = null;
+  #markLost(generation: number): void {
+    if (generation !== this.#generation) return;
+    for (const indexed of this.#rowsByCap.values()) indexed.listing = null;
     this.#entries = null;
     this.#size = -1;
-    this.#sent = 0;
-    this.#life++;
+    this.#sentBatches = 0;
+    this.#generation++;
   }
 
   /** Runs changes of the index one after the other. A change that fails is tried again by the next query. */
-  #inOrder(change: () => Promise<void>): Promise<void> {
-    const changing = this.#changing.then(change);
-    this.#changing = changing.catch(() => undefined);
+  #runInOrder(change: () => Promise<void>): Promise<void> {
+    const changing = this.#pendingChange.then(change);
+    this.#pendingChange = changing.catch(() => undefined);
     return changing;
   }
 
-  #bring({ entries, size }: Listed): Promise<void> {
-    return this.#inOrder(async () => {
+  #update({ entries, size }: IndexSource): Promise<void> {
+    return this.#runInOrder(async () => {
       if (entries === this.#entries || size < this.#size) return;
-      await this.#bringAll(entries);
+      await this.#updateAll(entries);
       this.#entries = entries;
       this.#size = size;
     });
   }
 
-  async #bringAll(entries: LayeredMap<Entry>): Promise<void> {
-    const giveTurn = createYielder(COMPARED_AT_ONCE);
+  async #updateAll(entries: LayeredMap<Entry>): Promise<void> {
+    const giveTurn = createYielder(ENTRIES_PER_TURN);
     let batch: RowText[] = [];
     for (const entry of entries.values()) {
       await giveTurn();
-      const put = this.#changed(entry);
-      if (put === null || batch.push(put) < BATCH) continue;
+      const put = this.#changedText(entry);
+      if (put === null || batch.push(put) < TEXTS_PER_BATCH) continue;
       await this.#send(batch);
       batch = [];
     }
@@ -148,18 +146,18 @@ export class WordIndex {
   }
 
   /** Returns the new text of an endpoint, or null when the index already has it. */
-  #changed(entry: Entry): RowText | null {
+  #changedText(entry: Entry): RowText | null {
     const listing = isListed(entry) ? entry.listing : null;
-    const known = this.#known.get(entry.cap);
-    if (known === undefined) {
+    const indexed = this.#rowsByCap.get(entry.cap);
+    if (indexed === undefined) {
       if (listing === null) return null;
-      const row = this.#known.size;
-      this.#known.set(entry.cap, { row, listing });
+      const row = this.#rowsByCap.size;
+      this.#rowsByCap.set(entry.cap, { row, listing });
       return [row, textOf(listing)];
     }
-    if (known.listing === listing) return null;
-    known.listing = listing;
-    return [known.row, listing && textOf(listing)];
+    if (indexed.listing === listing) return null;
+    indexed.listing = listing;
+    return [indexed.row, listing && textOf(listing)];
   }
 
   /**
@@ -168,7 +166,7 @@ export class WordIndex {
    */
   async #send(put: readonly RowText[]): Promise<void> {
     await this.#ask({ put });
-    this.#sent++;
+    this.#sentBatches++;
   }
 }
 
@@ -178,6 +176,6 @@ export class WordIndex {
  */
 function textOf({ url, description, class: kind, tool }: ListingFacts): IndexedText {
   const address = url.replace(/^https?:\/\//i, "");
-  const named = tool === null ? "" : `MCP tool ${tool}`;
-  return { text: [description ?? "", kind === "any" ? "" : kind, named, address].join(" \n "), kind };
+  const toolText = tool === null ? "" : `MCP tool ${tool}`;
+  return { text: [description ?? "", kind === "any" ? "" : kind, toolText, address].join(" \n "), kind };
 }

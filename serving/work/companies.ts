@@ -3,7 +3,13 @@ import { rfc3339 } from "../../pipelines/record/time.ts";
 import { NoRegister, type OpenRegister, type Register } from "../../pipelines/register/register.ts";
 import { type Company, type Match, type Reason, search } from "../../pipelines/register/search.ts";
 import { Problem, type ProblemCode, validate } from "../http/problem.ts";
-import { CERTAINTY, CompaniesAnswer, CompaniesQuestion, MAX_NAMES, type MatchFound } from "../schemas/companies.ts";
+import {
+  CompaniesAnswer,
+  CompaniesQuestion,
+  DEFAULT_CERTAINTY,
+  MAX_NAMES,
+  type MatchFound,
+} from "../schemas/companies.ts";
 
 /** The parts that a lookup needs. */
 export interface CompaniesDeps {
@@ -12,13 +18,13 @@ export interface CompaniesDeps {
 }
 
 /** Longest body, bytes: room for names of 300 characters, each escaped, and the other fields. */
-const MAX_BODY = MAX_NAMES * 2_000 + 8_192;
+const MAX_BODY_BYTES = MAX_NAMES * 2_000 + 8_192;
 const DEFAULT_MATCHES = 10;
 
 const orNull = (text: string | null): string | null => (text === null || text === "" ? null : text);
 
 /** GLEIF's reasons for a parent that is not reported (Reporting Exceptions 2.1 and 1.1), in words. */
-const NOT_REPORTED: Readonly<Record<string, string>> = {
+const NOT_REPORTED_TEXTS: Readonly<Record<string, string>> = {
   NATURAL_PERSONS: "natural persons hold it, and no company that could consolidate it",
   NO_KNOWN_PERSON: "no person is known to control it, as where shares are widely held",
   NON_CONSOLIDATING: "its parent does not consolidate it under the accounting rules that apply",
@@ -31,30 +37,30 @@ const NOT_REPORTED: Readonly<Record<string, string>> = {
   DETRIMENT_NOT_EXCLUDED: "it cannot be excluded that to name its parent would harm",
 };
 
-const KINDS = ["direct", "ultimate"] as const;
+const PARENT_KINDS = ["direct", "ultimate"] as const;
 
-/** Parents of a company, and those that it does not report; null: the register holds no such file. */
+/** Returns the parents of a company, and those that it does not report; null when the register holds no such file. */
 function parentsOf(
   company: Company,
-  made: OpenRegister["made"],
+  registerInfo: OpenRegister["made"],
 ): Pick<MatchFound["company"], "parents" | "parents_not_reported"> {
-  const parents = KINDS.flatMap((kind) => {
+  const parents = PARENT_KINDS.flatMap((kind) => {
     const lei = company[`${kind}_lei`];
     return lei === null ? [] : [{ kind, lei, name: company[`${kind}_name`], since: company[`${kind}_since`] }];
   });
-  const missing = KINDS.flatMap((kind) => {
+  const notReported = PARENT_KINDS.flatMap((kind) => {
     const reasons = company[`${kind}_reasons`];
     if (reasons === null) return [];
-    return [{ kind, reasons, says: reasons.map((reason) => NOT_REPORTED[reason] ?? reason).join("; ") }];
+    return [{ kind, reasons, says: reasons.map((reason) => NOT_REPORTED_TEXTS[reason] ?? reason).join("; ") }];
   });
   return {
-    parents: made.relations === null ? null : parents,
-    parents_not_reported: made.exceptions === null ? null : missing,
+    parents: registerInfo.relations === null ? null : parents,
+    parents_not_reported: registerInfo.exceptions === null ? null : notReported,
   };
 }
 
 /** Converts a company of the register to its form in an answer. */
-const companyShown = (company: Company, made: OpenRegister["made"]): MatchFound["company"] => ({
+const toCompanyFound = (company: Company, registerInfo: OpenRegister["made"]): MatchFound["company"] => ({
   lei: company.lei,
   name: company.name,
   other_names: company.names,
@@ -79,7 +85,7 @@ const companyShown = (company: Company, made: OpenRegister["made"]): MatchFound[
       ? null
       : { at: orNull(company.expired), reason: orNull(company.expired_why) },
   successors: { leis: company.successors, names: company.successor_names },
-  ...parentsOf(company, made),
+  ...parentsOf(company, registerInfo),
   registration_status: orNull(company.registration),
   last_update: company.updated,
   domains: company.domains,
@@ -100,87 +106,88 @@ function describeReason(reason: Reason, { company, score }: Match): string {
   return words[reason];
 }
 
-const matchesShown = (matches: readonly Match[], made: OpenRegister["made"]): MatchFound[] =>
+const toMatchesFound = (matches: readonly Match[], registerInfo: OpenRegister["made"]): MatchFound[] =>
   matches.map((match) => ({
     reasons: match.reasons.map((reason) => ({ reason, says: describeReason(reason, match) })),
     score: Math.round(match.score * 10_000) / 10_000,
-    company: companyShown(match.company, made),
+    company: toCompanyFound(match.company, registerInfo),
   }));
 
-/** What an answer says beside its matches. */
-const facts = (made: OpenRegister["made"], certainty: number, now: Date) => ({
+/** Returns the members of an answer other than its matches. */
+const answerFields = (registerInfo: OpenRegister["made"], certainty: number, now: Date) => ({
   schema: "svc.companies.v1" as const,
   register: {
     source: "GLEIF golden copy (LEI-CDF; of level 2 what is counted here), CC0",
-    imported_at: made.imported_at,
-    newest_update: made.newest_update,
-    ...{ companies: made.companies, domains: made.domains },
-    ...{ relationships: made.relations, exceptions: made.exceptions },
+    imported_at: registerInfo.imported_at,
+    newest_update: registerInfo.newest_update,
+    ...{ companies: registerInfo.companies, domains: registerInfo.domains },
+    ...{ relationships: registerInfo.relations, exceptions: registerInfo.exceptions },
   },
   certainty,
   answered_at: rfc3339(now),
 });
 
 /** Returns the problem of a lookup that cannot be done now, for which nothing is charged. */
-const notNow = (detail: string): Problem => new Problem("unavailable", `${detail}; nothing is charged`);
+const unavailableProblem = (detail: string): Problem => new Problem("unavailable", `${detail}; nothing is charged`);
 
 /** Refuses a question that names only a domain when the register holds no domains. @throws Problem unavailable */
 function refuseDomainAlone(
   { domain, lei, register_number: number, name }: CompaniesQuestion,
   made: OpenRegister["made"],
 ) {
-  const others = [lei, number, name].some((given) => given !== undefined);
-  if (domain !== undefined && !others && made.domains === 0) throw notNow("this register holds no domains");
+  const hasOther = [lei, number, name].some((given) => given !== undefined);
+  if (domain !== undefined && !hasOther && made.domains === 0)
+    throw unavailableProblem("this register holds no domains");
 }
 
-/** What is wrong with matches of which none is as certain as was asked; null: nothing. */
-function uncertain(matches: readonly Match[], certainty: number): string | null {
+/** Returns why no match is as certain as was asked, in words; null if one is. */
+function whyUncertain(matches: readonly Match[], certainty: number): string | null {
   const best = Math.max(0, ...matches.map(({ score }) => score));
   if (best >= certainty) return null;
   const found = best > 0 ? `the best match has a score of ${best.toFixed(4)}, below` : "no company matches at";
   return `${found} the certainty of ${certainty}`;
 }
 
-/** @throws Problem nothing_relevant, which names the best score that there was */
+/** Looks up one company. @throws Problem nothing_relevant, which names the best score */
 async function lookUpOne(question: CompaniesQuestion, { register, clock }: CompaniesDeps): Promise<CompaniesAnswer> {
-  const { limit = DEFAULT_MATCHES, certainty = CERTAINTY } = question;
+  const { limit = DEFAULT_MATCHES, certainty = DEFAULT_CERTAINTY } = question;
   return register.use(async (open) => {
     refuseDomainAlone(question, open.made);
     const { matches, more } = await search(open, question, limit);
-    const wrong = uncertain(matches, certainty);
-    if (wrong) throw new Problem("nothing_relevant", `${wrong}; nothing is charged`);
-    return { ...facts(open.made, certainty, clock.now()), matches: matchesShown(matches, open.made), more };
+    const reason = whyUncertain(matches, certainty);
+    if (reason) throw new Problem("nothing_relevant", `${reason}; nothing is charged`);
+    return { ...answerFields(open.made, certainty, clock.now()), matches: toMatchesFound(matches, open.made), more };
   });
 }
 
 /**
- * Looks up each name, one after the other, each with its own turn at the register, so that others come between. All of them
- * have a match as certain as was asked, or nothing is charged: what is paid is the price of the names that were sent.
+ * Looks up the names one after the other. The register is released after each, so that other lookups can run in between.
+ * If a name has no match as certain as was asked, nothing is charged, since the price is that of all names that were sent.
  * @throws Problem nothing_relevant, which points at each name without a match
  */
 async function lookUpNames(
   names: readonly string[],
-  { limit = DEFAULT_MATCHES, certainty = CERTAINTY, country }: CompaniesQuestion,
+  { limit = DEFAULT_MATCHES, certainty = DEFAULT_CERTAINTY, country }: CompaniesQuestion,
   { register, clock }: CompaniesDeps,
 ): Promise<CompaniesAnswer> {
   const results: NonNullable<CompaniesAnswer["results"]> = [];
-  const missing: { pointer: string; detail: string }[] = [];
-  let made: OpenRegister["made"] | null = null;
+  const unmatched: { pointer: string; detail: string }[] = [];
+  let firstInfo: OpenRegister["made"] | null = null;
   for (const [i, name] of names.entries()) {
     await register.use(async (open) => {
-      made ??= open.made;
-      if (open.made.imported_at !== made.imported_at)
-        throw notNow("the register was replaced meanwhile: send it again");
+      firstInfo ??= open.made;
+      if (open.made.imported_at !== firstInfo.imported_at)
+        throw unavailableProblem("the register was replaced meanwhile: send it again");
       const { matches, more } = await search(open, { name, country }, limit);
-      const wrong = uncertain(matches, certainty);
-      if (wrong) missing.push({ pointer: `/names/${i}`, detail: wrong });
-      else results.push({ name, matches: matchesShown(matches, made), more });
+      const reason = whyUncertain(matches, certainty);
+      if (reason) unmatched.push({ pointer: `/names/${i}`, detail: reason });
+      else results.push({ name, matches: toMatchesFound(matches, firstInfo), more });
     });
   }
-  if (missing.length === 0) return { ...facts(made!, certainty, clock.now()), results };
-  const places = missing.map(({ pointer }) => pointer).join(", ");
-  const without = `${missing.length} of ${names.length} names have no match at the certainty of ${certainty}: ${places}`;
-  throw new Problem("nothing_relevant", `${without}; nothing is charged, send the others`, { errors: missing });
+  if (unmatched.length === 0) return { ...answerFields(firstInfo!, certainty, clock.now()), results };
+  const places = unmatched.map(({ pointer }) => pointer).join(", ");
+  const without = `${unmatched.length} of ${names.length} names have no match at the certainty of ${certainty}: ${places}`;
+  throw new Problem("nothing_relevant", `${without}; nothing is charged, send the others`, { errors: unmatched });
 }
 
 /**
@@ -188,17 +195,17 @@ async function lookUpNames(
  * that is as certain as was asked there is no answer, so nothing is charged.
  * @throws Problem nothing_relevant; unavailable when there is no register, or the question names only a domain and the register holds none
  */
-async function run(question: CompaniesQuestion, deps: CompaniesDeps): Promise<CompaniesAnswer> {
+async function lookUp(question: CompaniesQuestion, deps: CompaniesDeps): Promise<CompaniesAnswer> {
   try {
     return await (question.names ? lookUpNames(question.names, question, deps) : lookUpOne(question, deps));
   } catch (error) {
-    if (error instanceof NoRegister) throw notNow(error.message);
+    if (error instanceof NoRegister) throw unavailableProblem(error.message);
     throw error;
   }
 }
 
-/** Each of `names` costs what one question costs. @throws Problem bad_request */
-const pricesOf = (body: unknown): number =>
+/** Returns the number of prices that a body costs: one for each of `names`, else one. @throws Problem bad_request */
+const countPrices = (body: unknown): number =>
   typeof body === "object" && body !== null && "names" in body
     ? (validate(CompaniesQuestion, body).names?.length ?? 1)
     : 1;
@@ -214,10 +221,10 @@ export const companiesLookup = {
   example: { name: "Deutsche Bank", limit: 3 },
   answer: CompaniesAnswer,
   /** Longest body, bytes. */
-  maxBodyBytes: MAX_BODY,
-  pricesOf,
+  maxBodyBytes: MAX_BODY_BYTES,
+  pricesOf: countPrices,
   /** Problems in addition to bad_request and too_large. */
   errors: ["nothing_relevant", "unavailable"] as readonly ProblemCode[],
   offered: ({ register }: { register: Pick<Register, "isAvailable"> }): boolean => register.isAvailable,
-  run,
+  run: lookUp,
 } as const;

@@ -6,7 +6,7 @@ import { extractDocument, fetchDocument } from "./fetching.ts";
 import type { Work, WorkDeps } from "./work.ts";
 
 /** Longest body: the document in base64 and the other fields, bytes. */
-const MAX_BODY = MAX_SENT_CHARS + 8_192;
+const MAX_BODY_BYTES = MAX_SENT_CHARS + 8_192;
 
 /** A document and its origin. */
 interface Source extends Omit<ExtractAnswer["source"], "sha256" | "bytes"> {
@@ -15,7 +15,7 @@ interface Source extends Omit<ExtractAnswer["source"], "sha256" | "bytes"> {
 }
 
 /** Decodes base64. Node skips invalid characters, so the length shows whether there were any. @throws Problem bad_request */
-function sent(base64: string): Uint8Array {
+function decodeBase64(base64: string): Uint8Array {
   const padding = base64.endsWith("==") ? 2 : base64.endsWith("=") ? 1 : 0;
   const bytes = Buffer.from(base64, "base64");
   if (base64.length % 4 !== 0 || bytes.length !== (base64.length / 4) * 3 - padding) {
@@ -27,8 +27,8 @@ function sent(base64: string): Uint8Array {
 
 async function sourceOf({ url, bytes }: ExtractRequest, deps: WorkDeps, signal?: AbortSignal): Promise<Source> {
   if (url === undefined) {
-    const nowhere = { url: null, final_url: null, fetched_at: null, content_type: null };
-    return { ...nowhere, document: sent(bytes ?? ""), pointer: "/bytes" };
+    const noOrigin = { url: null, final_url: null, fetched_at: null, content_type: null };
+    return { ...noOrigin, document: decodeBase64(bytes ?? ""), pointer: "/bytes" };
   }
   const answer = await fetchDocument(deps.egress, { url, pointer: "/url", holder: deps.holder, signal });
   return {
@@ -51,19 +51,19 @@ export const docsExtract: Work<ExtractRequest, ExtractAnswer> = {
   body: ExtractRequest,
   example: { url: "https://example.com/" },
   answer: ExtractAnswer,
-  maxBodyBytes: MAX_BODY,
+  maxBodyBytes: MAX_BODY_BYTES,
   errors: ["not_fetched", "not_extracted", "unavailable"],
-  async run(asked, deps, signal) {
-    const { document, pointer, ...source } = await sourceOf(asked, deps, signal);
+  async run(request, deps, signal) {
+    const { document, pointer, ...source } = await sourceOf(request, deps, signal);
     const [sha256, extracted] = await Promise.all([
       sha256hexAsync(document),
       extractDocument(
         deps.extractor,
         {
           bytes: document,
-          type: asked.type ?? source.content_type ?? undefined,
+          type: request.type ?? source.content_type ?? undefined,
           url: source.final_url,
-          part: asked.part ?? "whole",
+          part: request.part ?? "whole",
           kinds: DOCUMENT_KINDS,
           ...(deps.holder ? { holder: deps.holder } : {}),
           ...(signal ? { signal } : {}),

@@ -14,17 +14,17 @@ export const KEPT_DAYS = 30;
 /** Most bytes of all bodies together: some 400 of the largest, or 80,000 web pages of 50 kB. */
 const MAX_BYTES = 4 * 2 ** 30;
 
-/** Folder in the store of the orders, a folder a day below it. */
+/** Folder in the store of the orders. It has one folder for each day. */
 const FOLDER = "seen/";
-/** sha256 of the body, in front of it in its object. */
+/** Length of the body's SHA-256, which precedes the body in its object. */
 const HASH_BYTES = 32;
-const ID = /^(\d{4})(\d\d)(\d\d)-[0-9A-HJKMNP-TV-Z]{26}$/;
-const PAGE = 1_000;
-const SWEEP_MS = 3_600_000;
+const ID_PATTERN = /^(\d{4})(\d\d)(\d\d)-[0-9A-HJKMNP-TV-Z]{26}$/;
+const PAGE_SIZE = 1_000;
+const SWEEP_INTERVAL_MS = 3_600_000;
 
-/** Key of a body's object, or null for what is no id of one. The id names the day, so that nothing has to be looked up. */
+/** Returns the key of a body's object; null for a text that is no id. The key follows from the id, which names the day. */
 function keyOf(id: string): string | null {
-  const [, year, month, day] = ID.exec(id) ?? [];
+  const [, year, month, day] = ID_PATTERN.exec(id) ?? [];
   return year === undefined ? null : `${FOLDER}${year}-${month}-${day}/${id}`;
 }
 
@@ -40,25 +40,25 @@ export interface BodiesDeps {
 
 /** A body that is kept. */
 export interface KeptBody {
-  /** Whoever knows it may read the body: 130 random bits after the day. */
+  /** The day and 130 random bits. Anybody who knows it can read the body. */
   id: string;
-  /** Day from which it may be gone, RFC 3339. */
+  /** Time from which it may be deleted, RFC 3339. */
   until: string;
 }
 
 /**
- * Bodies that POST /v1/web/evidence fetched, kept for their buyers. They are private: an id cannot be guessed and stands in no
- * log. Any number of replicas may keep and sweep at once: what is removed follows from the day in the key.
+ * Bodies that POST /v1/web/evidence fetched, kept for their buyers. They are private: an id cannot be guessed and is in no
+ * log. Any number of replicas may store and sweep at once, since the day in the key decides what is removed.
  */
 export class EvidenceBodies {
-  /** Bytes at the last pass of the sweep, and kept by this replica since. */
-  #bytes = 0;
+  /** Bytes that the last sweep counted, and those that this replica has stored since. */
+  #storedBytes = 0;
 
   constructor(private readonly deps: BodiesDeps) {}
 
   /** @throws Problem unavailable when there is no room */
   refuseWhenFull(): void {
-    if (this.#bytes < (this.deps.maxBytes ?? MAX_BYTES)) return;
+    if (this.#storedBytes < (this.deps.maxBytes ?? MAX_BYTES)) return;
     throw new Problem("unavailable", "too many bodies of others are kept at the moment; nothing is charged", {
       headers: { "retry-after": "3600" },
     });
@@ -76,13 +76,13 @@ export class EvidenceBodies {
       });
     });
     if (result !== "created") throw new Error("an id of 130 random bits was drawn twice");
-    this.#bytes += object.length;
+    this.#storedBytes += object.length;
     this.deps.metrics.count("touchstone_evidence_bodies_written_bytes_total", {}, object.length);
     return { id, until: `${addDays(day, KEPT_DAYS + 1)}T00:00:00.000Z` };
   }
 
   /**
-   * A body that was kept; null when there is none, and when its days are over, whether it was swept yet or not.
+   * Returns a kept body; null when there is none, or when its days are over, even if it is not deleted yet.
    * @throws Problem unavailable when the store fails, or what it holds is damaged
    */
   async read(id: string): Promise<Buffer | null> {
@@ -103,11 +103,11 @@ export class EvidenceBodies {
   /** Removes bodies whose days are over, and counts the rest. @returns objects removed @throws what the store throws */
   async sweep(): Promise<number> {
     const { store, metrics } = this.deps;
-    let [removed, bytes, after] = [0, 0, ""];
+    let [removed, bytes, lastKey] = [0, 0, ""];
     for (;;) {
-      const found = await store.list(FOLDER, { startAfter: after, limit: PAGE });
-      for (const { key, size } of found) {
-        after = key;
+      const objects = await store.list(FOLDER, { startAfter: lastKey, limit: PAGE_SIZE });
+      for (const { key, size } of objects) {
+        lastKey = key;
         if (!this.#isOver(key)) {
           bytes += size;
           continue;
@@ -115,9 +115,9 @@ export class EvidenceBodies {
         await store.delete(key);
         removed++;
       }
-      if (found.length < PAGE) break;
+      if (objects.length < PAGE_SIZE) break;
     }
-    this.#bytes = bytes;
+    this.#storedBytes = bytes;
     metrics.gauge("touchstone_evidence_bodies_bytes", bytes);
     metrics.count("touchstone_evidence_bodies_removed_total", {}, removed);
     return removed;
@@ -125,12 +125,12 @@ export class EvidenceBodies {
 
   /** Sweeps now and every hour of real time, until stopped. A pass that fails is made again. */
   startSweep(): { stop(): Promise<void> } {
-    const pass = async (): Promise<void> => {
+    const sweepOnce = async (): Promise<void> => {
       await this.sweep().catch((error: unknown) => {
         this.deps.logger.warn({ err: error }, "kept bodies could not be swept; it is tried again");
       });
     };
-    return repeatWork(pass, SWEEP_MS, systemClock);
+    return repeatWork(sweepOnce, SWEEP_INTERVAL_MS, systemClock);
   }
 
   #isOver(key: string): boolean {

@@ -16,7 +16,7 @@ export interface FetchOptions {
   pointer: string;
   /** Most redirects that are followed; default: the limit of the egress profile `evidence`. */
   hops?: number | undefined;
-  /** Whose share of fetches it uses. */
+  /** The holder whose share of fetches it uses. */
   holder?: Holder | undefined;
   /** Whether the answer has a `trace`. */
   trace?: boolean | undefined;
@@ -26,8 +26,8 @@ export interface FetchOptions {
 /** Value of Retry-After, seconds. */
 const RETRY_S = 10;
 
-const at = (pointer: string, detail: string) => ({ errors: [{ pointer, detail }] });
-const notNow = (detail: string): Problem =>
+const errorsAt = (pointer: string, detail: string) => ({ errors: [{ pointer, detail }] });
+const unavailableProblem = (detail: string): Problem =>
   new Problem("unavailable", detail, { headers: { "retry-after": String(RETRY_S) } });
 
 /**
@@ -53,21 +53,29 @@ export async function fetchAnswer(
   });
   if (result.outcome === "answered") return result;
   if (result.outcome !== "refused") {
-    throw new Problem("not_fetched", `no whole answer came from ${url}: ${result.says}`, at(pointer, result.says));
+    throw new Problem(
+      "not_fetched",
+      `no whole answer came from ${url}: ${result.says}`,
+      errorsAt(pointer, result.says),
+    );
   }
   // A refusal without a reason is a fault of this machine, not of the address.
-  if (!result.reason) throw notNow("nothing can be fetched now");
-  throw new Problem("bad_request", `${pointer.slice(1)} is never fetched: ${result.says}`, at(pointer, result.says));
+  if (!result.reason) throw unavailableProblem("nothing can be fetched now");
+  throw new Problem(
+    "bad_request",
+    `${pointer.slice(1)} is never fetched: ${result.says}`,
+    errorsAt(pointer, result.says),
+  );
 }
 
 /**
  * Fetches a document: an answer with a status of 2xx and a body.
  * @throws Problem as {@link fetchAnswer}; not_fetched for another status and for an empty body
  */
-export async function fetchDocument(egress: Egress, asked: FetchOptions): Promise<FetchedAnswer> {
-  const answer = await fetchAnswer(egress, asked);
+export async function fetchDocument(egress: Egress, options: FetchOptions): Promise<FetchedAnswer> {
+  const answer = await fetchAnswer(egress, options);
   const { status, body } = answer;
-  const wrong =
+  const reason =
     status === 402
       ? "it asks for payment (402), and nothing is bought here"
       : status < 200 || status > 299
@@ -75,8 +83,8 @@ export async function fetchDocument(egress: Egress, asked: FetchOptions): Promis
         : body.length === 0
           ? "its answer is empty"
           : null;
-  if (wrong === null) return answer;
-  throw new Problem("not_fetched", `${asked.url}: ${wrong}`, at(asked.pointer, wrong));
+  if (reason === null) return answer;
+  throw new Problem("not_fetched", `${options.url}: ${reason}`, errorsAt(options.pointer, reason));
 }
 
 /**
@@ -86,15 +94,15 @@ export async function fetchDocument(egress: Egress, asked: FetchOptions): Promis
  */
 export async function extractDocument<Kind extends Extracted["kind"]>(
   extractor: Extractor,
-  asked: ExtractionRequest<Kind>,
+  request: ExtractionRequest<Kind>,
   pointer: string,
 ): Promise<Extracted & { kind: Kind }> {
   try {
-    return await extractor.read(asked);
+    return await extractor.read(request);
   } catch (error) {
-    if (error instanceof ExtractorUnavailable) throw notNow(error.message);
+    if (error instanceof ExtractorUnavailable) throw unavailableProblem(error.message);
     if (!(error instanceof NotExtracted)) throw error;
     const says = error.bound === null ? error.message : `beyond the limit of ${error.bound}: ${error.message}`;
-    throw new Problem("not_extracted", says, at(pointer, says));
+    throw new Problem("not_extracted", says, errorsAt(pointer, says));
   }
 }

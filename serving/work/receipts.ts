@@ -12,9 +12,9 @@ import type { EvidenceBodies } from "./evidence-bodies.ts";
 
 /** Producer of the records of receipts. */
 const PRODUCER = "serving";
-/** What is graded is in the log within 60 s (publication.md, Promises); twice that is named. */
+/** Time within which answers promise that a receipt is in the tree, ms: twice the 60 s of publication.md (Promises). */
 const PROVEN_WITHIN_MS = 120_000;
-/** Largest body that stands in the answer itself. */
+/** Largest body that is included in the answer, bytes. */
 const INLINE_BYTES = 2 ** 20;
 
 export interface ReceiptsDeps {
@@ -25,13 +25,13 @@ export interface ReceiptsDeps {
 }
 
 /**
- * What becomes of a receipt after it was signed. Serving never writes the tree: the hash is appended to the log, and the
- * publisher makes a leaf of it at its next turn.
+ * Stores the bodies of signed receipts and records the receipts' hashes. Serving never writes the tree: it appends a hash to
+ * the log, and the publisher makes a leaf of it at its next run.
  */
 export class Receipts {
   constructor(private readonly deps: ReceiptsDeps) {}
 
-  /** @throws Problem unavailable when no body can be kept: asked before anything is fetched */
+  /** Refuses work while no body can be stored; called before anything is fetched. @throws Problem unavailable */
   refuseWhenFull(): void {
     this.deps.bodies.refuseWhenFull();
   }
@@ -51,7 +51,7 @@ export class Receipts {
    * Appends the hash of a receipt to the log, durably. @returns the member `proof` of an answer
    * @throws Problem log_unavailable: the hash may or may not be in the log, where it harms nobody
    */
-  async tell(sha256: string): Promise<EvidenceAnswer["proof"]> {
+  async recordHash(sha256: string): Promise<EvidenceAnswer["proof"]> {
     const { log, clock, baseUrl } = this.deps;
     const now = clock.now();
     const record = sealEnvelope(createReceiptRecord(sha256, now, PRODUCER), log.partitions);
@@ -60,21 +60,21 @@ export class Receipts {
         headers: { "retry-after": "5" },
       });
     });
-    const by = rfc3339(new Date(now.getTime() + PROVEN_WITHIN_MS));
-    return { href: `${baseUrl}/v1/web/evidence/receipts/${sha256}`, by };
+    const provenBy = rfc3339(new Date(now.getTime() + PROVEN_WITHIN_MS));
+    return { href: `${baseUrl}/v1/web/evidence/receipts/${sha256}`, by: provenBy };
   }
 
-  /** @returns null when it is not kept, or not any more @throws Problem unavailable */
-  body(id: string): Promise<Buffer | null> {
+  /** Returns a kept body; null when there is none, or none any more. @throws Problem unavailable */
+  readBody(id: string): Promise<Buffer | null> {
     return this.deps.bodies.read(id);
   }
 }
 
 /**
- * The proof that the tree holds a leaf, from the proven objects of one checkpoint.
+ * Returns the proof that the tree holds a leaf, from the proven objects of one checkpoint.
  * @throws MissingObject, Tampered
  */
-export async function proofOf(index: number, { head, reader }: Snapshot): Promise<ReceiptProof> {
+export async function proofOfLeaf(index: number, { head, reader }: Snapshot): Promise<ReceiptProof> {
   const n = Math.floor(index / TILE_WIDTH);
   const leaf = (await reader.entries(n))[index - n * TILE_WIDTH]!;
   const path = await inclusionProof(index, head.size, reader.tiles.node);

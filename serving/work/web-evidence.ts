@@ -8,7 +8,7 @@ import { textOnly } from "./extract/limits.ts";
 import { extractDocument, type FetchedAnswer, fetchAnswer } from "./fetching.ts";
 import type { Work, WorkDeps } from "./work.ts";
 
-const MAX_BODY = 16_384;
+const MAX_BODY_BYTES = 16_384;
 const EXCERPT_CHARS = 2_000;
 const SALT_BYTES = 32;
 
@@ -22,25 +22,25 @@ async function excerptOf(
   signal?: AbortSignal,
 ): Promise<Pick<EvidenceReceipt, "excerpt" | "excerpt_missing">> {
   if (answer.body.length === 0) return { excerpt: null, excerpt_missing: "the body is empty" };
-  const asked = {
+  const extraction = {
     bytes: answer.body,
     type: answer.headers["content-type"],
     url: answer.url,
     kinds: ["pdf", "html", "text"] as const,
-    most: textOnly(EXCERPT_CHARS),
+    limits: textOnly(EXCERPT_CHARS),
     ...(holder ? { holder } : {}),
     ...(signal ? { signal } : {}),
   };
   try {
-    return { excerpt: (await extractDocument(extractor, asked, "/url")).text, excerpt_missing: null };
+    return { excerpt: (await extractDocument(extractor, extraction, "/url")).text, excerpt_missing: null };
   } catch (error) {
     if (!(error instanceof Problem) || error.code !== "not_extracted") throw error;
     return { excerpt: null, excerpt_missing: error.message };
   }
 }
 
-/** What an answer shows, as the receipt says it. */
-function shownBy(answer: FetchedAnswer): Pick<EvidenceReceipt, "final_url" | "hops" | "status" | "headers"> {
+/** Returns the members of the receipt that describe the answer. */
+function receiptFieldsOf(answer: FetchedAnswer): Pick<EvidenceReceipt, "final_url" | "hops" | "status" | "headers"> {
   return {
     final_url: withoutFragment(answer.url),
     hops: answer.trace!.map((hop) => ({ ...hop, url: withoutFragment(hop.url) })),
@@ -50,8 +50,9 @@ function shownBy(answer: FetchedAnswer): Pick<EvidenceReceipt, "final_url" | "ho
 }
 
 /**
- * The work of POST /v1/web/evidence (docs/paid-operations.md). Any answer is evidence, also a 404. The body is durable before
- * the log names the receipt, and both are before the buyer is charged: nobody pays for a receipt that nothing will prove.
+ * The work of POST /v1/web/evidence (docs/paid-operations.md). Any answer is evidence, also a 404. First the body is stored,
+ * then the receipt's hash is appended to the log, then the buyer is charged, so that nobody pays for a receipt that cannot be
+ * proven.
  */
 export const webEvidence: Work<EvidenceRequest, EvidenceAnswer> = {
   id: "webEvidence",
@@ -62,7 +63,7 @@ export const webEvidence: Work<EvidenceRequest, EvidenceAnswer> = {
   body: EvidenceRequest,
   example: { url: "https://example.com/" },
   answer: EvidenceAnswer,
-  maxBodyBytes: MAX_BODY,
+  maxBodyBytes: MAX_BODY_BYTES,
   errors: ["not_fetched", "unavailable", "log_unavailable"],
   async run({ url, compare_to }, deps, signal) {
     const { egress, clock, signer, holder, receipts } = deps;
@@ -72,10 +73,10 @@ export const webEvidence: Work<EvidenceRequest, EvidenceAnswer> = {
     const fetchedAt = clock.now();
     const [sha256, excerpt] = await Promise.all([sha256hexAsync(answer.body), excerptOf(deps, answer, signal)]);
     const compared = compare_to && ({ to: compare_to, result: compare_to === sha256 ? "same" : "different" } as const);
-    const facts: Omit<EvidenceReceipt, "signing_key_id" | "canonicalization" | "signature"> = {
+    const unsigned: Omit<EvidenceReceipt, "signing_key_id" | "canonicalization" | "signature"> = {
       schema: "svc.evidence.receipt.v2",
       url,
-      ...shownBy(answer),
+      ...receiptFieldsOf(answer),
       body: { sha256, bytes: answer.body.length },
       ...excerpt,
       compared: compared || null,
@@ -85,10 +86,10 @@ export const webEvidence: Work<EvidenceRequest, EvidenceAnswer> = {
       took_ms: Math.round(answer.totalMs),
       answered_at: rfc3339(clock.now()),
     };
-    const receipt = EvidenceReceipt.parse(JSON.parse(signedText(signer, facts)));
+    const receipt = EvidenceReceipt.parse(JSON.parse(signedText(signer, unsigned)));
     const receiptSha256 = sha256hex(canonicalBytes(receipt));
     const body = await receipts.keep(answer.body);
-    const proof = await receipts.tell(receiptSha256);
+    const proof = await receipts.recordHash(receiptSha256);
     return { schema: "svc.evidence.v2", receipt, receipt_sha256: receiptSha256, body, proof };
   },
 };

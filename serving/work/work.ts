@@ -29,7 +29,7 @@ export interface WorkDeps {
   register: Register;
   /** Keeps bodies and receipts of web/evidence; null where nothing is sold, since there is no store for them. */
   receipts: Receipts | null;
-  /** Whose share of fetches and extractions the work uses. */
+  /** The holder whose share of fetches and extractions the work uses. */
   holder?: Holder;
 }
 
@@ -44,19 +44,20 @@ export interface Work<Input = unknown, Answer extends object = object> {
   path: string;
   summary: string;
   body: z.ZodType<Input>;
-  /** A body that fits: catalogues show it. */
+  /** A valid body, which catalogues show. */
   example: Record<string, unknown>;
   answer: z.ZodType<Answer>;
   /** Longest body, bytes. */
   maxBodyBytes: number;
   /**
-   * How many prices a body costs (default: one). Where it is there, the body is read before the 402, which names the whole.
-   * @param body parsed JSON that was not validated @throws Problem bad_request when it names several and does not fit
+   * Returns the number of prices that a body costs (default: one). If present, the body is read before the 402, so that the
+   * 402 names the total.
+   * @param body parsed JSON, not validated @throws Problem bad_request for an invalid body that names several items
    */
   pricesOf?(body: unknown): number;
   /** Problems in addition to bad_request and too_large. */
   errors: readonly ProblemCode[];
-  /** Whether the work can be done here at all (default: always); what cannot has no terms and stands in no description. */
+  /** Returns whether the work can be done here at all (default: always). If not, it has no terms and is not described. */
   offered?(deps: WorkDeps): boolean;
   /** Does the work. @param asked the validated body @throws Problem */
   run(asked: Input, deps: WorkDeps, signal?: AbortSignal): Promise<Answer>;

@@ -53,7 +53,7 @@ export class WatcherTestbed {
 
   /** A serving replica with a view of its own. */
   serving(more: Partial<ServingDeps> = {}): Promise<TestServing> {
-    const receivers = { egress: this.egress, log: this.log, plain: true };
+    const receivers = { egress: this.egress, log: this.log, allowPlainHttp: true };
     return servingOver(this.record, {
       ...{ receivers, validateUrl: (url) => this.egress.validate(url), clock: this.clock },
       ...{ limits: { watchers_per_hour: 100 }, ...more },

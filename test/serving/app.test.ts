@@ -17,7 +17,7 @@ beforeAll(async () => {
   record = await PublicRecord.open();
   await record.publish([listingDraft(SUM)], record.grades([cardOf(SUM)], "B."));
   await record.publish([emptyDayDraft(record.keys.cards)]);
-  serving = await servingOver(record, { pages: PAGES });
+  serving = await servingOver(record, { plantedPageSecret: PAGES });
 });
 afterAll(() => record.close());
 
@@ -166,7 +166,7 @@ test("before the first look nothing is said of the record, signed, kept or put i
   const follower = new Follower({ tree, store, clock, logger, metrics, origin: ORIGIN });
   const unread = await servingOver(record, { follower });
   const unknown = "/v1/check?url=https%3A%2F%2Fseen-by-nobody.example%2Fx";
-  const ofRecord = OPERATIONS.filter(({ ofRecord }) => ofRecord);
+  const ofRecord = OPERATIONS.filter(({ needsRecord: ofRecord }) => ofRecord);
   expect(ofRecord.map(({ id }) => id)).toEqual([
     ...[
       "check",

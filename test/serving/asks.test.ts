@@ -37,7 +37,7 @@ const bodies = (log: AppendOnly) => log.records.map(({ value }) => JSON.parse(Bu
 describe("how long an ask waits", () => {
   test("is its place among those of its domain, five an hour, whoever asked for the others", async () => {
     const line = createAskQueue();
-    const { asks, log } = asksOver({ line });
+    const { asks, log } = asksOver({ queue: line });
     for (let i = 0; i < 12; i++) line.ask(cap(`https://a${i}.big.example/`), `https://a${i}.big.example/`, T0 - i);
     expect(await waitOf(asks, "https://b.big.example/x")).toBe(3);
     expect(await waitOf(asks, "https://small.org/x")).toBe(1);
@@ -53,7 +53,7 @@ describe("how long an ask waits", () => {
       line.ask(cap(`https://big.example/${i}`), `https://big.example/${i}`, T0 - 9_000);
       line.recordProbe(cap(`https://big.example/${i}`), T0 - 1_000);
     }
-    const { asks, clock } = asksOver({ line });
+    const { asks, clock } = asksOver({ queue: line });
     expect(await waitOf(asks, "https://big.example/new")).toBe(2);
     clock.pass(HOUR);
     expect(await waitOf(asks, "https://big.example/new")).toBe(1);
@@ -61,7 +61,7 @@ describe("how long an ask waits", () => {
 
   test("what was looked at a moment ago is not put in line; later that day its turn is a day after the look", async () => {
     const line = createAskQueue();
-    const { asks, clock, log } = asksOver({ line });
+    const { asks, clock, log } = asksOver({ queue: line });
     const url = "https://gone.example/";
     line.recordProbe(cap(url), T0);
     const fresh = await asks.put(ask(url), "c");
@@ -85,7 +85,7 @@ describe("how long an ask waits", () => {
   test("what stood for thirty days is forgotten, and what the plan probed meanwhile leaves too", async () => {
     const line = createAskQueue();
     const seen = new Map<string, number>();
-    const { asks, clock } = asksOver({ line, seen: (one) => seen.get(one) ?? null });
+    const { asks, clock } = asksOver({ queue: line, lastProbeTime: (one) => seen.get(one) ?? null });
     await asks.put(ask("https://old.example/"), "c");
     clock.pass(30 * 24 * HOUR + 1);
     await asks.put(ask("https://other.example/"), "c");
@@ -97,7 +97,7 @@ describe("how long an ask waits", () => {
   });
 
   test("past a client's share its asks have their turns later, twenty an hour; nobody else waits for it", async () => {
-    const { asks, log } = asksOver({ line: createAskQueue({ asks_per_hour: 2 }), limits: { asks_per_hour: 2 } });
+    const { asks, log } = asksOver({ queue: createAskQueue({ asks_per_hour: 2 }), limits: { asks_per_hour: 2 } });
     const waits = [];
     for (let i = 0; i < 6; i++) waits.push(await waitOf(asks, `https://n${i}.example/`, "much"));
     expect(waits).toEqual([1, 1, 1, 2, 2, 3]);
@@ -129,7 +129,7 @@ describe("how long an ask waits", () => {
   test("of a domain, those held back stand behind those that are not, whenever they came", async () => {
     const line = createAskQueue();
     for (let i = 0; i < 20; i++) line.ask(cap(`https://big.example/${i}`), `https://big.example/${i}`, T0, T0 + HOUR);
-    const { asks } = asksOver({ line });
+    const { asks } = asksOver({ queue: line });
     expect(await waitOf(asks, "https://big.example/own")).toBe(1);
     expect(line.wait(cap("https://big.example/19"), T0)).toEqual({ hours: 5, by: "domain" });
   });
@@ -148,7 +148,7 @@ describe("how long an ask waits", () => {
   test("four clients that fill the line shut nobody out: whoever has fewer pushes out the newest of theirs", async () => {
     const limits = { asks_in_line: 40 };
     const line = createAskQueue(limits);
-    const { asks, log } = asksOver({ limits, line });
+    const { asks, log } = asksOver({ limits, queue: line });
     const flood = async (client: string): Promise<number> => {
       let took = 0;
       while (took < 100 && (await asks.put(ask(`https://${client}-${took}.com/`), client)).queued) took++;
@@ -163,7 +163,9 @@ describe("how long an ask waits", () => {
     expect(line.size).toBe(40);
     const known = { cap: cap("https://seller.com/"), tool: null };
     const proof = { statement: "s", pay_to: "p", signature: "z" };
-    expect(await asks.retest({ ...ask("https://seller.com/"), known }, proof, "a")).toMatchObject({ queued: true });
+    expect(await asks.retest({ ...ask("https://seller.com/"), knownEndpoint: known }, proof, "a")).toMatchObject({
+      queued: true,
+    });
     expect(log.records).toHaveLength(40 + 20 + 13 + 10 + 2);
   });
 
@@ -213,7 +215,7 @@ describe("how long an ask waits", () => {
       await follow.catchUp();
       expect(line.size).toBe(10);
       // Ten ahead and one look within the hour.
-      const { asks } = asksOver({ line });
+      const { asks } = asksOver({ queue: line });
       expect(await waitOf(asks, "https://new.big.example/")).toBe(3);
       await follow.stop();
     } finally {
@@ -365,7 +367,7 @@ describe("demand", () => {
 
   test("it is bounded: past its tables nothing more is counted", async () => {
     const log = new AppendOnly();
-    const demand = new Demand({ log, clock: new ManualClock(), logger, bounds: { clients: 2, pairs: 3 } });
+    const demand = new Demand({ log, clock: new ManualClock(), logger, bounds: { maxClients: 2, maxPairs: 3 } });
     for (const client of ["a", "b", "c"]) for (const one of caps) demand.count(one, client);
     await demand.flush();
     const total = tallies(log)[0].asked.reduce((sum: number, one: { clients: number }) => sum + one.clients, 0);

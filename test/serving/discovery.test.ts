@@ -3,7 +3,7 @@ import { Ajv2020 } from "ajv/dist/2020.js";
 import addFormats from "ajv-formats";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { Settings } from "../../infra/config.ts";
-import { x402Manifest } from "../../serving/discovery/cards.ts";
+import { makeX402Manifest } from "../../serving/discovery/cards.ts";
 import { DISCOVERY } from "../../serving/operations/discovery.ts";
 import type { Operation } from "../../serving/operations/operation.ts";
 import { OPERATIONS } from "../../serving/operations.ts";
@@ -149,7 +149,7 @@ describe("the x402 manifest", () => {
       price: { mode: "fixed", amount: "0.02", accepts: () => accepts, since: "2026-11-23" },
     };
     const template = { ...paid, path: "/v1/via/:capability_id" };
-    expect(x402Manifest([OPERATIONS[0]!, paid, template], serving.deps as never)).toEqual({
+    expect(makeX402Manifest([OPERATIONS[0]!, paid, template], serving.deps as never)).toEqual({
       version: 1,
       resources: ["POST /v1/docs/extract"],
       x402Version: 2,

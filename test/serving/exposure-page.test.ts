@@ -1,5 +1,5 @@
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from "vitest";
-import { readLines } from "../../serving/pages/exposure.ts";
+import { parseLines } from "../../serving/pages/exposure.ts";
 import { capOf, cardOf, listingDraft, PublicRecord, rowOf } from "../helpers/public-record.ts";
 import { servingOver, type TestServing } from "../helpers/serving.ts";
 
@@ -34,7 +34,7 @@ const plain = (html: string): string =>
 describe("the lines of the field", () => {
   test("are a url each, with calls, a price and an address after it in any order", () => {
     const text = `# mine\r\n${GOOD.url} 1000 ${PAYEE}\n\n  ${GOOD.url}\t${PAYEE} 2.5  \rcap_x $0.015 3\rcap_y $2`;
-    expect(readLines(text)).toEqual({
+    expect(parseLines(text)).toEqual({
       dependencies: [
         { url: GOOD.url, calls_per_month: 1000, pay_to: PAYEE },
         { url: GOOD.url, calls_per_month: 2.5, pay_to: PAYEE },
@@ -47,7 +47,7 @@ describe("the lines of the field", () => {
   });
 
   test.each(["a 1 2", `a ${PAYEE} ${PAYEE}`, "a -1 x", "a $1 $2"])("%j is told to be wrong, by its number", (line) => {
-    expect(readLines(`b\n${line}`).wrong).toEqual([expect.stringMatching(/^Line 2: /)]);
+    expect(parseLines(`b\n${line}`).errors).toEqual([expect.stringMatching(/^Line 2: /)]);
   });
 });
 

@@ -191,7 +191,7 @@ describe("GET /v1/trust/{id}/failures", () => {
 
 describe("what is read of the evidence is bounded", () => {
   const view = () => serving.follower.view;
-  const asked = { limit: 20, maxBytes: 1e6, base: "https://touchstone.test" };
+  const asked = { limit: 20, maxBytes: 1e6, baseUrl: "https://touchstone.test" };
 
   test("a page ends where it may read no more, and the next one gets further", async () => {
     const paid = new PaidRows(record.store);
@@ -216,19 +216,19 @@ describe("what is read of the evidence is bounded", () => {
       return record.store.get(key, options);
     };
     const store = { get };
-    const bounds = { maxFileBytes: 1e6, maxUnpackedBytes: 1e6, maxHeldBytes: 1e6, maxWaiting: 9 };
+    const bounds = { maxFileBytes: 1e6, maxUnpackedBytes: 1e6, maxCachedBytes: 1e6, maxWaiting: 9 };
     const paid = new PaidRows(store as never, bounds);
     await Promise.all([1, 2].map(() => failuresOf(view(), capOf("thief"), paid, { ...asked, maxFiles: 9 })));
     await failuresOf(view(), capOf("thief"), paid, { ...asked, maxFiles: 0 });
     expect(reads).toBe(3);
-    const tight = new PaidRows(store as never, { ...bounds, maxHeldBytes: 1 });
+    const tight = new PaidRows(store as never, { ...bounds, maxCachedBytes: 1 });
     await failuresOf(view(), capOf("thief"), tight, { ...asked, maxFiles: 9 });
     await failuresOf(view(), capOf("thief"), tight, { ...asked, maxFiles: 9 });
     expect(reads).toBe(9);
   });
 
   test("a file that is too long is named and not read", async () => {
-    const bounds = { maxFileBytes: 1e6, maxUnpackedBytes: 1, maxHeldBytes: 1e6, maxWaiting: 9 };
+    const bounds = { maxFileBytes: 1e6, maxUnpackedBytes: 1, maxCachedBytes: 1e6, maxWaiting: 9 };
     const page = await failuresOf(view(), capOf("thief"), new PaidRows(record.store, bounds), {
       ...asked,
       maxFiles: 9,

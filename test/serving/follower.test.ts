@@ -49,9 +49,9 @@ const bandOf = (follower: Follower, spec: { url: string }) => {
 describe("following", () => {
   test("before the first publication there is an empty view, and it is no error", async () => {
     const follower = follow();
-    expect(follower.staleMs).toBeNull();
+    expect(follower.viewAgeMs).toBeNull();
     expect(await follower.refresh()).toBe(false);
-    expect([follower.view.size, follower.snapshot, follower.staleMs]).toEqual([0, null, 0]);
+    expect([follower.view.size, follower.snapshot, follower.viewAgeMs]).toEqual([0, null, 0]);
   });
 
   test("each look folds what is new, and a view that was taken stays as it was", async () => {
@@ -95,7 +95,7 @@ describe("following", () => {
   test("however many leaves are new, few of them are folded in one turn of the loop", async () => {
     await record.publish(Array.from({ length: 250 }, (_, i) => listingDraft({ url: `https://s${i}.example/x` })));
     const follower = follow();
-    const { names } = follower.view;
+    const { urlIndex: names } = follower.view;
     const add = names.add.bind(names);
     const turns = new TurnsSeen();
     names.add = (name) => {
@@ -128,7 +128,7 @@ describe("following", () => {
     await record.publish([listingDraft(A)]);
     follower.start();
     await new Promise((resolve) => setTimeout(resolve, 30));
-    expect(follower.staleMs).toBeNull();
+    expect(follower.viewAgeMs).toBeNull();
     fail = false;
     await expect.poll(() => follower.view.size, { interval: 5 }).toBe(1);
     await follower.stop();
@@ -230,7 +230,7 @@ describe("the volatile rows", () => {
     await record.live([rowOf(A, { withdrawn_since: 4, observations_since: 9 })]);
     const follower = follow();
     await follower.refresh();
-    const since = () => follower.view.since(capOf(A), headlineOf(follower.view.entry(capOf(A))!)?.leaf);
+    const since = () => follower.view.countsSince(capOf(A), headlineOf(follower.view.entry(capOf(A))!)?.leaf);
     expect(since()).toEqual({ observations: 9, withdrawn: 4 });
     await record.publish(record.grades([cardOf(A, { computed_at: "2026-11-21T11:00:00.000Z" })], "C."));
     await follower.refresh();

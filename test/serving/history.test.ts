@@ -154,7 +154,7 @@ describe("history tables", () => {
     const bounds = { maxFileBytes: bytes.length, maxBytes: bytes.length * 2 };
     const tables = new HistoryTables(store, record.logger, bounds);
     const keys = [0, 1, 2].map((n) => historyKey(7, n));
-    const look = (n: number) => tables.of(view([[SPEC, keys[n]!]]), capOf(SPEC));
+    const look = (n: number) => tables.daysOf(view([[SPEC, keys[n]!]]), capOf(SPEC));
     const both = await Promise.all([look(0), look(0)]);
     expect([both[0], reads]).toEqual([both[1], [keys[0]]]);
     expect(look(0)).toEqual([day(SPEC, 1)]);
@@ -170,7 +170,7 @@ describe("history tables", () => {
     const files = await withHistory([SPEC, [day(SPEC, 1)]]);
     const key = files[bucketOf(capOf(SPEC))]!;
     const tables = new HistoryTables(record.store, record.logger, { maxFileBytes: 100, maxBytes: 1_000 });
-    expect(await tables.of(view([[SPEC, key]]), capOf(SPEC))).toBeNull();
+    expect(await tables.daysOf(view([[SPEC, key]]), capOf(SPEC))).toBeNull();
     expect(tables.bytes).toBe(0);
   });
 });

@@ -104,7 +104,7 @@ function viewOf(urls: readonly string[]): View {
   const about = { method: "GET", tool: null, class: "any", description: null, seller_controlled: true, defects: [] };
   const entries = urls.map((url) => {
     const cap = capOf({ url });
-    view.names.add({ cap, url, method: "GET" });
+    view.urlIndex.add({ cap, url, method: "GET" });
     return { ...SERVING_PROJECTION.createEndpoint(cap), listing: { capability_id: cap, url, ...about }, listed: true };
   });
   return new View({ ...view, entries: view.entries.with(new Map(entries.map((entry) => [entry.cap, entry]))) });
@@ -149,7 +149,7 @@ describe("templates of a hostile seller: a question costs less than 5 ms", () =>
     const view = viewOf([...urls, `${HOST}/users/:id`]);
     expect(matchUrl(view, `${HOST}/users/7`)?.cap).toBe(capOf({ url: `${HOST}/users/:id` }));
     let looked = 0;
-    for (const templates of view.names.templatesFor(`${HOST}/users/7`)) looked += templates.length;
+    for (const templates of view.urlIndex.templatesFor(`${HOST}/users/7`)) looked += templates.length;
     expect(looked).toBe(1);
   });
 

@@ -6,7 +6,7 @@ import { ownLag } from "../../infra/loop-watch.ts";
 import { createMetrics } from "../../infra/telemetry.ts";
 import { OVERLOAD_LIMITS, Overload } from "../../serving/http/overload.ts";
 import { type Serving, serve } from "../../serving/main.ts";
-import { isShed } from "../../serving/operations/operation.ts";
+import { isRefusedWhenOverloaded } from "../../serving/operations/operation.ts";
 import { OPERATIONS } from "../../serving/operations.ts";
 import { ProblemDocument } from "../../serving/schemas/common.ts";
 import { capOf, cardOf, listingDraft, PublicRecord } from "../helpers/public-record.ts";
@@ -65,7 +65,7 @@ test("looks that are late in succession are overload, one stall is none; it ends
 test("nearly all sockets taken are overload, until a quarter is free again", () => {
   const { overload, look } = forced();
   let share = 0.89;
-  overload.ofSockets(() => share);
+  overload.setSocketShare(() => share);
   const at = (next: number): boolean => {
     share = next;
     look(0);
@@ -108,7 +108,7 @@ test("what this process asks itself, without a socket, is not shed", async () =>
 });
 
 test("rows that are never shed: those with a price, and these", () => {
-  const kept = OPERATIONS.filter((operation) => !isShed(operation));
+  const kept = OPERATIONS.filter((operation) => !isRefusedWhenOverloaded(operation));
   expect(kept.filter(({ price }) => !price).map(({ id }) => id)).toEqual([
     ...["check", "order", "evidenceBody", "buyerOrders", "planted", "livez", "readyz"],
   ]);

@@ -170,7 +170,7 @@ test("who is paid is made ready for the next view once one was asked of it, and 
   expect(await on.follower.refresh()).toBe(true);
   const { view } = on.follower;
   expect(view.hasPayeeTable).toBe(true);
-  const anew = PayeeTable.of(view);
+  const anew = PayeeTable.build(view);
   for (const address of [OWN, POLYGON, EARLIER, LISTED, STRANGE, BASE58]) {
     expect(view.payees.get(address)).toEqual(anew.get(address));
   }

@@ -11,7 +11,7 @@ let record: PublicRecord;
 let serving: TestServing;
 beforeAll(async () => {
   record = await PublicRecord.open();
-  serving = await servingOver(record, { pages: PAGES });
+  serving = await servingOver(record, { plantedPageSecret: PAGES });
 });
 afterAll(() => record.close());
 

@@ -52,7 +52,7 @@ afterAll(() => record.close());
 beforeEach(async () => {
   clock = new ManualClock();
   line.now = createAskQueue();
-  serving = await servingOver(record, { clock, askLine: line.now, limits: { looks_per_hour: 100 } });
+  serving = await servingOver(record, { clock, askQueue: line.now, limits: { looks_per_hour: 100 } });
 });
 
 interface Request {
@@ -139,7 +139,7 @@ describe("a seller that proves its payTo", () => {
     expect(mine.eventId).toBe(theirs.eventId);
     const follower = createAskQueue();
     follower.apply({ ...mine, offset: 0, appendedAt: new Date(0) });
-    expect([follower.retested(capOf(SUM)), follower.earliestProbe(capOf(SUM))]).toEqual([
+    expect([follower.lastRetest(capOf(SUM)), follower.earliestProbe(capOf(SUM))]).toEqual([
       Date.parse(NOW),
       Date.parse(NOW),
     ]);

@@ -223,7 +223,7 @@ test("follows the record, and a thread that lost its index is told everything ag
     },
   };
   const words = new WordIndex(thread);
-  const viewOf = (view: View): View => new View({ ...view, words });
+  const viewOf = (view: View): View => new View({ ...view, wordIndex: words });
   const found = async (q: string): Promise<string[]> => {
     const { hits } = await findEndpoints(viewOf(serving.follower.view), readQuestion(q));
     return [...hits].map(({ entry }) => nameOf(entry.listing.url));

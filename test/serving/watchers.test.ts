@@ -160,7 +160,9 @@ describe("POST /v1/watchers", () => {
     const forgetful = async (records: readonly { topic: string; partition: number; eventId: string }[]) =>
       records.map(({ topic, partition, eventId }) => ({ topic, partition, eventId, offset: 1_000_000 }));
     for (const append of [refusing, forgetful]) {
-      const on = await bed.serving({ receivers: { egress: bed.egress, plain: true, log: { ...down, append } } });
+      const on = await bed.serving({
+        receivers: { egress: bed.egress, allowPlainHttp: true, log: { ...down, append } },
+      });
       const response = await made({ url: receiver.url, watch: [SUM.url] }, on);
       expect([response.status, response.headers.get("retry-after")]).toEqual([503, "5"]);
       expect(await response.text()).not.toMatch(/secret|wat_/);
@@ -168,7 +170,7 @@ describe("POST /v1/watchers", () => {
   });
 
   test("a replica without a log says where to go", async () => {
-    const on = await bed.serving({ receivers: { egress: bed.egress, log: NO_LOG, plain: true } });
+    const on = await bed.serving({ receivers: { egress: bed.egress, log: NO_LOG, allowPlainHttp: true } });
     const response = await made({ url: receiver.url, watch: [SUM.url] }, on);
     expect([response.status, (await problemOf(response)).detail]).toEqual([
       ...[503, "this replica is read-only; send what is to be recorded to the service itself"],
@@ -184,7 +186,7 @@ describe("in production", () => {
     const egress = createEgress({ allowLoopback: false, userAgent: "test", resolve: resolveIn });
     production = await bed.serving({
       validateUrl: (text) => egress.validate(text),
-      receivers: { egress, log: bed.log, plain: false },
+      receivers: { egress, log: bed.log, allowPlainHttp: false },
     });
   });
 
@@ -253,11 +255,19 @@ describe("limits", () => {
       const on = await own.serving();
       const { log, egress, clock, logger } = own;
       const watchers = new Watchers({
-        ...{ log, egress, clock, logger, plain: true, ownHost: "touchstone.test", signer: own.record.keys.answers },
+        ...{
+          log,
+          egress,
+          clock,
+          logger,
+          allowPlainHttp: true,
+          ownHost: "touchstone.test",
+          signer: own.record.keys.answers,
+        },
         ...{ view: () => on.follower.view, validateUrl: (url) => egress.validate(url) },
         limits: { watchers: 3, watchers_per_hour: 100 },
       });
-      const make = async (client: string) => (await watchers.make({ url: to.url, watch: [SUM.url] }, client)).watcher;
+      const make = async (client: string) => (await watchers.create({ url: to.url, watch: [SUM.url] }, client)).watcher;
       const first = await make("192.0.2.1");
       const second = await make("192.0.2.1");
       const third = await make("192.0.2.1");
@@ -364,7 +374,7 @@ describe("the token", () => {
       ...{ id: "", append: log.append.bind(log), bounds: log.bounds.bind(log), partitions: 4 },
       read: async () => [],
     };
-    const on = await bed.serving({ receivers: { egress: bed.egress, plain: true, log: behind } });
+    const on = await bed.serving({ receivers: { egress: bed.egress, allowPlainHttp: true, log: behind } });
     const response = await readWatcher(on, one);
     expect([response.status, response.headers.get("retry-after"), (await problemOf(response)).type]).toEqual([
       ...[503, "5", "/docs/api#not-ready"],
@@ -419,7 +429,7 @@ describe("receive-notices.mjs", () => {
     await expect.poll(() => out, { timeout: 60_000 }).toMatch(/on port \d+\n/);
     const port = /on port (\d+)/.exec(out)![1];
     const egress = createEgress({ allowLoopback: true, userAgent: "test" });
-    const on = await bed.serving({ clock, receivers: { egress, log: bed.log, plain: true } });
+    const on = await bed.serving({ clock, receivers: { egress, log: bed.log, allowPlainHttp: true } });
     const url = `http://127.0.0.1:${port}/`;
     const one = await watch(on, url, [SUM.url]);
     await bed.card(SUM, { band: "F" });

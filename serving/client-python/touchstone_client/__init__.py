@@ -1,4 +1,4 @@
-"""Ask before your program pays a paid endpoint: checks whose signature is verified, and a guard in front of the wallet."""
+"""Checks a paid endpoint before your program pays it: verified answers of the service, and a guard for the wallet."""
 
 from ._expect import expect_headers, judged_by
 from ._guard import Checks, Concern, Decision, Guard, Policy, Reason, decide

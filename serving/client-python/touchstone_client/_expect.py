@@ -18,11 +18,11 @@ def expect_headers(
     min_length: int | None = None,
 ) -> dict[str, str]:
     """
-    Header of a bought call (``/v1/via/{id}``), to be sent with the request for the price and with the payment alike. Each
-    member must hold, beside the service's own check, else nothing is charged. Raises ValueError.
+    Returns the header of a bought call (``/v1/via/{id}``). Send it with the request for the price and with the payment. Each
+    member must be met in addition to the service's own check, else nothing is charged. Raises ValueError.
 
-    :param jsonpath: path (RFC 9535) that selects something in the answer, and nothing but ``value``, if that is given
-    :param regex: expression of RE2 that is found somewhere in the answer's text
+    :param jsonpath: path (RFC 9535) that must select a value in the answer; all selected values must equal ``value``, if given
+    :param regex: regular expression (RE2) that must match somewhere in the answer's text
     :param min_length: least length of the answer, bytes
     """
     if jsonpath is None and value is not ...:
@@ -40,10 +40,10 @@ def expect_headers(
 
 def judged_by(headers: Mapping[str, str]) -> str | None:
     """
-    What judged an answer that was bought: ``truth``, ``schema``, ``class``, ``parses`` or ``status``. None where nothing was
-    delivered, or the service does not say.
+    Returns the check that judged a bought answer: ``truth``, ``schema``, ``class``, ``parses`` or ``status``. None if nothing
+    was delivered, or the service did not report it.
 
-    :param headers: of the response, in whatever case
+    :param headers: headers of the response; the case of their names does not matter
     """
     found = [value for name, value in headers.items() if name.lower() == "touchstone-judged-by"]
     return found[0] if found else None

@@ -1,4 +1,4 @@
-"""May this payment be signed? The rules of the client for JavaScript; a table of cases holds the two together."""
+"""Decides whether a payment may be signed, by the rules of the client for JavaScript. A shared table of cases tests both."""
 
 from __future__ import annotations
 
@@ -36,22 +36,22 @@ MAX_PAYEES = 4
 
 @dataclass(frozen=True)
 class Policy:
-    """What a buyer refuses to pay. Raises ValueError for a policy that says nothing, or the opposite of what is meant."""
+    """What a buyer refuses to pay. Raises ValueError for invalid values."""
 
     #: The lowest letter that is paid; F never is.
     at_least: Literal["A", "B", "C", "D"] = _USUAL["atLeast"]
     #: UNRATED means unknown, not bad.
     unrated: Word = _USUAL["unrated"]
-    #: Where the service could not be asked, or its answer not be believed.
+    #: What to do when the service could not be asked, or its answer is not valid.
     not_asked: Word = _USUAL["notAsked"]
     flags: Sequence[str] = field(default=tuple(_USUAL["flags"]))
     defects: Sequence[str] = field(default=tuple(_USUAL["defects"]))
-    #: How many times what the newest 402 asked a payment may be.
+    #: Largest ratio of a payment to the price in the newest 402.
     price_rise: float = _USUAL["priceRise"]
     other_network: Word = _USUAL["otherNetwork"]
     other_asset: Word = _USUAL["otherAsset"]
     other_scheme: Word = _USUAL["otherScheme"]
-    #: Seconds that a signature may be good for.
+    #: Longest validity of a signature, seconds.
     max_validity_s: float = _USUAL["maxValidity_s"]
 
     def __post_init__(self) -> None:
@@ -68,7 +68,7 @@ class Policy:
 
 @dataclass(frozen=True)
 class Concern:
-    """Something that speaks against a payment, or was not held against the record."""
+    """A reason against a payment, or something about it that could not be checked."""
 
     reason: Reason
     what: str
@@ -78,22 +78,22 @@ class Concern:
 
 @dataclass(frozen=True)
 class Decision:
-    """``refused`` is said of the seller, ``not_asked`` of nobody: what then happens is the policy's, and in ``allow``."""
+    """``refused`` is a judgement on the seller. ``not_asked`` is none: then ``allow`` follows the policy's ``not_asked``."""
 
     allow: bool
     outcome: Literal["allowed", "refused", "not_asked"]
-    #: The first concern that refuses; None where none does.
+    #: Reason of the first concern that refuses the payment; None if none does.
     reason: Reason | None
     says: str
     concerns: tuple[Concern, ...]
-    #: Signed: worth keeping beside the payment.
+    #: The signed answer, to be stored with the payment; None if there is none.
     answer: Mapping[str, Any] | None = None
-    #: Why the service was not asked.
+    #: Why there is no valid answer of the service; None if there is one, or if it was not asked.
     fault: FaultCode | None = None
 
 
 class Checks(Protocol):
-    """As much of :class:`Service` as a guard needs."""
+    """The part of :class:`Service` that a guard needs."""
 
     def check(self, url: str, method: str | None = None, pay_to: str | None = None) -> Mapping[str, Any]: ...
 
@@ -167,9 +167,9 @@ def decide(
     answer: Mapping[str, Any], offers: Sequence[Offer], policy: Policy | None = None, now_s: float | None = None
 ) -> Decision:
     """
-    Hold an answer, and the offers in hand, against a policy: pure.
+    Decides by a policy on an answer and the offers of a demand. A pure function.
 
-    :param now_s: unix seconds of the signature; default when the answer was given
+    :param now_s: time at which the payment would be signed, unix seconds; default: the time of the answer
     """
     rules, at = policy or Policy(), now_s if now_s is not None else parse_time(answer.get("answered_at")) or 0.0
     concerns = [*_of_flags(answer, rules), *_of_band(answer, rules), *_of_defects(answer, rules)]
@@ -182,7 +182,7 @@ def decide(
 
 
 def unreadable(why: str) -> Decision:
-    """Terms that a guard cannot read are none that it can speak for."""
+    """Returns a refusal of terms that cannot be read."""
     says = f"payee and amount of the payment are not known: {why}"
     return Decision(False, "refused", "unreadable_terms", says, (Concern("unreadable_terms", why, says, True),))
 
@@ -193,7 +193,7 @@ def _too_many(count: int) -> Decision:
 
 
 class Guard:
-    """Asks the service before each payment, and decides; what it cannot read is refused, and nobody asked."""
+    """Asks the service before each payment, and decides. Terms that it cannot read are refused without asking."""
 
     def __init__(self, service: Checks, policy: Policy | None = None, now: Callable[[], float] = time.time) -> None:
         self._service = service
@@ -201,7 +201,7 @@ class Guard:
         self._now = now
 
     def __call__(self, url: str, offers: Sequence[Offer] = (), method: str | None = None) -> Decision:
-        """:param url: where the request went, not what the 402 says of itself"""
+        """:param url: url to which the request was sent, not the url that the 402 names"""
         for offer in offers:
             if unread_in(offer):
                 return unreadable(f"an offer has members that cannot be read: {', '.join(unread_in(offer))}")

@@ -1,4 +1,4 @@
-"""An entry of x402's ``accepts`` as a wallet would sign it. What is not read as every wallet reads it is unread."""
+"""Reads an entry of x402's ``accepts`` as a wallet would sign it. Members that wallets may read differently are unread."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _BASE58 = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz"
 
 @dataclass(frozen=True)
 class Offer:
-    """One way to pay. ``amount`` is in atomic units; ``unread`` names what cannot be read as every wallet reads it."""
+    """One way to pay. ``amount`` is in atomic units; ``unread`` names the members that wallets may read differently."""
 
     network: str | None
     asset: str | None
@@ -37,7 +37,7 @@ class Offer:
     pay_to: str | None
     scheme: str | None
     valid_for_s: int | None = None
-    #: Where the terms name a moment instead: unix seconds.
+    #: End of the validity, if the terms name a time instead of a duration: unix seconds.
     valid_until_s: float | None = None
     unread: tuple[Member, ...] | None = None
 
@@ -46,7 +46,7 @@ _UNREAD = Offer(None, None, None, None, None, unread=("entry",))
 
 
 def _is_key(text: str) -> bool:
-    """Is this base58 of 32 bytes, as every account and mint of Solana is?"""
+    """Returns whether a text is base58 of 32 bytes, as every account and mint of Solana is."""
     if not 32 <= len(text) <= 44 or any(char not in _BASE58 for char in text):
         return False
     number = 0
@@ -63,7 +63,7 @@ def _is_address(network: str, text: object) -> bool:
 
 
 def _amount(entry: Mapping[str, object], form: Literal[1, 2]) -> int | None:
-    """The one amount that is named, under either name; None for numbers, other notations, and two that differ."""
+    """Returns the amount, from either member; None for a JSON number, another notation, or two different amounts."""
     names = ("maxAmountRequired", "amount") if form == 1 else ("amount", "maxAmountRequired")
     said = [entry[name] for name in names if entry.get(name) is not None]
     if not said or not all(isinstance(one, str) and _DIGITS.fullmatch(one) for one in said):
@@ -82,7 +82,7 @@ def offer_of(entry: object, form: Literal[1, 2] = 2) -> Offer:
     """
     Reads an entry on an EVM chain or on Solana; on any other network it is unread.
 
-    :param form: the version of x402 whose names of members its wallet reads
+    :param form: version of x402, which decides the names of the members that the wallet reads
     """
     if not isinstance(entry, dict) or "__proto__" in entry:
         return _UNREAD
@@ -115,7 +115,7 @@ def offer_of(entry: object, form: Literal[1, 2] = 2) -> Offer:
 
 
 def unread_in(offer: Offer) -> tuple[Member, ...]:
-    """What of an offer is not known, so that nobody can say what would be signed."""
+    """Returns the members of an offer that could not be read, so that nobody knows what would be signed."""
     if offer.unread is not None:
         return offer.unread
     known: list[tuple[Member, object]] = [
@@ -128,7 +128,7 @@ def unread_in(offer: Offer) -> tuple[Member, ...]:
 
 
 def is_whole_scheme(offer: Offer) -> bool:
-    """Is all that a wallet signs for this scheme in the offer?"""
+    """Returns whether the offer holds everything that a wallet signs for its scheme."""
     if offer.scheme in ("exact", "upto"):
         return True
     on_chain = re.match(r"(?:eip155|evm|tempo|solana):", offer.network or "") is not None
@@ -136,16 +136,16 @@ def is_whole_scheme(offer: Offer) -> bool:
 
 
 def network_key(network: str) -> str:
-    """A network of Solana may be written with its whole genesis hash or the first 32 characters of it."""
+    """Shortens a Solana network, which may be written with its whole genesis hash or the first 32 characters of it."""
     return network[:39] if network.startswith("solana:") else network
 
 
 def is_usdc(asset: str, networks: list[str]) -> bool:
-    """USDC, which has six decimals wherever its contract is known to us."""
+    """Returns whether an asset is USDC on one of the networks. USDC has six decimals on every network of the table."""
     contracts = [_USDC.get(network_key(one)) for one in networks]
     return asset == "USDC" or any(one is not None and address_key(one) == address_key(asset) for one in contracts)
 
 
 def is_dollar(asset: str, network: str) -> bool:
-    """USDC, or another dollar that the official client pays in as it comes."""
+    """Returns whether an asset is USDC, or another dollar that the official client pays by default."""
     return is_usdc(asset, [network]) or address_key(asset) in _DOLLARS.get(network, [])

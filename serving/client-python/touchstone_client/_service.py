@@ -1,4 +1,4 @@
-"""The service, as this library asks it: every answer is bounded, in time, and believed only when its signature holds."""
+"""A client of the service. Every answer is bounded in size and time, and used only if its signature is valid."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 
 
 class ServiceFault(Exception):
-    """The service was not asked, or its answer is not believed. Says nothing of any seller."""
+    """There is no valid answer of the service. This is no judgement on a seller."""
 
     def __init__(self, code: FaultCode, says: str, status: int | None = None) -> None:
         super().__init__(f"{code}: {says}")
@@ -60,13 +60,13 @@ class HttpAnswer:
 
 
 class Fetch(Protocol):
-    """One GET. Raises ServiceFault; never follows a redirect, never pays, holds no more than ``max_bytes``."""
+    """Sends one GET. It never follows a redirect, never pays, and reads at most ``max_bytes``. Raises ServiceFault."""
 
     def __call__(self, url: str, timeout_s: float, max_bytes: int) -> HttpAnswer: ...
 
 
 def http_get(url: str, timeout_s: float, max_bytes: int) -> HttpAnswer:
-    """:class:`Fetch` with the standard library: the whole exchange, names included, ends in that time."""
+    """:class:`Fetch` with the standard library. The time limit covers the whole exchange, name resolution included."""
     parts = urlsplit(url)
     host, port = parts.hostname or "", parts.port
     connection = (
@@ -85,7 +85,7 @@ def http_get(url: str, timeout_s: float, max_bytes: int) -> HttpAnswer:
             if len(body) > max_bytes:
                 raise ServiceFault("too_large", f"more than {max_bytes} bytes", response.status)
             came.append(HttpAnswer(response.status, body))
-        except BaseException as error:  # noqa: BLE001 - it is raised again where the caller is
+        except BaseException as error:  # noqa: BLE001 - it is raised again in the caller's thread
             came.append(error)
         finally:
             connection.close()
@@ -94,7 +94,7 @@ def http_get(url: str, timeout_s: float, max_bytes: int) -> HttpAnswer:
     worker.start()
     worker.join(timeout_s)
     if worker.is_alive() or not came:
-        # A peer that trickles holds the thread no longer than this.
+        # Ends the read of a peer that sends slowly, so that the thread ends too.
         if connection.sock is not None:
             try:
                 connection.sock.shutdown(socket.SHUT_RDWR)
@@ -122,7 +122,7 @@ def _base_of(text: str) -> str:
 
 
 def _url_to_ask(url: str) -> str:
-    """Without user and password, and without a query that is too long: origin and path are answered too."""
+    """Returns the url without user and password; without its query if it is too long, since origin and path match too."""
     if not re.fullmatch(r"https?://[^\x00-\x20\x7f\\]+", url):
         raise ServiceFault("problem", "not an http or https url, or one that parsers read differently")
     parts = urlsplit(url)
@@ -132,13 +132,13 @@ def _url_to_ask(url: str) -> str:
 
 
 def capability_id(method: str, url: str, tool: str = "") -> str:
-    """Id of an endpoint: 130 bits of sha256 over the RFC 8785 text of what it is made of."""
+    """Computes the id of an endpoint: 130 bits of sha256 over the RFC 8785 text of version, method, url and tool."""
     bits = int.from_bytes(hashlib.sha256(canonical(["1", method, url, tool])).digest(), "big") >> (256 - 130)
     return "cap_" + "".join(_ALPHABET[bits >> (5 * (25 - i)) & 31] for i in range(26))
 
 
 def is_of_method(answer: Mapping[str, Any], method: str) -> bool:
-    """Is this the answer for that method? A signed answer about GET must not stand in for one about POST."""
+    """Returns whether an answer is about that method. A signed answer about GET must not pass as one about POST."""
     matched, asked, url, cap = (answer.get(name) for name in ("matched", "asked", "url", "capabilityId"))
     if matched == "none" or cap == asked:
         return True
@@ -154,16 +154,18 @@ def is_of_method(answer: Mapping[str, Any], method: str) -> bool:
 
 
 def address_key(address: str) -> str:
-    """The form in which two addresses are compared."""
+    """Returns the form of an address in which addresses are compared."""
     return address.lower() if address[:2].lower() == "0x" else address
 
 
 class Service:
     """
-    :param base: such as ``https://HOST``; plain http only on this machine. Raises ValueError for anything else
-    :param keys: the keys document, where it was got in a way that is trusted more than the one to ``base``
-    :param timeout_s: for one exchange
-    :param max_age_s: how far from our clock a signed answer may have been given
+    A client of one service.
+
+    :param base: address such as ``https://HOST``; plain http only on this machine. Raises ValueError for any other
+    :param keys: the keys document, if it comes from a source that is trusted more than ``base``; then it is not fetched
+    :param timeout_s: time limit of one exchange
+    :param max_age_s: largest allowed difference between the clock here and the time of a signed answer
     """
 
     def __init__(
@@ -192,9 +194,9 @@ class Service:
 
     def check(self, url: str, method: str | None = None, pay_to: str | None = None) -> dict[str, Any]:
         """
-        What the record holds (GET /v1/check), signature verified, held for a minute. Raises ServiceFault.
+        Checks a url (GET /v1/check) and verifies the answer's signature. Answers are cached for a minute. Raises ServiceFault.
 
-        :param pay_to: address of the 402 in hand
+        :param pay_to: payTo of the 402 that is about to be paid
         """
         asked = _url_to_ask(url)
         query = {"url": asked, **({"method": method} if method else {}), **({"pay_to": pay_to} if pay_to else {})}
@@ -233,8 +235,8 @@ class Service:
         limit: int = 10,
     ) -> dict[str, Any]:
         """
-        Paid endpoints by what they do, in words (GET /v1/search), the best first. Not signed: check the one you choose, or let
-        the guard do it, before you pay. Raises ServiceFault.
+        Searches paid endpoints by words (GET /v1/search), the best first. The answer is not signed: check the endpoint that you
+        choose, or let the guard check it, before you pay. Raises ServiceFault.
 
         :param max_price: in USDC, such as ``0.05``
         """
@@ -276,7 +278,7 @@ class Service:
         return answer
 
     def _keys_now(self) -> object:
-        """Read when first needed and once an hour; while they cannot be read, those in hand go on to count."""
+        """Returns the keys. They are fetched on first use and once an hour; while a fetch fails, the last keys stay in use."""
         if self._pinned is not None or 0 <= self.now() - self._keys_at < KEYS_HELD_S:
             return self._keys
         if self._keys is None:
@@ -286,7 +288,7 @@ class Service:
         return self._keys
 
     def _read_again(self) -> bool:
-        """Newer keys, at most once a minute; whoever sends unknown key ids must not make us read all the time."""
+        """Fetches the keys again, at most once a minute, so that a stranger's unknown key ids cannot cause many requests."""
         if self._pinned is not None or 0 <= self.now() - self._tried_at < KEYS_REREAD_S:
             return False
         try:

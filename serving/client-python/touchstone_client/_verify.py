@@ -1,4 +1,4 @@
-"""Signatures of the service: Ed25519 over the RFC 8785 form of an object, under its published keys."""
+"""Verifies signatures of the service: Ed25519 over the RFC 8785 form of an object, by its published keys."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _TIME = re.compile(
 
 
 def parse_json(text: str | bytes) -> Any:
-    """JSON as RFC 8259 has it. Raises ValueError for NaN and the like, and for anything that is none."""
+    """Parses JSON (RFC 8259). Raises ValueError for any other text, also for NaN and Infinity."""
 
     def refuse(word: str) -> Any:
         raise ValueError(f"{word} is no JSON")
@@ -46,7 +46,7 @@ def parse_json(text: str | bytes) -> Any:
 
 
 def parse_time(text: object) -> float | None:
-    """Unix seconds of an RFC 3339 time; None for what is none."""
+    """Returns the unix seconds of an RFC 3339 time; None for any other value."""
     found = _TIME.fullmatch(text) if isinstance(text, str) else None
     if found is None:
         return None
@@ -61,7 +61,7 @@ def parse_time(text: object) -> float | None:
 
 
 def _check(value: object, depth: int) -> None:
-    """Raises ValueError for what is nested too deep, and for integers that two texts could mean."""
+    """Raises ValueError for a value that is nested too deep, and for an integer that two different texts could mean."""
     if depth > MAX_DEPTH:
         raise ValueError(f"nested deeper than {MAX_DEPTH}")
     if isinstance(value, bool) or value is None or isinstance(value, str):
@@ -80,7 +80,7 @@ def _check(value: object, depth: int) -> None:
 
 
 def canonical(value: Any) -> bytes:
-    """RFC 8785 bytes. Raises ValueError where there are none, and for integers past 2^53 - 1."""
+    """Returns the RFC 8785 bytes of a value. Raises ValueError if it has none, and for integers above 2^53 - 1."""
     try:
         _check(value, 0)
         return rfc8785.dumps(value)
@@ -89,7 +89,7 @@ def canonical(value: Any) -> bytes:
 
 
 def from_base64url(text: object) -> bytes | None:
-    """Bytes of base64url without padding; None where the text is not exactly what encoding them gives."""
+    """Decodes base64url without padding; None for a text that is not the one encoding of its bytes."""
     if not isinstance(text, str) or not re.fullmatch(r"[A-Za-z0-9_-]*", text) or len(text) % 4 == 1:
         return None
     data = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
@@ -97,12 +97,12 @@ def from_base64url(text: object) -> bytes | None:
 
 
 def thumbprint(x: str) -> str:
-    """RFC 7638 key id of an Ed25519 public key."""
+    """Returns the RFC 7638 key id of an Ed25519 public key."""
     text = f'{{"crv":"Ed25519","kty":"OKP","x":"{x}"}}'
     return base64.urlsafe_b64encode(hashlib.sha256(text.encode()).digest()).rstrip(b"=").decode()
 
 
-# The curve, as far as it takes to tell points on which verifiers of Ed25519 disagree (RFC 8032 section 5.1).
+# The part of the curve's arithmetic that finds points on which verifiers of Ed25519 disagree (RFC 8032 section 5.1).
 _P = 2**255 - 19
 _ORDER = 2**252 + 27742317777372353535851937790883648493
 _D = -121665 * pow(121666, -1, _P) % _P
@@ -139,7 +139,7 @@ def _is_zero(point: _Point) -> bool:
 
 
 def _is_torsion_free(data: bytes) -> bool:
-    """Is this the one encoding of a point in the group of prime order?"""
+    """Returns whether these bytes are the one encoding of a point in the group of prime order."""
     point = _decode(data)
     if point is None:
         return False
@@ -183,10 +183,10 @@ def _key(jwks: object, kid: str, purpose: Purpose, at: float) -> tuple[bytes, st
 
 def verify(jwks: object, signed: object, purpose: Purpose, member: str) -> Fault | None:
     """
-    None where the signature holds, else why not. Never raises for what a stranger sent, and says nothing of age.
+    Returns None if the signature is valid, else the fault. It raises for no input, and does not check the age.
 
     :param jwks: the keys document
-    :param member: the member that says when it was signed
+    :param member: the member that has the time of signing
     """
     if not isinstance(signed, dict):
         return "malformed"
@@ -212,12 +212,12 @@ def verify(jwks: object, signed: object, purpose: Purpose, member: str) -> Fault
 
 
 def verify_check(jwks: object, answer: object) -> Fault | None:
-    """None where a check answer, or an exposure report, was signed by a key for answers; else why not."""
+    """Returns None if a check answer or an exposure report was signed by an answers key, else the fault."""
     return verify(jwks, answer, "answers", "answered_at")
 
 
 def verify_card(jwks: object, card: object) -> Fault | None:
-    """:func:`verify_check` of a card, an object or the text of ``scorecard``, under a key for cards."""
+    """Like :func:`verify_check`, for a card and the cards key. The card is an object, or the text of ``scorecard``."""
     if isinstance(card, str):
         try:
             card = parse_json(card)

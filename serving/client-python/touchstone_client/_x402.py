@@ -1,4 +1,4 @@
-"""The guard in the hooks of the official ``x402`` client, where the offer is chosen and nothing is signed yet."""
+"""Adds the guard to the official ``x402`` client, in the hook before signing, when the offer is chosen."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from ._offers import Offer, offer_of
 Client = TypeVar("Client")
 OnDecision = Callable[[Decision, str], None]
 
-#: Demands that are between their 402 and their payment; the oldest are forgotten, and then refused.
+#: Most demands that are remembered between their 402 and their payment. The oldest are forgotten, and then refused.
 _MAX_UNDER_WAY = 1000
 #: Extensions for which this client signs an allowance beside the payment.
 _ALLOWANCES = ("eip2612GasSponsoring", "erc20ApprovalGasSponsoring")
 
 
 def _offer(demanded: Any, selected: Any) -> Offer:
-    """The chosen offer, from the very object that the client signs."""
+    """Returns the chosen offer, read from the object that the client signs."""
     form = 1 if demanded.x402_version == 1 else 2
     entry: dict[str, object] = selected.model_dump(by_alias=True)
     offer = offer_of(entry, 1 if form == 1 else 2)
@@ -33,7 +33,7 @@ def _offer(demanded: Any, selected: Any) -> Offer:
 
 
 def _claimed(demanded: Any, selected: Any) -> str | None:
-    """The url that the seller wrote into its 402."""
+    """Returns the url that the seller wrote into its 402; None if there is none."""
     resource = getattr(demanded, "resource", None)
     url = getattr(resource, "url", None) or getattr(selected, "resource", None)
     return url if isinstance(url, str) and url else None
@@ -48,12 +48,12 @@ def guard_client(
     on_decision: OnDecision | None = None,
 ) -> Client:
     """
-    Puts a guard in front of ``x402Client``, ``x402ClientSync``, or better ``x402HTTPClient(Sync)``, which knows the url
-    that answered 402: a bare client has only what the 402 names, which its seller wrote. A refusal ends in the client's
-    ``PaymentAbortedError``, and nothing is signed.
+    Adds a guard to ``x402Client``, ``x402ClientSync``, or better ``x402HTTPClient(Sync)``, which knows the url that
+    answered 402: the other clients know only the url that the 402 names, which the seller wrote. After a refusal the client
+    raises ``PaymentAbortedError``, and nothing is signed.
 
-    :param url: of the request, where it is known
-    :param on_decision: told of every decision: the place to keep the signed answer
+    :param url: url of the request, if it is known
+    :param on_decision: called with every decision; use it to store the signed answer
     :return: the client, for chaining
     """
     from x402.schemas import AbortResult

@@ -6,13 +6,13 @@ import type { BriefSource } from "../../schemas/brief.ts";
 import type { Extractor } from "../extract/extractor.ts";
 import type { ExtractLimits } from "../extract/limits.ts";
 import { textOnly } from "../extract/limits.ts";
-import { wantedOf } from "./rank.ts";
+import { minWordsOf } from "./rank.ts";
 import type { RankingText } from "./sentences.ts";
-import { soughtIn, termsOf } from "./terms.ts";
+import { soughtWordsOf, termsOf } from "./terms.ts";
 
 /** A document, with the part of its text that briefs use. */
 export interface Source {
-  about: Extract<BriefSource, { read: true }>;
+  info: Extract<BriefSource, { read: true }>;
   text: string;
   headings: RankingText["headings"];
 }
@@ -26,11 +26,11 @@ export interface Corpus {
 }
 
 /** Number of characters of one document that a brief uses. */
-const LOOKED_AT_CHARS = 200_000;
+const MAX_TEXT_CHARS = 200_000;
 /** Limits of what is extracted for a brief: text, and the headings that are no sentences of it. */
-export const FOR_BRIEFS: Partial<ExtractLimits> = { ...textOnly(LOOKED_AT_CHARS), headings: 1_000 };
+export const FOR_BRIEFS: Partial<ExtractLimits> = { ...textOnly(MAX_TEXT_CHARS), headings: 1_000 };
 
-/** Headings as ranges of the text. */
+/** Converts headings to ranges of the text. */
 export const rangesOf = (headings: readonly { offset: number; text: string }[]): RankingText["headings"] =>
   headings.map(({ offset, text }) => ({ offset, length: text.length }));
 
@@ -46,19 +46,19 @@ export interface DocsCorpusOptions {
 /** Pages of the corpus that are read for one question. */
 const MAX_PAGES = 6;
 
-/** Pages that hold as many words of the question as a relevant sentence has, those with the rarest ones first. */
+/** Returns the pages that hold as many words of the question as a relevant sentence, those with the rarest words first. */
 function pagesFor(question: string, words: ReadonlyMap<string, ReadonlySet<string>>): string[] {
-  const sought = soughtIn(question);
-  const wanted = wantedOf(sought.length);
+  const soughtWords = soughtWordsOf(question);
+  const minWords = minWordsOf(soughtWords.length);
   const pages = [...words].map(([name, page]) => {
-    return { name, held: sought.map(({ terms }) => terms.some((term) => page.has(term))) };
+    return { name, held: soughtWords.map(({ terms }) => terms.some((term) => page.has(term))) };
   });
-  const rarity = sought.map((_, i) => {
-    const having = pages.reduce((count, { held }) => count + (held[i] ? 1 : 0), 0);
-    return Math.log(1 + pages.length / (1 + having));
+  const rarity = soughtWords.map((_, i) => {
+    const pagesWithWord = pages.reduce((count, { held }) => count + (held[i] ? 1 : 0), 0);
+    return Math.log(1 + pages.length / (1 + pagesWithWord));
   });
   return pages
-    .filter(({ held }) => held.filter(Boolean).length >= wanted)
+    .filter(({ held }) => held.filter(Boolean).length >= minWords)
     .map(({ name, held }) => ({ name, score: rarity.reduce((sum, one, i) => sum + (held[i] ? one : 0), 0) }))
     .sort((a, b) => b.score - a.score || (a.name < b.name ? -1 : 1))
     .slice(0, MAX_PAGES)
@@ -71,18 +71,18 @@ function pagesFor(question: string, words: ReadonlyMap<string, ReadonlySet<strin
  */
 export function docsCorpus({ docs, baseUrl, extractor, clock }: DocsCorpusOptions): Corpus {
   const pages = new Map([...docs].filter(([, { type }]) => type === "html"));
-  const reading = new Map<string, Promise<Source>>();
+  const pendingPages = new Map<string, Promise<Source>>();
   let words: Map<string, ReadonlySet<string>> | null = null;
-  const read = async (name: string, { title, text: page }: Doc): Promise<Source> => {
+  const readPage = async (name: string, { title, text: page }: Doc): Promise<Source> => {
     const bytes = Buffer.from(page);
     const url = `${baseUrl.replace(/\/$/, "")}/docs/${name}`;
     const [sha256, { text, kind, part, cut, headings }] = await Promise.all([
       sha256hexAsync(bytes),
-      extractor.read({ bytes, url, part: "main", kinds: ["html"], most: FOR_BRIEFS }),
+      extractor.read({ bytes, url, part: "main", kinds: ["html"], limits: FOR_BRIEFS }),
     ]);
-    const isRead = { read: true as const, url, final_url: url, fetched_at: rfc3339(clock.now()) };
+    const readFields = { read: true as const, url, final_url: url, fetched_at: rfc3339(clock.now()) };
     return {
-      about: { ...isRead, title, kind, part, sha256, bytes: bytes.length, cut: cut.includes("text") },
+      info: { ...readFields, title, kind, part, sha256, bytes: bytes.length, cut: cut.includes("text") },
       text,
       headings: rangesOf(headings),
     };
@@ -96,9 +96,9 @@ export function docsCorpus({ docs, baseUrl, extractor, clock }: DocsCorpusOption
       const sources: Source[] = [];
       // One after another, so that clients' documents do not wait for the extractor behind ours.
       for (const name of pagesFor(question, words)) {
-        const source = reading.get(name) ?? read(name, pages.get(name)!);
-        reading.set(name, source);
-        source.catch(() => reading.delete(name));
+        const source = pendingPages.get(name) ?? readPage(name, pages.get(name)!);
+        pendingPages.set(name, source);
+        source.catch(() => pendingPages.delete(name));
         sources.push(await source);
       }
       return sources;

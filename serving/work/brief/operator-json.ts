@@ -17,15 +17,15 @@ export interface OperatorRequest {
  * @throws Error for another status than 2xx, an answer that is too long, late or no JSON. Its message names no part of the
  *   address or the headers, which may hold a key.
  */
-export async function askOperator(asked: OperatorRequest): Promise<unknown> {
-  const { url, headers, body, timeoutMs, maxBytes, signal } = asked;
-  const patience = AbortSignal.timeout(timeoutMs);
+export async function fetchOperatorJson(request: OperatorRequest): Promise<unknown> {
+  const { url, headers, body, timeoutMs, maxBytes, signal } = request;
+  const timeout = AbortSignal.timeout(timeoutMs);
   const answer = await fetch(url, {
     method: body ? "POST" : "GET",
     headers: { accept: "application/json", ...(body ? { "content-type": "application/json" } : {}), ...headers },
     ...(body ? { body: JSON.stringify(body) } : {}),
     redirect: "error",
-    signal: signal ? AbortSignal.any([signal, patience]) : patience,
+    signal: signal ? AbortSignal.any([signal, timeout]) : timeout,
   });
   if (!answer.ok || !answer.body) {
     await answer.body?.cancel();

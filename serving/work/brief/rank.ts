@@ -4,17 +4,17 @@
  * other figures, or one of them with a negation, differ. The result is deterministic.
  */
 import { type Piece, type RankingText, sentencesOf } from "./sentences.ts";
-import { type Sought, soughtIn, termsOf, wordsOf } from "./terms.ts";
+import { type SoughtWord, soughtWordsOf, termsOf, wordsOf } from "./terms.ts";
 
 /** A sentence, with the index of its text. */
 export interface RankedSentence extends Piece {
   source: number;
 }
 
-/** Two sentences that do not go together, and what they differ in. */
+/** Two sentences that contradict each other, and what they differ in. */
 export interface Difference<Sentence> {
-  about: string;
-  between: readonly [Sentence, Sentence];
+  differsIn: string;
+  sentences: readonly [Sentence, Sentence];
 }
 
 export interface Ranked {
@@ -28,15 +28,20 @@ const K1 = 1.2;
 const B = 0.75;
 /** Weight of relevance; the rest is the penalty for similarity to selected sentences. */
 const LAMBDA = 0.7;
-/** Jaccard similarity of words from which on two sentences count as equal. */
-const SAME = 0.6;
-/** From which on they are about the same thing, figures and units aside, if they share two words at least. */
-const ABOUT_THE_SAME = 0.2;
-/** Factor for a sentence with a figure where the question asks for one. */
-const FIGURE_WORTH = 1.5;
-/** Most sentences to select from, most sentences of all texts, and most of one claim. */
+/** Two sentences count as equal when the Jaccard similarity of their words is at least this. */
+const EQUAL_SIMILARITY = 0.6;
+/**
+ * Two sentences are about the same thing when the similarity of their words, without figures and units, is at least this
+ * and they share two words or more.
+ */
+const RELATED_SIMILARITY = 0.2;
+/** Factor for the score of a sentence with a figure when the question asks for one. */
+const FIGURE_FACTOR = 1.5;
+/** Most sentences to select from. */
 const MAX_CANDIDATES = 200;
+/** Most sentences of all texts together. */
 const MAX_SENTENCES = 40_000;
+/** Most sentences of one claim. */
 const MAX_QUOTATIONS = 4;
 const MAX_DIFFERENCES = 4;
 
@@ -62,51 +67,55 @@ function candidatesOf(texts: readonly RankingText[]): Candidate[] {
   return all;
 }
 
-/** Least share of the question's weight that a relevant sentence has: words that few sentences or none have weigh most. */
-const LEAST_WEIGHT = 0.4;
+/** Least share of the question's weight that a relevant sentence has. The rarer a word is in the texts, the more it weighs. */
+const MIN_WEIGHT_SHARE = 0.4;
 /** Returns how many of a question's words a relevant sentence has: two fifths, and at least two if there are two. */
-export const wantedOf = (words: number): number => Math.max(Math.min(2, words), Math.ceil(0.4 * words));
+export const minWordsOf = (words: number): number => Math.max(Math.min(2, words), Math.ceil(0.4 * words));
 
-/** How often a sentence has what a word of the question stands for. */
-const countIn = (words: ReadonlyMap<string, number>, { terms }: Sought): number =>
+/** Counts how often a sentence has a word of the question, in any of the terms that stand for it. */
+const countOccurrences = (words: ReadonlyMap<string, number>, { terms }: SoughtWord): number =>
   terms.reduce((sum, term) => sum + (words.get(term) ?? 0), 0);
 
-function scored(all: readonly Candidate[], question: string): Candidate[] {
+function scoreRelevant(all: readonly Candidate[], question: string): Candidate[] {
   const average = all.reduce((sum, { length }) => sum + length, 0) / Math.max(1, all.length);
-  const weights = soughtIn(question).map((sought) => {
-    const having = all.reduce((count, { words }) => count + (countIn(words, sought) > 0 ? 1 : 0), 0);
-    return { sought, idf: Math.log(1 + (all.length - having + 0.5) / (having + 0.5)) };
+  const weights = soughtWordsOf(question).map((sought) => {
+    const sentencesWithWord = all.reduce(
+      (count, { words }) => count + (countOccurrences(words, sought) > 0 ? 1 : 0),
+      0,
+    );
+    return { sought, idf: Math.log(1 + (all.length - sentencesWithWord + 0.5) / (sentencesWithWord + 0.5)) };
   });
-  const wanted = wantedOf(weights.length);
-  const whole = weights.reduce((sum, { idf }) => sum + idf, 0);
+  const minWords = minWordsOf(weights.length);
+  const totalWeight = weights.reduce((sum, { idf }) => sum + idf, 0);
   const asksFigure = ASKS_A_FIGURE.test(question);
   const relevant: Candidate[] = [];
   for (const one of all) {
-    let held = 0;
+    let wordsHeld = 0;
     let weight = 0;
     let score = 0;
     for (const { sought, idf } of weights) {
-      const count = countIn(one.words, sought);
+      const count = countOccurrences(one.words, sought);
       if (count === 0) continue;
-      held++;
+      wordsHeld++;
       weight += idf;
       score += (idf * count * (K1 + 1)) / (count + K1 * (1 - B + (B * one.length) / average));
     }
-    if (held < wanted || weight < LEAST_WEIGHT * whole) continue;
-    one.score = asksFigure && /\p{N}/u.test(one.text) ? score * FIGURE_WORTH : score;
+    if (wordsHeld < minWords || weight < MIN_WEIGHT_SHARE * totalWeight) continue;
+    one.score = asksFigure && /\p{N}/u.test(one.text) ? score * FIGURE_FACTOR : score;
     relevant.push(one);
   }
-  const better = (a: Candidate, b: Candidate) => b.score - a.score || a.source - b.source || a.offset - b.offset;
-  return relevant.sort(better).slice(0, MAX_CANDIDATES);
+  const compareCandidates = (a: Candidate, b: Candidate) =>
+    b.score - a.score || a.source - b.source || a.offset - b.offset;
+  return relevant.sort(compareCandidates).slice(0, MAX_CANDIDATES);
 }
 
-type Words = ReadonlyMap<string, number>;
+type WordSet = ReadonlyMap<string, number>;
 
-const sharedBy = (a: Words, b: Words): number => [...a.keys()].filter((word) => b.has(word)).length;
+const countShared = (a: WordSet, b: WordSet): number => [...a.keys()].filter((word) => b.has(word)).length;
 
-function likeness(a: Words, b: Words): number {
-  const both = sharedBy(a, b);
-  return both / (a.size + b.size - both || 1);
+function similarity(a: WordSet, b: WordSet): number {
+  const sharedCount = countShared(a, b);
+  return sharedCount / (a.size + b.size - sharedCount || 1);
 }
 
 const NEGATIONS = new Set(
@@ -130,7 +139,10 @@ const UNITS: Readonly<Record<string, string>> = Object.fromEntries(
 );
 const FIGURE = /([$€£])?\s?(\d{1,12}(?:[.,]\d{1,6})*)\s?((?:[%¢€$]|\p{L}+)?)(?:[\s-](\p{L}+))?/gu;
 
-/** Figures of a sentence by their unit, as they are written. A word may stand between figure and unit: `14 full days`. */
+/**
+ * Returns the figures of a sentence by their unit, as they are written. A word may stand between figure and unit: `14 full
+ * days`.
+ */
 function figuresOf(text: string): Map<string, Set<string>> {
   const figures = new Map<string, Set<string>>();
   for (const [, sign, number, first = "", second = ""] of text.matchAll(FIGURE)) {
@@ -145,32 +157,32 @@ function figuresOf(text: string): Map<string, Set<string>> {
   return figures;
 }
 
-/** Words of every second sentence with a figure. */
-const OF_FIGURES = new Set("within after before until least most up first last per each every only".split(" "));
-/** Terms of a sentence without figures, units and what comes with them. */
-const subjectOf = (text: string): Words =>
+/** Words that stand beside many figures, and so do not show what a sentence is about. */
+const FIGURE_WORDS = new Set("within after before until least most up first last per each every only".split(" "));
+/** Returns the terms of a sentence without figures, units and the words beside them. */
+const subjectOf = (text: string): WordSet =>
   new Map(
     termsOf(text)
-      .filter((term) => !/^\p{N}/u.test(term) && !Object.hasOwn(UNITS, term) && !OF_FIGURES.has(term))
+      .filter((term) => !/^\p{N}/u.test(term) && !Object.hasOwn(UNITS, term) && !FIGURE_WORDS.has(term))
       .map((term) => [term, 1]),
   );
 
 /**
- * Returns what two sentences differ in, as words for people; null when they go together, as far as their words tell. They
- * differ when they are about the same and have other figures of one unit, or when they are nearly equal and one is negated.
+ * Returns what two sentences differ in, as words for people; null when their words show no contradiction. They differ when
+ * they are about the same and have other figures of one unit, or when they are nearly equal and one is negated.
  */
 export function differenceOf(a: string, b: string): string | null {
   const [ofA, ofB] = [subjectOf(a), subjectOf(b)];
-  const like = likeness(ofA, ofB);
-  if (like >= ABOUT_THE_SAME && sharedBy(ofA, ofB) >= 2) {
-    const others = figuresOf(b);
-    for (const [unit, ours] of figuresOf(a)) {
-      const theirs = others.get(unit);
-      if (!theirs || [...ours].some((value) => theirs.has(value))) continue;
-      return `${[...ours].join(", ")} or ${[...theirs].join(", ")} ${unit}`;
+  const subjectSimilarity = similarity(ofA, ofB);
+  if (subjectSimilarity >= RELATED_SIMILARITY && countShared(ofA, ofB) >= 2) {
+    const figuresOfB = figuresOf(b);
+    for (const [unit, valuesOfA] of figuresOf(a)) {
+      const valuesOfB = figuresOfB.get(unit);
+      if (!valuesOfB || [...valuesOfA].some((value) => valuesOfB.has(value))) continue;
+      return `${[...valuesOfA].join(", ")} or ${[...valuesOfB].join(", ")} ${unit}`;
     }
   }
-  return like >= SAME && isNegated(a) !== isNegated(b) ? "one of them says not" : null;
+  return subjectSimilarity >= EQUAL_SIMILARITY && isNegated(a) !== isNegated(b) ? "one of them says not" : null;
 }
 
 const wordCounts = (text: string): Map<string, number> => {
@@ -178,7 +190,7 @@ const wordCounts = (text: string): Map<string, number> => {
   for (const term of termsOf(text)) words.set(term, (words.get(term) ?? 0) + 1);
   return words;
 };
-const figuresIn = (words: Words): string =>
+const figuresIn = (words: WordSet): string =>
   [...words.keys()]
     .filter((word) => /\p{N}/u.test(word))
     .sort()
@@ -189,59 +201,59 @@ const figuresIn = (words: Words): string =>
  * neither.
  */
 export const isSameStatement = (a: string, b: string): boolean =>
-  sameOf({ text: a, words: wordCounts(a) }, { text: b, words: wordCounts(b) });
+  isEqualStatement({ text: a, words: wordCounts(a) }, { text: b, words: wordCounts(b) });
 
-type Counted = Pick<Candidate, "text" | "words">;
-const sameOf = (a: Counted, b: Counted): boolean =>
-  likeness(a.words, b.words) >= SAME &&
+type CountedSentence = Pick<Candidate, "text" | "words">;
+const isEqualStatement = (a: CountedSentence, b: CountedSentence): boolean =>
+  similarity(a.words, b.words) >= EQUAL_SIMILARITY &&
   isNegated(a.text) === isNegated(b.text) &&
   figuresIn(a.words) === figuresIn(b.words);
 
-const pieceOf = ({ source, offset, text }: Candidate): RankedSentence => ({ source, offset, text });
+const toRankedSentence = ({ source, offset, text }: Candidate): RankedSentence => ({ source, offset, text });
 
 /**
  * Selects at most `most` claims in sentences of `texts` that are relevant to the question, best first. Candidates that say
  * the same as a selected one are quoted with it, each text once.
  */
 export function rank(question: string, texts: readonly RankingText[], most: number): Ranked {
-  const candidates = scored(candidatesOf(texts), question);
+  const candidates = scoreRelevant(candidatesOf(texts), question);
   const best = candidates[0]?.score ?? 1;
   const chosen: Candidate[][] = [];
   // Similarity of each candidate to the most similar selected sentence, updated after each selection.
-  const nearest = new Map(candidates.map((one) => [one, 0]));
-  while (chosen.length < most && nearest.size > 0) {
+  const similarityToChosen = new Map(candidates.map((one) => [one, 0]));
+  while (chosen.length < most && similarityToChosen.size > 0) {
     let next: Candidate | null = null;
-    let worth = -Infinity;
-    for (const [one, near] of nearest) {
+    let bestValue = -Infinity;
+    for (const [one, near] of similarityToChosen) {
       const value = (LAMBDA * one.score) / best - (1 - LAMBDA) * near;
-      if (value > worth) [next, worth] = [one, value];
+      if (value > bestValue) [next, bestValue] = [one, value];
     }
     const claim = [next!];
     chosen.push(claim);
-    nearest.delete(next!);
-    for (const [one, near] of nearest) {
-      if (sameOf(one, next!)) {
-        nearest.delete(one);
+    similarityToChosen.delete(next!);
+    for (const [one, near] of similarityToChosen) {
+      if (isEqualStatement(one, next!)) {
+        similarityToChosen.delete(one);
         const isNew = claim.every(({ source }) => source !== one.source);
         if (isNew && claim.length < MAX_QUOTATIONS) claim.push(one);
-      } else nearest.set(one, Math.max(near, likeness(one.words, next!.words)));
+      } else similarityToChosen.set(one, Math.max(near, similarity(one.words, next!.words)));
     }
   }
-  return { claims: chosen.map((claim) => claim.map(pieceOf)), differences: differencesIn(chosen, candidates) };
+  return { claims: chosen.map((claim) => claim.map(toRankedSentence)), differences: differencesIn(chosen, candidates) };
 }
 
 /** Differences between selected sentences and candidates of other texts, the best first. */
 function differencesIn(chosen: readonly Candidate[][], candidates: readonly Candidate[]): Difference<RankedSentence>[] {
-  const found: Difference<RankedSentence>[] = [];
-  const met = new Set<Candidate>();
+  const differences: Difference<RankedSentence>[] = [];
+  const used = new Set<Candidate>();
   for (const [one] of chosen) {
     for (const other of candidates) {
-      if (other.source === one!.source || met.has(other) || found.length >= MAX_DIFFERENCES) continue;
+      if (other.source === one!.source || used.has(other) || differences.length >= MAX_DIFFERENCES) continue;
       const about = differenceOf(one!.text, other.text);
       if (about === null) continue;
-      met.add(one!).add(other);
-      found.push({ about, between: [pieceOf(one!), pieceOf(other)] });
+      used.add(one!).add(other);
+      differences.push({ differsIn: about, sentences: [toRankedSentence(one!), toRankedSentence(other)] });
     }
   }
-  return found;
+  return differences;
 }

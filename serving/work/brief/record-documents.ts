@@ -11,7 +11,7 @@ import type { FailuresAnswer } from "../../schemas/trust.ts";
 import { type CardEntry, unpackLeaf } from "../../tables/entry.ts";
 import type { View } from "../../tables/view.ts";
 
-/** What briefs about the record are made from: the same answers that anybody gets, and leaves of the log. */
+/** The parts that briefs about the record are made from: the answers that every client gets, and leaves of the log. */
 export interface RecordParts {
   view: () => View;
   clock: Clock;
@@ -25,19 +25,19 @@ export interface RecordParts {
 /** A document of the record, with its value. */
 interface RecordDocument<Value> {
   value: Value;
-  about: Extract<BriefSource, { read: true }>;
+  info: Extract<BriefSource, { read: true }>;
   text: string;
 }
 
 /** Failed calls that are read of one endpoint. */
-const FAILURES = 5;
+const MAX_FAILURES = 5;
 
 /**
  * Reads documents of the record for one brief, each once, and quotes them. Quotations are members as they stand in the
  * document's JSON text.
  */
 export class RecordDocuments {
-  readonly #read = new Map<string, Promise<RecordDocument<unknown>>>();
+  readonly #documents = new Map<string, Promise<RecordDocument<unknown>>>();
   readonly #cited = new Map<string, Extract<BriefSource, { read: true }>>();
 
   constructor(
@@ -73,8 +73,8 @@ export class RecordDocuments {
   search(query: Record<string, string>): Promise<RecordDocument<SearchAnswer>> {
     const path = `/v1/search?${new URLSearchParams(query)}`;
     return this.#document(path, "search of the record", "answer", async () => {
-      const { limit = "10", ...asked } = query;
-      const value = await this.parts.search(this.view, SearchQuery.parse({ ...asked, limit: Number(limit) }));
+      const { limit = "10", ...otherParameters } = query;
+      const value = await this.parts.search(this.view, SearchQuery.parse({ ...otherParameters, limit: Number(limit) }));
       return { value, text: JSON.stringify(value) };
     });
   }
@@ -83,11 +83,11 @@ export class RecordDocuments {
   async failures(cap: string): Promise<RecordDocument<FailuresAnswer> | null> {
     try {
       return await this.#document(
-        `/v1/trust/${cap}/failures?limit=${FAILURES}`,
+        `/v1/trust/${cap}/failures?limit=${MAX_FAILURES}`,
         `failed calls of ${cap}`,
         "answer",
         async () => {
-          const value = await this.parts.failures(this.view, cap, FAILURES);
+          const value = await this.parts.failures(this.view, cap, MAX_FAILURES);
           return { value, text: JSON.stringify(value) };
         },
       );
@@ -99,14 +99,14 @@ export class RecordDocuments {
 
   /**
    * Quotes a member of a document, from `after` on.
-   * @throws Error when it does not stand there, which is a fault of this code
+   * @throws Error when the document does not contain it, which is a fault of this code
    */
   quote(document: RecordDocument<unknown>, name: string, value: unknown, after = 0): BriefQuotation {
     const text = `${JSON.stringify(name)}:${JSON.stringify(value)}`;
     const offset = document.text.indexOf(text, after);
-    if (offset === -1) throw new Error(`${document.about.url} does not hold ${text.slice(0, 200)}`);
-    const { url, sha256 } = document.about;
-    this.#cited.set(url, document.about);
+    if (offset === -1) throw new Error(`${document.info.url} does not hold ${text.slice(0, 200)}`);
+    const { url, sha256 } = document.info;
+    this.#cited.set(url, document.info);
     return { text, url, sha256, offset };
   }
 
@@ -116,17 +116,17 @@ export class RecordDocuments {
     kind: "leaf" | "answer",
     read: () => Promise<{ value: Value; text: string }>,
   ): Promise<RecordDocument<Value>> {
-    const known = this.#read.get(path) as Promise<RecordDocument<Value>> | undefined;
-    if (known) return known;
-    const made = read().then(async ({ value, text }): Promise<RecordDocument<Value>> => {
+    const cached = this.#documents.get(path) as Promise<RecordDocument<Value>> | undefined;
+    if (cached) return cached;
+    const pending = read().then(async ({ value, text }): Promise<RecordDocument<Value>> => {
       const url = `${this.parts.baseUrl}${path}`;
       const bytes = Buffer.from(text);
       const fetched_at = rfc3339(this.parts.clock.now());
       const sha256 = await sha256hexAsync(bytes);
       const shape = { read: true as const, url, final_url: url, fetched_at, title, kind, part: "whole" as const };
-      return { value, text, about: { ...shape, sha256, bytes: bytes.length, cut: false } };
+      return { value, text, info: { ...shape, sha256, bytes: bytes.length, cut: false } };
     });
-    this.#read.set(path, made);
-    return made;
+    this.#documents.set(path, pending);
+    return pending;
   }
 }

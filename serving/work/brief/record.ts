@@ -12,25 +12,28 @@ import { matchUrl } from "../../tables/match.ts";
 import type { View } from "../../tables/view.ts";
 import { RecordDocuments, type RecordParts } from "./record-documents.ts";
 
-/** What the record says to a question; without claims nothing in it answers. */
+/** The record's answer to a question; without claims the record has no answer. */
 export type RecordAnswer = Pick<BriefAnswer, "claims" | "disagreements" | "not_found"> & {
   sources: readonly BriefSource[];
 };
 
-/** Most endpoints that one brief tells of one by one. */
-const MAX_TOLD = 20;
-const MAX_OF_HOST = 3;
-/** Of a search, and of endpoints that a question names. */
+/** Most endpoints that one brief describes one by one. */
+const MAX_DESCRIBED = 20;
+/** Most of them with one host. */
+const MAX_PER_HOST = 3;
+/** Most results of a search. */
 const MAX_FOUND = 5;
-/** Of a set of thieves, those whose newest theft is read from the evidence. */
-const MAX_READ = 5;
+/** Most endpoints that took money whose newest such call is read from the evidence. */
+const MAX_THEFTS_READ = 5;
+/** Most endpoints that a question names. */
 const MAX_NAMED = 3;
-/** Endpoints that are looked at between two turns of others, and those of them whose card is unpacked. */
-const LOOKED_A_TURN = 2_000;
+/** Endpoints that are examined between two yields to the event loop. */
+const ENTRIES_PER_TURN = 2_000;
+/** Most cards that are unpacked for one question. */
 const MAX_UNPACKED = 2_000;
 
-/** What a question asks of endpoints, by its words in English and German. The first one that it holds counts. */
-const ASKS = [
+/** What a question asks about endpoints, by its words in English and German. The first entry that matches counts. */
+const ASPECTS = [
   [
     "thefts",
     /\b(?:thie(?:f|ves)|thefts?|steal(?:s|ing)?|stole|stolen|scam\w*|fraud\w*|crooks?|cheat\w*|swindl\w*|robs?|robbed|dieb\w*|stehlen|gestohlen|betr[uü]g\w*)\b|\b(?:take|takes|took|keeps?|kept) (?:the |our |my |your )?money\b/iu,
@@ -51,12 +54,12 @@ const ASKS = [
     /\b(?:best|good|reliable|trusted|trustworthy|safe|buy|sells?|offers?|beste\w*|zuverlässig\w*|kaufen|verkauf\w*)\b/iu,
   ],
 ] as const;
-type Asked = (typeof ASKS)[number][0];
+type Aspect = (typeof ASPECTS)[number][0];
 
 /** Words for what the record is about. */
 const SUBJECT =
   /\b(?:sellers?|endpoints?|apis?|services?|providers?|merchants?|vendors?|tools?|listings?|capabilit\w+|market|anbieter|verkäufer|händler|dienste?|endpunkte?)\b/iu;
-/** Words that make any other subject something that is sold. */
+/** Words that show that a question without a word of {@link SUBJECT} is about something that is sold. */
 const TRADE =
   /\b(?:cheapest|fastest|buy|avoid\w*|not (?:pay|trust)|billigste\w*|günstigste\w*|kaufen|meiden|nicht (?:be)?zahlen)\b/iu;
 /** Words with which a question asks for members of a set; one without them, such as "how does a seller fail?", is about a rule. */
@@ -71,7 +74,7 @@ const NO_TOPIC =
   /^(?:known|record|market|here|there|currently|now|today|many|number|list|name|price|prices|letter|grade|graded|rated|money|took|take|geld|listing|listings|tool|tools|merchant|merchants|vendor|vendors|welche|welcher|anbieter|verkäufer|händler|gibt|es|viele|nenne|alle|haben|mit)$/u;
 
 interface Reading {
-  asked: Asked;
+  asked: Aspect;
   counts: boolean;
   band: Band | null;
   /** Endpoints that the question names, and whether it names an address or an id, in the record or not. */
@@ -81,24 +84,24 @@ interface Reading {
   ruled: boolean;
 }
 
-/** The name of an endpoint in a claim. */
+/** Returns the name of an endpoint in a claim. */
 const nameOf = ({ listing: { method, url, tool } }: ListedEntry): string =>
   tool === null ? `${method} ${url}` : `${tool} at ${url}`;
 
-/** A network's name, or its id where it has none. */
+/** Returns a network's name, or its id if it has none. */
 const networkName = (id: string): string => Object.entries(NETWORK_NAMES).find(([, one]) => one === id)?.[0] ?? id;
 
 /** An address or an id of an endpoint. */
 const ADDRESS = /\bhttps?:\/\/\S|\bcap_[0-9A-HJKMNP-TV-Z]{26}\b/iu;
-/** Addresses, and names with a dot or a hyphen: no words that ask for something. */
+/** Addresses, and names with a dot or a hyphen. They are not read as words that ask for something. */
 const NAMES = /\bhttps?:\/\/\S+|[\p{L}\p{N}]+(?:[-.][\p{L}\p{N}]+)+/giu;
 
-/** A token's name in a claim: USDC, or its contract. */
+/** Returns a token's name in a claim: USDC, or its contract. */
 const assetName = (asset: string, networks: readonly string[]): string =>
   networks.some((id) => USDC[id] === asset.toLowerCase()) ? "USDC" : asset;
 
-/** Endpoints that a question names by id, by address, by host, or by the first label of a host. */
-async function namedIn(view: View, question: string): Promise<ListedEntry[]> {
+/** Finds the endpoints that a question names by id, by address, by host, or by the first label of a host. */
+async function findNamedEndpoints(view: View, question: string): Promise<ListedEntry[]> {
   const caps = new Set<string>(question.match(/\bcap_[0-9A-HJKMNP-TV-Z]{26}\b/g) ?? []);
   for (const [url] of question.matchAll(/\bhttps?:\/\/[^\s<>"'`]+[^\s<>"'`.,;:!?)]/gi)) {
     try {
@@ -113,9 +116,9 @@ async function namedIn(view: View, question: string): Promise<ListedEntry[]> {
     if (caps.size >= MAX_NAMED) break;
     const label = name.toLowerCase();
     const { hits } = await findEndpoints(view, { words: splitWords(label, 12) }, false);
-    let looked = 0;
-    for (const { entry, lacks } of hits) {
-      if (++looked > LOOKED_A_TURN || lacks.length > 0) break;
+    let lookedCount = 0;
+    for (const { entry, lackedWords } of hits) {
+      if (++lookedCount > ENTRIES_PER_TURN || lackedWords.length > 0) break;
       const { hostname } = new URL(entry.listing.url);
       if (hostname === label || hostname.startsWith(`${label}.`)) caps.add(entry.cap);
       if (caps.size >= MAX_NAMED) break;
@@ -128,12 +131,12 @@ async function namedIn(view: View, question: string): Promise<ListedEntry[]> {
 }
 
 /** Reads a question about the record; null when it is about something else. */
-async function readingOf(view: View, question: string): Promise<Reading | null> {
-  const named = await namedIn(view, question);
-  const plain = question.replaceAll(NAMES, " ");
+async function interpretQuestion(view: View, question: string): Promise<Reading | null> {
+  const named = await findNamedEndpoints(view, question);
+  const textWithoutNames = question.replaceAll(NAMES, " ");
   const letter = LETTER.exec(question);
   const band = letter === null ? null : ((letter[1] ?? "UNRATED") as Band);
-  const rule = ASKS.find(([, words]) => words.test(plain))?.[0];
+  const rule = ASPECTS.find(([, words]) => words.test(textWithoutNames))?.[0];
   const asked = rule ?? (band === null ? "offers" : "letters");
   const counts = COUNTS.test(question);
   const reading = { asked, counts, band, named, names: ADDRESS.test(question) };
@@ -145,33 +148,37 @@ async function readingOf(view: View, question: string): Promise<Reading | null> 
   return { ...reading, ruled: rule !== undefined || band !== null || counts || isTrade };
 }
 
-/** The record's answer to a question, by rules over its tables; null when the question is not about the record. */
+/** Answers a question by rules over the record's tables; null when the question is not about the record. */
 export async function askRecord(parts: RecordParts, question: string, client: string): Promise<RecordAnswer | null> {
   const view = parts.view();
-  const reading = await readingOf(view, question);
+  const reading = await interpretQuestion(view, question);
   if (reading === null) return null;
   const documents = new RecordDocuments(parts, view, client);
-  const answer: Telling = { claims: [], disagreements: [], not_found: [] };
-  if (reading.named.length > 0) await tellNamed(answer, documents, reading);
+  const answer: AnswerParts = { claims: [], disagreements: [], not_found: [] };
+  if (reading.named.length > 0) await describeNamed(answer, documents, reading);
   else if (reading.names) answer.not_found.push("The address that the question names is not listed in the record.");
   else if (["prices", "latencies", "offers"].includes(reading.asked) && reading.band === null && !reading.counts)
-    await tellFound(answer, documents, question);
-  else await tellSet(answer, documents, reading, question);
+    await describeFound(answer, documents, question);
+  else await describeSet(answer, documents, reading, question);
   if (answer.claims.length === 0 && !reading.ruled) return null;
   return { ...answer, sources: documents.cited };
 }
 
-type Telling = Pick<BriefAnswer, "claims" | "disagreements" | "not_found">;
+type AnswerParts = Pick<BriefAnswer, "claims" | "disagreements" | "not_found">;
 
-/** Claims about endpoints that are named: letter, price, failed calls, as asked; all of them where nothing narrower is. */
-async function tellNamed(answer: Telling, documents: RecordDocuments, { asked, named }: Reading): Promise<void> {
-  const wants = (one: Asked): boolean => asked === one || asked === "offers" || asked === "thefts";
+/** Adds claims about named endpoints: letter, price or failed calls, as asked; all of them for a general question. */
+async function describeNamed(
+  answer: AnswerParts,
+  documents: RecordDocuments,
+  { asked, named }: Reading,
+): Promise<void> {
+  const isAsked = (one: Aspect): boolean => asked === one || asked === "offers" || asked === "thefts";
   for (const entry of named) {
     const name = nameOf(entry);
     const check = await documents.check(entry.cap);
     const { why, observed, defects } = check.value;
-    if (wants("letters") || asked === "failures") await tellLetter(answer, documents, entry, why);
-    if (wants("prices")) {
+    if (isAsked("letters") || asked === "failures") await describeLetter(answer, documents, entry, why);
+    if (isAsked("prices")) {
       const advertised = observed?.advertised ?? null;
       if (advertised === null) answer.not_found.push(`The record has no price of ${name}.`);
       else
@@ -180,9 +187,9 @@ async function tellNamed(answer: Telling, documents: RecordDocuments, { asked, n
           quotations: [documents.quote(check, "advertised", advertised)],
         });
     }
-    if (asked === "latencies") await tellLatency(answer, documents, entry);
-    if (wants("failures")) await tellFailures(answer, documents, entry, MAX_NAMED);
-    for (const defect of wants("defects") ? defects : []) {
+    if (asked === "latencies") await describeLatency(answer, documents, entry);
+    if (isAsked("failures")) await describeFailures(answer, documents, entry, MAX_NAMED);
+    for (const defect of isAsked("defects") ? defects : []) {
       const says = `${name}: ${defect.says}.`;
       const quotations = [documents.quote(check, "says", defect.says)];
       if (/_differs$|^network_differs|^schema_differs/.test(defect.defect))
@@ -192,8 +199,13 @@ async function tellNamed(answer: Telling, documents: RecordDocuments, { asked, n
   }
 }
 
-/** A claim of the sentence that explains an endpoint's card, from its leaf; without a card from the check. */
-async function tellLetter(answer: Telling, documents: RecordDocuments, entry: ListedEntry, why: string): Promise<void> {
+/** Adds a claim with the sentence that explains an endpoint's card, from its leaf; without a card from the check. */
+async function describeLetter(
+  answer: AnswerParts,
+  documents: RecordDocuments,
+  entry: ListedEntry,
+  why: string,
+): Promise<void> {
   const card = headlineOf(entry);
   const check = await documents.check(entry.cap);
   const quotations = [documents.quote(check, "url", entry.listing.url)];
@@ -204,7 +216,7 @@ async function tellLetter(answer: Telling, documents: RecordDocuments, entry: Li
   answer.claims.push({ text: `${nameOf(entry)}: ${why}`, quotations });
 }
 
-async function tellLatency(answer: Telling, documents: RecordDocuments, entry: ListedEntry): Promise<void> {
+async function describeLatency(answer: AnswerParts, documents: RecordDocuments, entry: ListedEntry): Promise<void> {
   const card = headlineOf(entry);
   const method = card && card.latencyMs !== null ? cardOf(card).components?.latency_p95.method : undefined;
   if (!card || method === undefined) {
@@ -217,23 +229,26 @@ async function tellLatency(answer: Telling, documents: RecordDocuments, entry: L
   });
 }
 
-/** Claims of the newest failed calls of an endpoint. @returns whether there are any */
-async function tellFailures(
-  answer: Telling,
+/** Adds claims about the newest failed calls of an endpoint. @returns whether there are any */
+async function describeFailures(
+  answer: AnswerParts,
   documents: RecordDocuments,
   entry: ListedEntry,
-  most: number,
+  maxCalls: number,
 ): Promise<boolean> {
   const failures = await documents.failures(entry.cap);
   if (!failures) answer.not_found.push(`The evidence of ${nameOf(entry)} cannot be read now.`);
   const found = failures?.value.failures ?? [];
-  for (const { id, at, says, expected, came } of found.slice(0, most)) {
-    const from = failures!.text.indexOf(JSON.stringify(id));
+  for (const { id, at, says, expected, came } of found.slice(0, maxCalls)) {
+    const callStart = failures!.text.indexOf(JSON.stringify(id));
     answer.claims.push({
       text: `${nameOf(entry)}, paid call of ${at}: ${says} Expected: ${expected}. Came: ${came}.`,
       quotations: [
-        ...[documents.quote(failures!, "id", id), documents.quote(failures!, "says", says, from)],
-        ...[documents.quote(failures!, "expected", expected, from), documents.quote(failures!, "came", came, from)],
+        ...[documents.quote(failures!, "id", id), documents.quote(failures!, "says", says, callStart)],
+        ...[
+          documents.quote(failures!, "expected", expected, callStart),
+          documents.quote(failures!, "came", came, callStart),
+        ],
       ],
     });
   }
@@ -241,37 +256,37 @@ async function tellFailures(
 }
 
 /** Most characters of a search (schemas/search.ts). */
-const MAX_Q = 200;
+const MAX_QUERY_CHARS = 200;
 
-/** Claims about what a search finds: price, network, order and words are read as by /v1/search. */
-async function tellFound(answer: Telling, documents: RecordDocuments, question: string): Promise<void> {
-  const search = await documents.search({ q: question.slice(0, MAX_Q), limit: String(MAX_FOUND) });
+/** Adds claims about what a search finds: price, network, order and words are read as by /v1/search. */
+async function describeFound(answer: AnswerParts, documents: RecordDocuments, question: string): Promise<void> {
+  const search = await documents.search({ q: question.slice(0, MAX_QUERY_CHARS), limit: String(MAX_FOUND) });
   const { capabilities, read_as } = search.value;
-  const lacking = new Set<string>();
+  const lackedWords = new Set<string>();
   for (const one of capabilities) {
-    // What lacks more than half of the words is another thing.
+    // An endpoint that lacks more than half of the words is about something else.
     if (one.lacks.length * 2 > read_as.words.length) continue;
-    for (const word of one.lacks) lacking.add(word);
-    const from = search.text.indexOf(JSON.stringify(one.capability_id));
+    for (const word of one.lacks) lackedWords.add(word);
+    const resultStart = search.text.indexOf(JSON.stringify(one.capability_id));
     const price =
       one.price === null
         ? ""
         : ` It asks ${one.price} ${assetName(one.asset ?? "", one.networks)} on ${one.networks.map(networkName).join(", ")}.`;
     const latency = one.latency_p95_ms === null ? "" : ` 95 of 100 answers came within ${one.latency_p95_ms} ms.`;
-    const quoted = (name: "url" | "why" | "price" | "networks" | "latency_p95_ms") =>
-      one[name] === null ? [] : [documents.quote(search, name, one[name], from)];
+    const quoteMember = (name: "url" | "why" | "price" | "networks" | "latency_p95_ms") =>
+      one[name] === null ? [] : [documents.quote(search, name, one[name], resultStart)];
     answer.claims.push({
       text: `${one.tool ?? one.method} ${one.url}: ${one.why}${price}${latency}`,
       quotations: [
-        ...quoted("url"),
-        ...quoted("why"),
-        ...quoted("price"),
-        ...quoted("networks"),
-        ...quoted("latency_p95_ms"),
+        ...quoteMember("url"),
+        ...quoteMember("why"),
+        ...quoteMember("price"),
+        ...quoteMember("networks"),
+        ...quoteMember("latency_p95_ms"),
       ],
     });
   }
-  for (const word of lacking)
+  for (const word of lackedWords)
     answer.not_found.push(`No endpoint that was found says "${word}" where it is named here.`);
   if (search.value.says !== null) answer.not_found.push(search.value.says);
 }
@@ -283,27 +298,32 @@ interface Members {
   says: string;
 }
 
-/** Claims about all endpoints of which something is true: how many, then each of the first {@link MAX_TOLD}. */
-async function tellSet(answer: Telling, documents: RecordDocuments, reading: Reading, question: string): Promise<void> {
-  const among = await topicOf(answer, documents.view, question);
+/** Adds claims about a set of endpoints: their number, then each of the first {@link MAX_DESCRIBED}. */
+async function describeSet(
+  answer: AnswerParts,
+  documents: RecordDocuments,
+  reading: Reading,
+  question: string,
+): Promise<void> {
+  const among = await endpointsOnTopic(answer, documents.view, question);
   const { entries, says } = await membersOf(documents, reading, among);
-  const told = firstOfHosts(entries);
-  const all = among?.size ?? listedIn(documents.view);
-  if (told.length === 0) {
-    answer.not_found.push(`None of ${all} listed endpoints ${says}.`);
+  const described = limitPerHost(entries);
+  const listedCount = among?.size ?? countListed(documents.view);
+  if (described.length === 0) {
+    answer.not_found.push(`None of ${listedCount} listed endpoints ${says}.`);
     return;
   }
-  const first = answer.claims.length;
+  const firstClaim = answer.claims.length;
   const quotations: BriefQuotation[] = [];
-  for (const [i, entry] of told.entries()) {
+  for (const [i, entry] of described.entries()) {
     const { value, text } = await documents.check(entry.cap);
-    if (reading.asked !== "defects") await tellLetter(answer, documents, entry, value.why);
+    if (reading.asked !== "defects") await describeLetter(answer, documents, entry, value.why);
     const claim = answer.claims.at(-1)!;
     if (reading.asked !== "defects") quotations.push(claim.quotations[0]!);
     if (reading.asked === "thefts") {
       if (text.includes('"took_the_money"'))
         claim.quotations.push(documents.quote(await documents.check(entry.cap), "flags", value.flags));
-      if (i < MAX_READ) await tellTheft(answer, documents, entry);
+      if (i < MAX_THEFTS_READ) await describeTheft(answer, documents, entry);
     }
     if (reading.asked === "defects")
       for (const defect of value.defects) {
@@ -312,13 +332,13 @@ async function tellSet(answer: Telling, documents: RecordDocuments, reading: Rea
         quotations.push(quotation);
       }
   }
-  const more = entries.length > told.length ? ` ${told.length} of them are told of.` : "";
-  const text = `${entries.length} of ${all} listed endpoints ${says}.${more}`;
-  answer.claims.splice(first, 0, { text, quotations });
+  const moreText = entries.length > described.length ? ` ${described.length} of them are told of.` : "";
+  const text = `${entries.length} of ${listedCount} listed endpoints ${says}.${moreText}`;
+  answer.claims.splice(firstClaim, 0, { text, quotations });
 }
 
-/** The newest call of an endpoint that took money and gave nothing, from the evidence. */
-async function tellTheft(answer: Telling, documents: RecordDocuments, entry: ListedEntry): Promise<void> {
+/** Adds a claim about the newest call in which an endpoint took money and delivered nothing, from the evidence. */
+async function describeTheft(answer: AnswerParts, documents: RecordDocuments, entry: ListedEntry): Promise<void> {
   const failures = await documents.failures(entry.cap);
   const call = failures?.value.failures.find(({ says }) => says.endsWith("and nothing came back."));
   if (!failures || !call) return;
@@ -332,42 +352,49 @@ async function tellTheft(answer: Telling, documents: RecordDocuments, entry: Lis
   });
 }
 
-/** The first endpoints, at most {@link MAX_OF_HOST} of one host. */
-function firstOfHosts(entries: readonly ListedEntry[]): ListedEntry[] {
-  const told: ListedEntry[] = [];
+/** Returns the first endpoints, at most {@link MAX_PER_HOST} of one host and {@link MAX_DESCRIBED} in all. */
+function limitPerHost(entries: readonly ListedEntry[]): ListedEntry[] {
+  const chosen: ListedEntry[] = [];
   const ofHost = new Map<string, number>();
   for (const entry of entries) {
-    if (told.length === MAX_TOLD) break;
+    if (chosen.length === MAX_DESCRIBED) break;
     const host = hostOf(entry.listing.url);
     const count = ofHost.get(host) ?? 0;
-    if (count === MAX_OF_HOST) continue;
+    if (count === MAX_PER_HOST) continue;
     ofHost.set(host, count + 1);
-    told.push(entry);
+    chosen.push(entry);
   }
-  return told;
+  return chosen;
 }
 
-const listedIn = (view: View): number => [...view.entries.values()].filter(isListed).length;
+const countListed = (view: View): number => [...view.entries.values()].filter(isListed).length;
 
-/** Endpoints that hold the words of a question which are no question words; null: all. Words that nothing holds are told. */
-async function topicOf(answer: Telling, view: View, question: string): Promise<ReadonlySet<string> | null> {
-  const unruled = ASKS.reduce(
+/**
+ * Returns the endpoints that hold the topic words of a question; null for all endpoints, when it has no topic words or no
+ * endpoint holds them, which is then added to the answer.
+ */
+async function endpointsOnTopic(
+  answer: AnswerParts,
+  view: View,
+  question: string,
+): Promise<ReadonlySet<string> | null> {
+  const textWithoutAspects = ASPECTS.reduce(
     (text, [, words]) => text.replaceAll(new RegExp(words.source, "giu"), " "),
     question.replace(LETTER, " "),
   );
-  const plain = unruled.replaceAll(new RegExp(SUBJECT.source, "giu"), " ");
-  const words = readQuestion(plain).words.filter(({ word }) => !NO_TOPIC.test(word));
+  const topicText = textWithoutAspects.replaceAll(new RegExp(SUBJECT.source, "giu"), " ");
+  const words = readQuestion(topicText).words.filter(({ word }) => !NO_TOPIC.test(word));
   if (words.length === 0) return null;
-  const giveTurn = createYielder(LOOKED_A_TURN);
+  const giveTurn = createYielder(ENTRIES_PER_TURN);
   const caps = new Set<string>();
-  for (const { entry, lacks } of (await findEndpoints(view, { words })).hits) {
+  for (const { entry, lackedWords } of (await findEndpoints(view, { words })).hits) {
     await giveTurn();
-    if (lacks.length > 0) break;
+    if (lackedWords.length > 0) break;
     caps.add(entry.cap);
   }
   if (caps.size > 0) return caps;
-  const named = words.map(({ word }) => `"${word}"`).join(", ");
-  answer.not_found.push(`No endpoint holds ${named} where it is named here, so all were looked at.`);
+  const topicWords = words.map(({ word }) => `"${word}"`).join(", ");
+  answer.not_found.push(`No endpoint holds ${topicWords} where it is named here, so all were looked at.`);
   return null;
 }
 
@@ -377,37 +404,44 @@ async function membersOf(
   among: ReadonlySet<string> | null,
 ): Promise<Members> {
   const now = parts.clock.now();
-  const bandIs =
+  const hasBand =
     (...bands: Band[]) =>
     (entry: ListedEntry) =>
       bands.includes(headlineOf(entry)?.band ?? "UNRATED");
-  const bySet = async (is: (entry: ListedEntry) => boolean, says: string): Promise<Members> => {
+  const collectMembers = async (isMember: (entry: ListedEntry) => boolean, says: string): Promise<Members> => {
     const entries: ListedEntry[] = [];
-    const giveTurn = createYielder(LOOKED_A_TURN);
+    const giveTurn = createYielder(ENTRIES_PER_TURN);
     for (const entry of view.entries.values()) {
       await giveTurn();
-      if (isListed(entry) && (among?.has(entry.cap) ?? true) && is(entry)) entries.push(entry);
+      if (isListed(entry) && (among?.has(entry.cap) ?? true) && isMember(entry)) entries.push(entry);
     }
     return { entries: entries.sort(byCertainty), says };
   };
   if (asked === "thefts") {
-    let unpacked = 0;
-    const flagged = (entry: ListedEntry): boolean => {
+    let unpackedCount = 0;
+    const hasTheftFlag = (entry: ListedEntry): boolean => {
       const card = headlineOf(entry);
-      if (card?.band !== "F" || ++unpacked > MAX_UNPACKED) return false;
+      if (card?.band !== "F" || ++unpackedCount > MAX_UNPACKED) return false;
       return cardOf(card).flags?.includes("took_the_money") === true;
     };
     const says = "took money for paid calls and delivered nothing, without paying it back";
-    return bySet((entry) => view.volatile.thefts.own(entry.cap, now) !== null || flagged(entry), says);
+    return collectMembers(
+      (entry) => view.volatile.thefts.ofEndpoint(entry.cap, now) !== null || hasTheftFlag(entry),
+      says,
+    );
   }
   if (asked === "defects")
-    return bySet((entry) => defectsOf(view.row(entry.cap), entry).length > 0, "have a listing or a 402 with defects");
-  if (band !== null) return bySet(bandIs(band), band === "UNRATED" ? "have no letter" : `have the letter ${band}`);
-  if (asked === "failures") return bySet(bandIs("F", "D"), "have the letter F or D");
-  if (counts) return bySet(() => true, among === null ? "are in the record" : "fit");
-  return bySet(bandIs("A", "B", "C", "D", "F"), "have a letter");
+    return collectMembers(
+      (entry) => defectsOf(view.row(entry.cap), entry).length > 0,
+      "have a listing or a 402 with defects",
+    );
+  if (band !== null)
+    return collectMembers(hasBand(band), band === "UNRATED" ? "have no letter" : `have the letter ${band}`);
+  if (asked === "failures") return collectMembers(hasBand("F", "D"), "have the letter F or D");
+  if (counts) return collectMembers(() => true, among === null ? "are in the record" : "fit");
+  return collectMembers(hasBand("A", "B", "C", "D", "F"), "have a letter");
 }
 
-/** More paid calls first, then by address. */
+/** Orders endpoints by their number of paid calls, descending, then by address. */
 const byCertainty = (a: ListedEntry, b: ListedEntry): number =>
   (headlineOf(b)?.paidSamples ?? 0) - (headlineOf(a)?.paidSamples ?? 0) || (a.listing.url < b.listing.url ? -1 : 1);

@@ -6,59 +6,59 @@ import { Extracted } from "../../schemas/extract.ts";
 import { extractDocument, type FetchedAnswer, fetchDocument } from "../fetching.ts";
 import type { Work, WorkDeps } from "../work.ts";
 import { FOR_BRIEFS, rangesOf, type Source } from "./corpus.ts";
-import { pageOf } from "./page.ts";
+import { renderBrief } from "./page.ts";
 import { askRecord } from "./record.ts";
-import { type VerifiedQuote, verified } from "./summariser.ts";
-import { soughtIn } from "./terms.ts";
+import { type VerifiedQuote, verifyDraft } from "./summariser.ts";
+import { soughtWordsOf } from "./terms.ts";
 
-const MAX_BODY = 32_768;
+const MAX_BODY_BYTES = 32_768;
 const MAX_CLAIMS = 8;
 /** Longest run of a summariser, ms. */
-const SUMMARY_MS = 30_000;
+const SUMMARY_TIMEOUT_MS = 30_000;
 /**
  * Most bytes of all documents that one brief extracts. With the limits of each document, and of ranking, a brief takes at
  * most 85 s of a processor, which is less than a tenth of its price where a core costs 0.05 USD an hour.
  */
 const MAX_ALL_BYTES = 12 * 1024 * 1024;
 
-/** Kinds whose text has the line ends of the document; in that of all others a line is a paragraph. */
-const WRAPPED: ReadonlySet<string> = new Set(["pdf", "text", "image"]);
+/** Kinds of documents whose text has wrapped lines. In texts of all other kinds each line is a paragraph. */
+const WRAPPED_KINDS: ReadonlySet<string> = new Set(["pdf", "text", "image"]);
 
 /** A document that was read, or why it could not be. */
-type Tried = { ok: true; source: Source } | { ok: false; url: string; problem: Problem };
+type ReadResult = { ok: true; source: Source } | { ok: false; url: string; problem: Problem };
 
 /** What is shared by the documents of one brief. */
-interface Reading {
+interface ReadContext {
   deps: WorkDeps;
   signal: AbortSignal | undefined;
   /** Bytes that may still be extracted. */
-  left: number;
+  bytesLeft: number;
   /** Pointer to an address in the request, for errors. */
   pointer: (i: number) => string;
 }
 
-async function readAt(url: string, i: number, reading: Reading): Promise<Source> {
+async function readAt(url: string, i: number, reading: ReadContext): Promise<Source> {
   const { deps, signal } = reading;
   const pointer = reading.pointer(i);
   const answer = await fetchDocument(deps.egress, { url, pointer, holder: deps.holder, signal });
   refuseLarge(answer, reading, pointer);
   const fetchedAt = deps.clock.now();
-  const asked = {
+  const extraction = {
     bytes: answer.body,
     type: answer.headers["content-type"],
     url: answer.url,
     part: "main" as const,
     kinds: Extracted.shape.kind.options,
-    most: FOR_BRIEFS,
+    limits: FOR_BRIEFS,
     ...(deps.holder ? { holder: deps.holder } : {}),
     ...(signal ? { signal } : {}),
   };
   const [sha256, { text, kind, part, metadata, cut, headings }] = await Promise.all([
     sha256hexAsync(answer.body),
-    extractDocument(deps.extractor, asked, pointer),
+    extractDocument(deps.extractor, extraction, pointer),
   ]);
   return {
-    about: {
+    info: {
       read: true,
       url,
       final_url: answer.url,
@@ -76,15 +76,15 @@ async function readAt(url: string, i: number, reading: Reading): Promise<Source>
 }
 
 /** Refuses a document before it is extracted, if it and those before it are more than a brief reads. */
-function refuseLarge({ body }: FetchedAnswer, reading: Reading, pointer: string): void {
-  reading.left -= body.length;
-  if (reading.left >= 0) return;
+function refuseLarge({ body }: FetchedAnswer, reading: ReadContext, pointer: string): void {
+  reading.bytesLeft -= body.length;
+  if (reading.bytesLeft >= 0) return;
   const detail = `the documents of one brief are at most ${MAX_ALL_BYTES} bytes together`;
   throw new Problem("not_extracted", detail, { errors: [{ pointer, detail }] });
 }
 
-async function tryAll(urls: readonly string[], reading: Reading): Promise<Tried[]> {
-  const tries = urls.map(async (url, i): Promise<Tried> => {
+async function readAll(urls: readonly string[], reading: ReadContext): Promise<ReadResult[]> {
+  const tries = urls.map(async (url, i): Promise<ReadResult> => {
     try {
       return { ok: true, source: await readAt(url, i, reading) };
     } catch (error) {
@@ -98,29 +98,29 @@ async function tryAll(urls: readonly string[], reading: Reading): Promise<Tried[
   return Promise.all(tries);
 }
 
-/** What was read for a question. */
-interface Read {
+/** The sources that were read for a question. */
+interface SourcesRead {
   asked_of: BriefAnswer["asked_of"];
   sources: readonly Source[];
   /** Addresses that could not be read. */
   unread: readonly BriefSource[];
-  /** Whether sources that nothing is quoted of are named too. */
+  /** Whether the answer also names sources from which nothing is quoted. */
   namesAll: boolean;
 }
 
 /** Reads the addresses of a request. @throws Problem not_fetched when none could be read, with the reason of each */
-async function readGiven(urls: readonly string[], deps: WorkDeps, signal?: AbortSignal): Promise<Read> {
-  const tried = await tryAll(urls, { deps, signal, left: MAX_ALL_BYTES, pointer: (i) => `/urls/${i}` });
-  const sources = tried.flatMap((one) => (one.ok ? [one.source] : []));
+async function readUrls(urls: readonly string[], deps: WorkDeps, signal?: AbortSignal): Promise<SourcesRead> {
+  const results = await readAll(urls, { deps, signal, bytesLeft: MAX_ALL_BYTES, pointer: (i) => `/urls/${i}` });
+  const sources = results.flatMap((one) => (one.ok ? [one.source] : []));
   if (sources.length === 0) {
-    const errors = tried.flatMap((one) => (one.ok ? [] : (one.problem.extra.errors ?? [])));
+    const errors = results.flatMap((one) => (one.ok ? [] : (one.problem.extra.errors ?? [])));
     throw new Problem("not_fetched", "none of the addresses could be read", { errors });
   }
   const asked_of = { what: "urls" as const, says: "the addresses of the request, and nothing else" };
-  return { asked_of, sources, unread: unreadOf(tried), namesAll: true };
+  return { asked_of, sources, unread: unreadOf(results), namesAll: true };
 }
 
-const unreadOf = (tried: readonly Tried[]): BriefSource[] =>
+const unreadOf = (tried: readonly ReadResult[]): BriefSource[] =>
   tried.flatMap((one) => {
     if (one.ok) return [];
     const says = one.problem.extra.errors?.[0]?.detail ?? one.problem.message;
@@ -128,60 +128,62 @@ const unreadOf = (tried: readonly Tried[]): BriefSource[] =>
   });
 
 /** Reads this service's pages, and what a search of the web finds where there is one. @throws Problem unavailable */
-async function readFound(question: string, deps: WorkDeps, signal?: AbortSignal): Promise<Read> {
+async function readPagesAndSearch(question: string, deps: WorkDeps, signal?: AbortSignal): Promise<SourcesRead> {
   const { corpus, search } = deps;
-  const own = await corpus.sources(question).catch(() => {
+  const ownPages = await corpus.sources(question).catch(() => {
     throw new Problem("unavailable", "the documentation cannot be read now", { headers: { "retry-after": "10" } });
   });
-  if (!search) return { asked_of: { what: "corpus", says: corpus.says }, sources: own, unread: [], namesAll: false };
+  if (!search)
+    return { asked_of: { what: "corpus", says: corpus.says }, sources: ownPages, unread: [], namesAll: false };
   const urls = await search.find(question, signal).catch(() => {
     throw new Problem("unavailable", "the search cannot be asked now", { headers: { "retry-after": "10" } });
   });
-  const tried = await tryAll(urls, { deps, signal, left: MAX_ALL_BYTES, pointer: () => "/question" });
-  const sources = [...own, ...tried.flatMap((one) => (one.ok ? [one.source] : []))];
+  const results = await readAll(urls, { deps, signal, bytesLeft: MAX_ALL_BYTES, pointer: () => "/question" });
+  const sources = [...ownPages, ...results.flatMap((one) => (one.ok ? [one.source] : []))];
   return {
     asked_of: { what: "search", says: `${search.says}, and ${corpus.says}` },
     sources,
-    unread: unreadOf(tried),
+    unread: unreadOf(results),
     namesAll: false,
   };
 }
 
 /** Runs the summariser with a timeout and verifies its draft. @throws Problem unavailable */
-async function summaryOf(question: string, sources: readonly Source[], deps: WorkDeps, signal?: AbortSignal) {
-  const patience = AbortSignal.timeout(SUMMARY_MS);
-  const off = signal ? AbortSignal.any([signal, patience]) : patience;
-  const late = new Promise<never>((_, reject) => {
-    off.addEventListener("abort", () => reject(new Error("called off")), { once: true });
+async function summarise(question: string, sources: readonly Source[], deps: WorkDeps, signal?: AbortSignal) {
+  const timeout = AbortSignal.timeout(SUMMARY_TIMEOUT_MS);
+  const stopSignal = signal ? AbortSignal.any([signal, timeout]) : timeout;
+  const aborted = new Promise<never>((_, reject) => {
+    stopSignal.addEventListener("abort", () => reject(new Error("called off")), { once: true });
   });
   // If the race below never starts, the rejection must not count as unhandled.
-  late.catch(() => undefined);
-  const evidence = sources.map(({ about: { url, kind }, text, headings = [] }) => {
-    return { url, text, wraps: WRAPPED.has(kind), headings };
+  aborted.catch(() => undefined);
+  const evidence = sources.map(({ info: { url, kind }, text, headings = [] }) => {
+    return { url, text, isWrapped: WRAPPED_KINDS.has(kind), headings };
   });
   try {
-    const draft = await Promise.race([deps.summariser.summarise(question, evidence, MAX_CLAIMS, off), late]);
-    return verified(draft, evidence, MAX_CLAIMS);
+    const draft = await Promise.race([deps.summariser.summarise(question, evidence, MAX_CLAIMS, stopSignal), aborted]);
+    return verifyDraft(draft, evidence, MAX_CLAIMS);
   } catch {
     throw new Problem("unavailable", "the brief cannot be made now", { headers: { "retry-after": "10" } });
   }
 }
 
-type Said = Pick<BriefAnswer, "claims" | "disagreements" | "not_found" | "not_quoted" | "summariser">;
+type BriefContent = Pick<BriefAnswer, "claims" | "disagreements" | "not_found" | "not_quoted" | "summariser">;
 
-/** The answer of a brief. @throws Problem nothing_relevant without a claim */
+/** Builds the answer of a brief. @throws Problem nothing_relevant without a claim */
 function briefOf(
   question: string,
   asked_of: BriefAnswer["asked_of"],
-  said: Said,
+  content: BriefContent,
   sources: readonly BriefSource[],
   deps: WorkDeps,
 ): BriefAnswer {
-  if (said.claims.length === 0) {
-    const why = said.not_found.slice(0, 5).join(" ") || "No sentence in the sources says anything about the question.";
+  if (content.claims.length === 0) {
+    const why =
+      content.not_found.slice(0, 5).join(" ") || "No sentence in the sources says anything about the question.";
     throw new Problem("nothing_relevant", why);
   }
-  const { summariser, claims, disagreements, not_found, not_quoted } = said;
+  const { summariser, claims, disagreements, not_found, not_quoted } = content;
   const sentences = claims.map(({ quotations: [first] }) => {
     const { text, ...cites } = first!;
     return { text, cites };
@@ -190,43 +192,48 @@ function briefOf(
     ...{ schema: "svc.brief.v1" as const, question, asked_of, summariser, claims, sentences, disagreements },
     ...{ not_found, not_quoted, sources: [...sources], answered_at: rfc3339(deps.clock.now()) },
   };
-  return { ...brief, markdown: pageOf(brief) };
+  return { ...brief, markdown: renderBrief(brief) };
 }
 
-const BY_RULES = {
+const RULES_SUMMARISER = {
   name: "record",
   says: "Rules over the tables of the record. Every figure stands in a quotation of a leaf of the log or of an answer.",
 };
 
-/** A brief of what was read. @throws Problem nothing_relevant, unavailable */
-async function summarised(question: string, read: Read, deps: WorkDeps, signal?: AbortSignal): Promise<BriefAnswer> {
-  const { claims, differences, leftOut } = await summaryOf(question, read.sources, deps, signal);
+/** Makes a brief from the sources that were read. @throws Problem nothing_relevant, unavailable */
+async function briefFromSources(
+  question: string,
+  read: SourcesRead,
+  deps: WorkDeps,
+  signal?: AbortSignal,
+): Promise<BriefAnswer> {
+  const { claims, differences, leftOut } = await summarise(question, read.sources, deps, signal);
   const cited = new Set<number>();
   const quotation = ({ source, text, offset }: VerifiedQuote): BriefQuotation => {
     cited.add(source);
-    const { url, sha256 } = read.sources[source]!.about;
+    const { url, sha256 } = read.sources[source]!.info;
     return { text, url, sha256, offset };
   };
   const { name, says } = deps.summariser;
-  const said: Said = {
+  const content: BriefContent = {
     summariser: { name, says },
     claims: claims.map(({ text, quotations }) => ({ text, quotations: quotations.map(quotation) })),
-    disagreements: differences.map(({ about, between }) => {
-      return { says: `These sources may not agree: ${about}.`, quotations: between.map(quotation) };
+    disagreements: differences.map(({ differsIn, sentences }) => {
+      return { says: `These sources may not agree: ${differsIn}.`, quotations: sentences.map(quotation) };
     }),
     not_found: [],
     not_quoted: leftOut,
   };
-  const quoted = claims.flatMap(({ quotations }) => quotations.map(({ text }) => text)).join(" ");
-  said.not_found = claims.length === 0 ? [] : lackingIn(question, quoted);
-  const about = read.sources.filter((_, i) => read.namesAll || cited.has(i)).map((source) => source.about);
-  return briefOf(question, read.asked_of, said, [...about, ...read.unread], deps);
+  const quotedText = claims.flatMap(({ quotations }) => quotations.map(({ text }) => text)).join(" ");
+  content.not_found = claims.length === 0 ? [] : wordsNotQuoted(question, quotedText);
+  const about = read.sources.filter((_, i) => read.namesAll || cited.has(i)).map((source) => source.info);
+  return briefOf(question, read.asked_of, content, [...about, ...read.unread], deps);
 }
 
-/** A sentence for the words of a question that no quotation has. */
-function lackingIn(question: string, quoted: string): string[] {
-  const held = new Set(soughtIn(quoted).flatMap(({ terms }) => terms));
-  const words = soughtIn(question).filter(({ terms }) => !terms.some((term) => held.has(term)));
+/** Returns a sentence that names the words of a question that no quotation has; none if there are no such words. */
+function wordsNotQuoted(question: string, quoted: string): string[] {
+  const quotedTerms = new Set(soughtWordsOf(quoted).flatMap(({ terms }) => terms));
+  const words = soughtWordsOf(question).filter(({ terms }) => !terms.some((term) => quotedTerms.has(term)));
   return words.length === 0 ? [] : [`No quotation has ${words.map(({ word }) => `"${word}"`).join(", ")}.`];
 }
 
@@ -239,18 +246,18 @@ export const researchBrief: Work<BriefRequest, BriefAnswer> = {
   body: BriefRequest,
   example: { question: "What is a delivery rate?", urls: ["https://example.com/"] },
   answer: BriefAnswer,
-  maxBodyBytes: MAX_BODY,
+  maxBodyBytes: MAX_BODY_BYTES,
   errors: ["not_fetched", "nothing_relevant", "unavailable"],
   async run({ question, urls }, deps, signal) {
-    if (!soughtIn(question).some(({ word }) => /\p{L}/u.test(word)))
+    if (!soughtWordsOf(question).some(({ word }) => /\p{L}/u.test(word)))
       throw badField("/question", "has no word that can be looked for");
-    if (urls) return summarised(question, await readGiven(urls, deps, signal), deps, signal);
-    const found = deps.record && (await askRecord(deps.record, question, deps.holder?.client ?? ""));
-    if (found) {
+    if (urls) return briefFromSources(question, await readUrls(urls, deps, signal), deps, signal);
+    const recordAnswer = deps.record && (await askRecord(deps.record, question, deps.holder?.client ?? ""));
+    if (recordAnswer) {
       const asked_of = { what: "record" as const, says: "the record of this service, by rules over its tables" };
-      const { sources, ...claims } = found;
-      return briefOf(question, asked_of, { ...claims, summariser: BY_RULES, not_quoted: 0 }, sources, deps);
+      const { sources, ...claims } = recordAnswer;
+      return briefOf(question, asked_of, { ...claims, summariser: RULES_SUMMARISER, not_quoted: 0 }, sources, deps);
     }
-    return summarised(question, await readFound(question, deps, signal), deps, signal);
+    return briefFromSources(question, await readPagesAndSearch(question, deps, signal), deps, signal);
   },
 };

@@ -1,6 +1,6 @@
 import type { Config } from "../../../infra/config.ts";
 import { FetchedUrl } from "../../schemas/extract.ts";
-import { askOperator } from "./operator-json.ts";
+import { fetchOperatorJson } from "./operator-json.ts";
 
 /** Finds addresses for questions that name none. */
 export interface SearchProvider {
@@ -12,10 +12,10 @@ export interface SearchProvider {
 
 /** Addresses of one search that are read. */
 const MAX_FOUND = 5;
-const LIMITS = { timeoutMs: 10_000, maxBytes: 1024 * 1024 };
+const REQUEST_LIMITS = { timeoutMs: 10_000, maxBytes: 1024 * 1024 };
 
-/** The value at a JSON pointer (RFC 6901); undefined when there is none. */
-function at(value: unknown, pointer: string): unknown {
+/** Returns the value at a JSON pointer (RFC 6901); undefined when there is none. */
+function valueAt(value: unknown, pointer: string): unknown {
   const names = pointer.split("/").slice(1);
   return names.reduce((one: unknown, name) => {
     const key = name.replaceAll("~1", "/").replaceAll("~0", "~");
@@ -23,7 +23,7 @@ function at(value: unknown, pointer: string): unknown {
   }, value);
 }
 
-/** A provider that answers a GET with JSON, such as SearXNG. */
+/** Creates a provider that asks a search engine by GET for JSON, such as SearXNG. */
 export function searchProvider({
   url,
   headers,
@@ -33,11 +33,13 @@ export function searchProvider({
   return {
     says: `what a search by ${new URL(url.replaceAll("{question}", "")).hostname} found`,
     async find(question, signal) {
-      const asked = url.replaceAll("{question}", encodeURIComponent(Buffer.from(question).toString("utf8")));
-      const list = at(await askOperator({ url: asked, headers, ...LIMITS, signal }), results);
+      const searchUrl = url.replaceAll("{question}", encodeURIComponent(Buffer.from(question).toString("utf8")));
+      const list = valueAt(await fetchOperatorJson({ url: searchUrl, headers, ...REQUEST_LIMITS, signal }), results);
       if (!Array.isArray(list)) throw new Error("its answer has no list of results");
-      const found = list.map((one) => FetchedUrl.safeParse(at(one, address)).data).filter((one) => one !== undefined);
-      return [...new Set(found)].slice(0, MAX_FOUND);
+      const addresses = list
+        .map((one) => FetchedUrl.safeParse(valueAt(one, address)).data)
+        .filter((one) => one !== undefined);
+      return [...new Set(addresses)].slice(0, MAX_FOUND);
     },
   };
 }

@@ -4,7 +4,7 @@
 export interface RankingText {
   text: string;
   /** Whether lines are wrapped, so that an empty line ends a paragraph; otherwise each line is a paragraph. */
-  wraps: boolean;
+  isWrapped: boolean;
   /** Headings, which are no sentences: offset and length of each, ascending. */
   headings?: readonly { offset: number; length: number }[];
 }
@@ -16,15 +16,15 @@ export interface Piece {
 }
 
 /** Length of a sentence in characters; longer and shorter ones are left out. */
-const CHARS = { min: 20, max: 600 };
+const SENTENCE_CHARS = { min: 20, max: 600 };
 
 const segmenter = new Intl.Segmenter("en", { granularity: "sentence" });
-/** Characters that are segmented at once: the time for a longer text grows faster than its length. */
-const WINDOW = 16_384;
+/** Most characters that are segmented at once, since the time for a text grows faster than its length. */
+const WINDOW_CHARS = 16_384;
 
 /** Yields the paragraphs of a text with their offsets. */
-function* paragraphsOf({ text, wraps }: RankingText): Generator<Piece> {
-  const end = wraps ? "\n\n" : "\n";
+function* paragraphsOf({ text, isWrapped }: RankingText): Generator<Piece> {
+  const end = isWrapped ? "\n\n" : "\n";
   let from = 0;
   for (const paragraph of text.split(end)) {
     yield { offset: from, text: paragraph };
@@ -34,28 +34,28 @@ function* paragraphsOf({ text, wraps }: RankingText): Generator<Piece> {
 
 /** Lines of Markdown and of plain text: a heading, the line under one, an edge of a block of code, indented code. */
 const HEADING_LINE = /^ {0,3}#{1,6} [^\n]*(?:\n|$)/;
-const UNDERLINED = /^[^\n]*\n {0,3}(?:={3,}|-{3,}) *(?:\n|$)/;
+const UNDERLINED_HEADING = /^[^\n]*\n {0,3}(?:={3,}|-{3,}) *(?:\n|$)/;
 const FENCE = /^ {0,3}(?:```|~~~)/;
-const INDENTED = /^(?: {4}|\t)/;
-/** Length of the heading that a paragraph of Markdown begins with. */
-const headOf = (paragraph: string): number =>
-  (HEADING_LINE.exec(paragraph) ?? UNDERLINED.exec(paragraph))?.[0].length ?? 0;
+const INDENTED_CODE = /^(?: {4}|\t)/;
+/** Returns the length of the heading with which a paragraph of Markdown begins; 0 without one. */
+const headingLength = (paragraph: string): number =>
+  (HEADING_LINE.exec(paragraph) ?? UNDERLINED_HEADING.exec(paragraph))?.[0].length ?? 0;
 
 /** Yields all sentences of one paragraph, trimmed. A line feed does not end one, as the segmenter would have it. */
 function* segmentsOf({ offset, text }: Piece): Generator<Piece> {
   for (let from = 0; from < text.length; ) {
-    const all = [...segmenter.segment(text.slice(from, from + WINDOW).replaceAll("\n", " "))];
+    const segments = [...segmenter.segment(text.slice(from, from + WINDOW_CHARS).replaceAll("\n", " "))];
     // The last one may go on beyond the window; one that fills it is longer than any sentence that is used.
-    const whole = from + WINDOW >= text.length || all.length === 1 ? all : all.slice(0, -1);
-    for (const { segment, index } of whole) {
+    const complete = from + WINDOW_CHARS >= text.length || segments.length === 1 ? segments : segments.slice(0, -1);
+    for (const { segment, index } of complete) {
       const start = from + index + segment.length - segment.trimStart().length;
       yield { offset: offset + start, text: text.slice(start, from + index + segment.trimEnd().length) };
     }
-    from += whole.reduce((sum, { segment }) => sum + segment.length, 0);
+    from += complete.reduce((sum, { segment }) => sum + segment.length, 0);
   }
 }
 
-/** What commands and programs begin with, and what prose hardly has. */
+/** Beginnings of commands and programs. */
 const COMMAND =
   /^(?:[$#>] |curl |npm |npx |pip |git |sudo |import |export |const |let |var |def |function |return |(?:if|for|while|switch) \(|<\/?\w)/;
 const CODE_MARKS = /[{}<>=;|\\[\]_$^~]|%[0-9A-F]{2}|[\w\]]\(|::|->|\/\//g;
@@ -74,8 +74,8 @@ function* proseOf(paragraphs: Iterable<Piece>): Generator<Piece> {
     const fences = text.split("\n").filter((line) => FENCE.test(line)).length;
     const wasInFence = inFence;
     inFence = fences % 2 === 1 ? !inFence : inFence;
-    if (wasInFence || fences > 0 || INDENTED.test(text)) continue;
-    const head = headOf(text);
+    if (wasInFence || fences > 0 || INDENTED_CODE.test(text)) continue;
+    const head = headingLength(text);
     yield { offset: offset + head, text: text.slice(head) };
   }
 }
@@ -84,45 +84,47 @@ function* proseOf(paragraphs: Iterable<Piece>): Generator<Piece> {
  * Yields the sentences of a text, unchanged, with their offsets. A sentence does not cross paragraphs. Headings, code, rows
  * of tables, scraps and what is too long for a sentence are left out.
  */
-export function* sentencesOf(of: RankingText): Generator<Piece> {
-  const headings = of.headings ?? [];
+export function* sentencesOf(source: RankingText): Generator<Piece> {
+  const headings = source.headings ?? [];
   let next = 0;
-  for (const paragraph of of.wraps ? proseOf(paragraphsOf(of)) : paragraphsOf(of)) {
+  for (const paragraph of source.isWrapped ? proseOf(paragraphsOf(source)) : paragraphsOf(source)) {
     for (const sentence of segmentsOf(paragraph)) {
       const { offset, text } = sentence;
       while (next < headings.length && headings[next]!.offset + headings[next]!.length <= offset) next++;
       const isHeading = next < headings.length && headings[next]!.offset < offset + text.length;
-      if (isHeading || text.length < CHARS.min || text.length > CHARS.max) continue;
+      if (isHeading || text.length < SENTENCE_CHARS.min || text.length > SENTENCE_CHARS.max) continue;
       if (!text.includes("\t") && !isCode(text)) yield sentence;
     }
   }
 }
 
 /** Characters before and after a quotation among which its sentences are looked for. */
-const AROUND = 2_000;
+const CONTEXT_CHARS = 2_000;
 
 /**
  * Widens a quotation to the whole sentences that it stands in, so that nothing that changes its sense is cut off.
  * @returns null when they are longer than a sentence may be, cross a paragraph, or have no beginning or end near it
  */
-export function wholeSentences({ text, wraps }: RankingText, offset: number, length: number): Piece | null {
-  const gap = wraps ? "\n\n" : "\n";
-  const before = text.lastIndexOf(gap, offset - 1);
-  const begins = before === -1 || offset === 0 ? 0 : before + gap.length;
-  const after = text.indexOf(gap, offset + length);
-  const end = after === -1 ? text.length : after;
-  const head = wraps ? headOf(text.slice(begins, Math.min(end, begins + AROUND))) : 0;
-  const start = begins + head <= offset ? begins + head : begins;
-  const from = Math.max(start, offset - AROUND);
-  const to = Math.min(end, offset + length + AROUND);
+export function wholeSentences({ text, isWrapped }: RankingText, offset: number, length: number): Piece | null {
+  const gap = isWrapped ? "\n\n" : "\n";
+  const gapBefore = text.lastIndexOf(gap, offset - 1);
+  const paragraphStart = gapBefore === -1 || offset === 0 ? 0 : gapBefore + gap.length;
+  const gapAfter = text.indexOf(gap, offset + length);
+  const end = gapAfter === -1 ? text.length : gapAfter;
+  const head = isWrapped ? headingLength(text.slice(paragraphStart, Math.min(end, paragraphStart + CONTEXT_CHARS))) : 0;
+  const start = paragraphStart + head <= offset ? paragraphStart + head : paragraphStart;
+  const from = Math.max(start, offset - CONTEXT_CHARS);
+  const to = Math.min(end, offset + length + CONTEXT_CHARS);
   const pieces = [...segmentsOf({ offset: from, text: text.slice(from, to) })];
-  const met = pieces.filter((piece) => piece.offset < offset + length && piece.offset + piece.text.length > offset);
-  const [first, last] = [met[0], met.at(-1)];
+  const overlapping = pieces.filter(
+    (piece) => piece.offset < offset + length && piece.offset + piece.text.length > offset,
+  );
+  const [first, last] = [overlapping[0], overlapping.at(-1)];
   if (!first || !last) return null;
   // A sentence at the edge of what was looked at may begin or end beyond it.
   if ((first === pieces[0] && from > start) || (last === pieces.at(-1) && to < end)) return null;
-  const whole = text.slice(first.offset, last.offset + last.text.length);
-  return whole.length > CHARS.max || whole.includes(gap) ? null : { offset: first.offset, text: whole };
+  const widened = text.slice(first.offset, last.offset + last.text.length);
+  return widened.length > SENTENCE_CHARS.max || widened.includes(gap) ? null : { offset: first.offset, text: widened };
 }
 
 /** Returns the sentences of a quotation, without any of {@link sentencesOf}'s exceptions. */

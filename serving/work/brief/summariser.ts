@@ -22,7 +22,7 @@ export interface Claim<Quotation = Quote> {
   quotations: readonly Quotation[];
 }
 
-/** What a brief says, before anything of it is believed, or after. */
+/** Claims and differences of a brief, before or after they are verified. */
 export interface Draft<Quotation = Quote> {
   /** Best first; empty when nothing answers the question. */
   claims: readonly Claim<Quotation>[];
@@ -30,8 +30,8 @@ export interface Draft<Quotation = Quote> {
 }
 
 /**
- * Writes the draft of a brief. An implementation may be a language model, since only claims that stand in the sources are
- * kept ({@link verified}).
+ * Writes the draft of a brief. An implementation may be a language model, since only claims that the sources contain are
+ * kept ({@link verifyDraft}).
  */
 export interface Summariser {
   readonly name: string;
@@ -54,92 +54,97 @@ const MAX_QUOTATIONS = 4;
 const MAX_DIFFERENCES = 4;
 
 /** Returns a quotation widened to whole sentences, if it occurs verbatim in the text that it names; null otherwise. */
-export function verifiedQuote({ source, text, offset }: Quote, evidence: readonly Evidence[]): VerifiedQuote | null {
-  const whole = evidence[source];
-  if (whole === undefined || text.length < QUOTE_CHARS.min || text.length > QUOTE_CHARS.max) return null;
-  const at = offset !== undefined && whole.text.startsWith(text, offset) ? offset : whole.text.indexOf(text);
+export function verifyQuote({ source, text, offset }: Quote, evidence: readonly Evidence[]): VerifiedQuote | null {
+  const sourceText = evidence[source];
+  if (sourceText === undefined || text.length < QUOTE_CHARS.min || text.length > QUOTE_CHARS.max) return null;
+  const at = offset !== undefined && sourceText.text.startsWith(text, offset) ? offset : sourceText.text.indexOf(text);
   if (at === -1) return null;
-  const piece = wholeSentences(whole, at, text.length);
+  const piece = wholeSentences(sourceText, at, text.length);
   return piece && { source, ...piece };
 }
 
-/** Words that say nothing of their own: a claim may leave them out. */
+/** Words without a meaning of their own, which a claim may leave out. */
 const FILLERS = new Set("additionally also furthermore hence however indeed moreover please therefore thus".split(" "));
-const EDGES = /^[,;:.!?"'“”‘’«»()[\]]+|[,;:.!?"'“”‘’«»()[\]]+$/g;
+const EDGE_PUNCTUATION = /^[,;:.!?"'“”‘’«»()[\]]+|[,;:.!?"'“”‘’«»()[\]]+$/g;
 
-/** The words of a sentence as they are compared: signs beside a figure are part of it, punctuation is not. */
-const comparable = (text: string): string =>
+/** Returns the words of a sentence as they are compared: signs beside a figure are part of it, punctuation is not. */
+const comparableWords = (text: string): string =>
   text
     .normalize("NFC")
     .toLowerCase()
     .split(/\s+/)
-    .map((word) => word.replace(EDGES, ""))
+    .map((word) => word.replace(EDGE_PUNCTUATION, ""))
     .filter((word) => word !== "" && !FILLERS.has(word))
     .join(" ");
 
 /**
  * Returns the sentences of the quotation that a claim states, in the quotation's own words; null when the claim adds, omits,
- * replaces or moves a word of them. Less cannot be allowed: a sentence without its negation, condition or subject is another
- * one.
+ * replaces or moves a word of them. A looser comparison would accept a sentence without its negation, condition or subject,
+ * which states something else.
  */
-export function statedIn(claim: string, quotation: string): string | null {
-  const wanted = claim.length > 2 * QUOTE_CHARS.max ? "" : comparable(claim);
-  if (wanted === "") return null;
+export function statedSentences(claim: string, quotation: string): string | null {
+  const comparedClaim = claim.length > 2 * QUOTE_CHARS.max ? "" : comparableWords(claim);
+  if (comparedClaim === "") return null;
   const sentences = sentencesIn(quotation);
   for (let first = 0; first < sentences.length; first++) {
     for (let last = first + 1; last <= sentences.length; last++) {
       const run = sentences.slice(first, last).join(" ");
-      if (comparable(run) === wanted) return run.replaceAll(/\s+/g, " ");
+      if (comparableWords(run) === comparedClaim) return run.replaceAll(/\s+/g, " ");
     }
   }
   return null;
 }
 
-/** What is left of a draft, and how many claims and differences were left out. */
-export interface Verified extends Draft<VerifiedQuote> {
+/** The verified part of a draft, and the number of claims and differences that were left out. */
+export interface VerifiedDraft extends Draft<VerifiedQuote> {
   leftOut: number;
 }
 
 /**
- * Keeps what stands in the evidence: a claim that states sentences of one of its verbatim quotations, in the words of that
- * source, with its other quotations that say the same; and differences between two quotations in which {@link differenceOf}
- * finds one. A claim is kept once.
+ * Keeps the claims and differences that the evidence contains: a claim that states sentences of one of its verbatim
+ * quotations, in the words of that source, with its other quotations that say the same; and differences between two
+ * quotations in which {@link differenceOf} finds one. A claim is kept once.
  * @param most claims of the draft that are looked at
  */
-export function verified({ claims, differences }: Draft, evidence: readonly Evidence[], most: number): Verified {
-  const kept = new Map<string, Claim<VerifiedQuote>>();
-  const asked = claims.slice(0, most);
+export function verifyDraft(
+  { claims, differences }: Draft,
+  evidence: readonly Evidence[],
+  most: number,
+): VerifiedDraft {
+  const claimByText = new Map<string, Claim<VerifiedQuote>>();
+  const draftClaims = claims.slice(0, most);
   let leftOut = 0;
-  for (const { text, quotations } of asked) {
+  for (const { text, quotations } of draftClaims) {
     const quotes = quotations
       .slice(0, MAX_QUOTATIONS)
-      .map((quote) => verifiedQuote(quote, evidence))
+      .map((quote) => verifyQuote(quote, evidence))
       .filter((quote) => quote !== null);
-    const first = quotes.find((quote) => statedIn(text, quote.text) !== null);
+    const first = quotes.find((quote) => statedSentences(text, quote.text) !== null);
     if (!first) {
       leftOut++;
       continue;
     }
-    const stated = statedIn(text, first.text)!;
+    const stated = statedSentences(text, first.text)!;
     const others = quotes.filter((quote) => quote !== first && isSameStatement(quote.text, first.text));
-    if (!kept.has(stated)) kept.set(stated, { text: stated, quotations: distinct([first, ...others]) });
+    if (!claimByText.has(stated))
+      claimByText.set(stated, { text: stated, quotations: withoutDuplicates([first, ...others]) });
   }
-  const found: Difference<VerifiedQuote>[] = [];
-  for (const { between } of differences.slice(0, MAX_DIFFERENCES)) {
-    const [a, b] = between.map((quote) => verifiedQuote(quote, evidence));
+  const keptDifferences: Difference<VerifiedQuote>[] = [];
+  for (const { sentences } of differences.slice(0, MAX_DIFFERENCES)) {
+    const [a, b] = sentences.map((quote) => verifyQuote(quote, evidence));
     const about = a && b && a.source !== b.source ? differenceOf(a.text, b.text) : null;
     if (about === null) leftOut++;
-    else found.push({ about, between: [a!, b!] });
+    else keptDifferences.push({ differsIn: about, sentences: [a!, b!] });
   }
-  return { claims: [...kept.values()], differences: found, leftOut };
+  return { claims: [...claimByText.values()], differences: keptDifferences, leftOut };
 }
 
-const distinct = (quotes: readonly VerifiedQuote[]): VerifiedQuote[] => [
+const withoutDuplicates = (quotes: readonly VerifiedQuote[]): VerifiedQuote[] => [
   ...new Map(quotes.map((quote) => [`${quote.source} ${quote.offset}`, quote])).values(),
 ];
 
 /** Ranking two megabytes of text takes a second; the limit is for texts that are made to take longer. */
-const LIMITS = { cpuMs: 5_000, urgent: false };
+const RANK_LIMITS = { cpuMs: 5_000, urgent: false };
 /** Heap of the thread. */
 const MEMORY = { maxOldGenerationSizeMb: 384 };
 const MAX_WAITING = 50;
@@ -151,15 +156,15 @@ const thread = new BoundedThread(new URL("./rank-worker.mjs", import.meta.url), 
 });
 
 /** Ranks the sentences of the evidence in a thread of its own. @throws Error when it takes too long or too many wait */
-export const ranked = (question: string, evidence: readonly Evidence[], most: number): Promise<Ranked> =>
-  thread.ask<Ranked>({ question, texts: evidence.map(({ url: _, ...text }) => text), most }, LIMITS);
+export const rankInThread = (question: string, evidence: readonly Evidence[], most: number): Promise<Ranked> =>
+  thread.ask<Ranked>({ question, texts: evidence.map(({ url: _, ...text }) => text), most }, RANK_LIMITS);
 
 /** Selects sentences of the evidence by BM25. */
 export const extractive: Summariser = {
   name: "extractive",
   says: "Sentences chosen by BM25; those that say the same are one claim. Nothing is written that no source says.",
   async summarise(question, evidence, most) {
-    const { claims, differences } = await ranked(question, evidence, most);
+    const { claims, differences } = await rankInThread(question, evidence, most);
     return { claims: claims.map((quotations) => ({ text: quotations[0]!.text, quotations })), differences };
   },
 };

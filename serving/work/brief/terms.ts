@@ -17,15 +17,15 @@ const GERMAN_STOPWORDS = new Set(
     " ",
   ),
 );
-/** Of these, the ones that tell a German question: an English text does not have them. */
-const TELLS_GERMAN = new Set(
+/** Those of them that show that a question is German, since English texts do not contain them. */
+const GERMAN_MARKERS = new Set(
   "das dem den der des ein eine einem einen einer für ich ist kann muss nicht oder sind und von wann warum welche welchem welchen welcher welches wer wie wieviel wird wo zum zur darf dürfen über".split(
     " ",
   ),
 );
 
-/** German words of trade, pages and this market, without their endings, with what an English page says for them. */
-const GERMAN: Readonly<Record<string, string>> = Object.fromEntries(
+/** English words for German words of trade, pages and this market, which stand here without their endings. */
+const GERMAN_TO_ENGLISH: Readonly<Record<string, string>> = Object.fromEntries(
   `abo subscription|abonnement subscription|adresse address|angebot offer|anbieter seller provider|anfrage request|angeben state|anspruch claim
   antwort answer response|anwalt lawyer|anzahl number|arbeit work|artikel article item|aufbewahr keep retain store|aufbewahrung retention|auftrag order
   ausnahme exception|bank bank|bedingung condition term|beginn begin start|beschädigt damaged|beschwerde complaint|bestellung order|bestell order|besuch visit
@@ -48,8 +48,8 @@ const GERMAN: Readonly<Record<string, string>> = Object.fromEntries(
     .map(([word, ...english]) => [word!, english.join(" ")]),
 );
 
-/** Spellings in which a German word and its English cousin differ. */
-const COUSINS: readonly (readonly [RegExp, string])[] = [
+/** Replacements that turn a German word into the spelling of its English cognate. */
+const COGNATE_SPELLINGS: readonly (readonly [RegExp, string])[] = [
   [/ität$/, "ity"],
   [/isch(?:e[mnrs]?)?$/, "ic"],
   [/ieren$/, "e"],
@@ -61,9 +61,9 @@ const COUSINS: readonly (readonly [RegExp, string])[] = [
   [/ü/g, "u"],
 ];
 const ENDINGS = ["innen", "ungen", "ern", "en", "em", "er", "es", "st", "e", "n", "s", "t"];
-/** What may join the parts of a compound. */
-const JOINTS = ["", "s", "n", "en", "es", "e"];
-const LEAST_PART = 3;
+/** Letters that may join the parts of a German compound. */
+const COMPOUND_JOINTS = ["", "s", "n", "en", "es", "e"];
+const MIN_PART_LENGTH = 3;
 
 /** Matches words; in scripts that are written without spaces, single characters. */
 const WORD = /[\p{Script=Han}\p{Script=Hiragana}\p{Script=Katakana}\p{Script=Thai}]|[\p{L}\p{M}\p{N}]+/gu;
@@ -86,20 +86,20 @@ export const termsOf = (text: string): string[] =>
     .map(stem);
 
 /** A word of a question, with all terms that stand for it. */
-export interface Sought {
+export interface SoughtWord {
   /** As it was asked. */
   word: string;
   terms: readonly string[];
 }
 
-/** Adjectives that ask for a figure and need not stand in its sentence. */
-const ASKED_FIGURE = /\bhow (?:big|far|fast|high|large|late|long|many|much|often|old|soon)\b/giu;
+/** Question phrases that ask for a figure; the sentence with the figure need not contain their adjective. */
+const FIGURE_PHRASE = /\bhow (?:big|far|fast|high|large|late|long|many|much|often|old|soon)\b/giu;
 
-/** Returns what a question looks for, each once. Words of a German question bring English terms. */
-export function soughtIn(question: string): Sought[] {
-  const words = wordsOf(question.replaceAll(ASKED_FIGURE, "how"));
-  const isGerman = words.some((word) => TELLS_GERMAN.has(word));
-  const sought = new Map<string, Sought>();
+/** Returns the words that a question looks for, each once. Words of a German question also get English terms. */
+export function soughtWordsOf(question: string): SoughtWord[] {
+  const words = wordsOf(question.replaceAll(FIGURE_PHRASE, "how"));
+  const isGerman = words.some((word) => GERMAN_MARKERS.has(word));
+  const sought = new Map<string, SoughtWord>();
   for (const word of words) {
     if (/^\p{Script=Latin}$/u.test(word) || STOPWORDS.has(word) || (isGerman && GERMAN_STOPWORDS.has(word))) continue;
     const terms = new Set([stem(word), ...(isGerman ? englishFor(word) : [])]);
@@ -108,28 +108,30 @@ export function soughtIn(question: string): Sought[] {
   return [...sought.values()];
 }
 
-/** The table's words for a German word, without an ending where that is needed; undefined when it has none. */
-function inTable(word: string): string | undefined {
+/** Returns the table's English words for a German word, also without its ending; undefined when the table has none. */
+function lookUpGerman(word: string): string | undefined {
   const stems = ENDINGS.filter((ending) => word.endsWith(ending)).map((ending) => word.slice(0, -ending.length));
-  const known = [word, ...stems].find((one) => one.length >= LEAST_PART && Object.hasOwn(GERMAN, one));
-  return known === undefined ? undefined : GERMAN[known];
+  const tableWord = [word, ...stems].find(
+    (one) => one.length >= MIN_PART_LENGTH && Object.hasOwn(GERMAN_TO_ENGLISH, one),
+  );
+  return tableWord === undefined ? undefined : GERMAN_TO_ENGLISH[tableWord];
 }
 
-/** English terms for a German word: by the table, else by the table for its parts, else by spelling. */
+/** Returns English terms for a German word: by the table, else by the table for its parts, else by spelling. */
 function englishFor(word: string): string[] {
-  const known = inTable(word) ?? partsOf(word);
-  if (known !== undefined) return known.split(" ").map(stem);
-  return [stem(COUSINS.reduce((text, [from, to]) => text.replace(from, to), word))];
+  const english = lookUpGerman(word) ?? lookUpCompound(word);
+  if (english !== undefined) return english.split(" ").map(stem);
+  return [stem(COGNATE_SPELLINGS.reduce((text, [from, to]) => text.replace(from, to), word))];
 }
 
-/** The table's words for both parts of a compound, such as `Rückgabefrist`; undefined when it knows no such parts. */
-function partsOf(word: string): string | undefined {
-  for (let at = word.length - LEAST_PART; at >= LEAST_PART; at--) {
-    const last = inTable(word.slice(at));
-    if (last === undefined) continue;
-    for (const joint of JOINTS) {
-      const first = word.slice(0, at).endsWith(joint) ? inTable(word.slice(0, at - joint.length)) : undefined;
-      if (first !== undefined) return `${first} ${last}`;
+/** Returns the table's words for both parts of a compound, such as `Rückgabefrist`; undefined if it has no such parts. */
+function lookUpCompound(word: string): string | undefined {
+  for (let at = word.length - MIN_PART_LENGTH; at >= MIN_PART_LENGTH; at--) {
+    const lastPart = lookUpGerman(word.slice(at));
+    if (lastPart === undefined) continue;
+    for (const joint of COMPOUND_JOINTS) {
+      const firstPart = word.slice(0, at).endsWith(joint) ? lookUpGerman(word.slice(0, at - joint.length)) : undefined;
+      if (firstPart !== undefined) return `${firstPart} ${lastPart}`;
     }
   }
   return undefined;

@@ -146,7 +146,7 @@ function statedCharset(bytes, type) {
   return declared ? declared[1].toLowerCase() : null;
 }
 
-/** The stated charset, or utf-8. */
+/** Returns the stated charset, or utf-8. */
 export const charsetOf = (bytes, type) => statedCharset(bytes, type) ?? "utf-8";
 
 /**

@@ -25,8 +25,8 @@ export interface ExtractionRequest<Kind extends DocumentKind = DocumentKind> {
   /** Accepted formats; others are refused. */
   kinds: readonly Kind[];
   /** Overrides of the limits. */
-  most?: Partial<ExtractLimits>;
-  /** Whose share of extractions it uses; default: our own. */
+  limits?: Partial<ExtractLimits>;
+  /** The holder whose share of extractions it uses; default: this service. */
   holder?: Holder;
   signal?: AbortSignal;
 }
@@ -73,63 +73,66 @@ export interface ExtractorOptions {
   waitMs?: number;
 }
 
-const HERE = fileURLToPath(new URL(".", import.meta.url));
-const CHILD = fileURLToPath(new URL("./child.mjs", import.meta.url));
-const CLOSED = new URL("./closed.mjs", import.meta.url).href;
+const OWN_FOLDER = fileURLToPath(new URL(".", import.meta.url));
+const CHILD_SCRIPT = fileURLToPath(new URL("./child.mjs", import.meta.url));
+const CLOSED_MODULE = new URL("./closed.mjs", import.meta.url).href;
 /** Folders of packages: in this project in a clone, above it when the project is itself an installed package. */
-const PACKAGES = (createRequire(import.meta.url).resolve.paths("unpdf") ?? []).filter(
-  (folder) => HERE.startsWith(dirname(folder)) && existsSync(folder),
+const PACKAGE_FOLDERS = (createRequire(import.meta.url).resolve.paths("unpdf") ?? []).filter(
+  (folder) => OWN_FOLDER.startsWith(dirname(folder)) && existsSync(folder),
 );
 
 /**
  * Folders that the child may read: its own code and the packages, also by their real paths if they are links. Each is named
  * once, because Node 20 aborts when a folder is named twice.
  */
-const READABLE = [
+const READABLE_PATTERNS = [
   ...new Set(
-    [HERE, ...PACKAGES, ...PACKAGES.map((one) => realpathSync(one))].map((one) => `${one.replace(/\/$/, "")}/*`),
+    [OWN_FOLDER, ...PACKAGE_FOLDERS, ...PACKAGE_FOLDERS.map((one) => realpathSync(one))].map(
+      (one) => `${one.replace(/\/$/, "")}/*`,
+    ),
   ),
 ];
 
 /** The flag of Node's permission model in this version. It forbids writing files and starting processes and threads. */
-const PERMISSION = process.allowedNodeEnvironmentFlags.has("--permission")
+const PERMISSION_FLAG = process.allowedNodeEnvironmentFlags.has("--permission")
   ? "--permission"
   : "--experimental-permission";
 
 /** Returns the flags of Node for a child that reads untrusted documents. @param heapMib size of its heap, MiB */
 export const childFlags = (heapMib: number): string[] => [
-  PERMISSION,
-  ...READABLE.map((pattern) => `--allow-fs-read=${pattern}`),
+  PERMISSION_FLAG,
+  ...READABLE_PATTERNS.map((pattern) => `--allow-fs-read=${pattern}`),
   "--disallow-code-generation-from-strings",
   "--disable-proto=throw",
   `--max-old-space-size=${heapMib}`,
   "--no-warnings",
-  `--import=${CLOSED}`,
+  `--import=${CLOSED_MODULE}`,
 ];
 
-/** Seconds that the kernel's limit exceeds ours. The kernel's limit still applies when this process has died. */
+/** Seconds by which the kernel's limit exceeds ours. The kernel's limit still applies when this process has died. */
 const KERNEL_SLACK_S = 2;
 /**
  * A shell script that sets limits of the kernel and executes the child: no core file, no written files, and a number of
  * seconds of processor time. At the soft limit the kernel sends SIGXCPU, at the hard one SIGKILL. The child runs with a low
  * priority, so that payments come before documents.
  */
-const LIMITED = 'ulimit -c 0; ulimit -f 0; ulimit -H -t "$(($1 + 1))"; ulimit -S -t "$1"; shift; exec nice -n 10 "$@"';
+const LIMITING_SCRIPT =
+  'ulimit -c 0; ulimit -f 0; ulimit -H -t "$(($1 + 1))"; ulimit -S -t "$1"; shift; exec nice -n 10 "$@"';
 
 /** Returns a command that runs Node with these arguments under limits of the kernel. @param seconds processor time */
 export const withKernelLimits = (seconds: number, node: readonly string[]): [string, string[]] => [
   "/bin/sh",
-  ["-c", LIMITED, "sh", String(seconds), process.execPath, ...node],
+  ["-c", LIMITING_SCRIPT, "sh", String(seconds), process.execPath, ...node],
 ];
 
-const WATCH_MS = 20;
+const MEASURE_INTERVAL_MS = 20;
 /** The page size and the clock tick of Linux as /proc counts them (proc(5): USER_HZ is 100 on every platform of Node). */
 const PAGE_BYTES = 4_096;
 const TICK_MS = 10;
 const MAX_ERROR_BYTES = 16_384;
 
 /** Returns the memory and processor time of a process, or null on systems without /proc, where other limits apply. */
-function usedBy(pid: number): { rssBytes: number; cpuMs: number } | null {
+function measureProcess(pid: number): { rssBytes: number; cpuMs: number } | null {
   try {
     // The process name may contain anything; the other fields come after its last bracket.
     const stat = readFileSync(`/proc/${pid}/stat`, "latin1");
@@ -141,22 +144,22 @@ function usedBy(pid: number): { rssBytes: number; cpuMs: number } | null {
   }
 }
 
-const pastBound = (bound: string, says: string): NotExtracted => new NotExtracted("bound", says, bound);
-const mib = (bytes: number): string => `${Math.round(bytes / 1024 / 1024)} MiB`;
+const boundFault = (bound: string, says: string): NotExtracted => new NotExtracted("bound", says, bound);
+const formatMib = (bytes: number): string => `${Math.round(bytes / 1024 / 1024)} MiB`;
 
 /** The answer of a child, or why it gave none. */
 type ChildAnswer = { ok: true; value: unknown } | { ok: false; why: NotExtracted["why"]; bound?: string; says: string };
 
 /** One child process, which extracts one document. */
-class Job {
+class ExtractionJob {
   readonly #child: ChildProcess;
-  readonly #out: Buffer[] = [];
+  readonly #outChunks: Buffer[] = [];
   #outBytes = 0;
-  #errors = "";
+  #errorText = "";
   #fault: Error | null = null;
-  readonly #watch: NodeJS.Timeout;
-  readonly #wall: NodeJS.Timeout;
-  readonly done: Promise<Extracted>;
+  readonly #measureTimer: NodeJS.Timeout;
+  readonly #timeoutTimer: NodeJS.Timeout;
+  readonly result: Promise<Extracted>;
 
   /** Processor time of the child at the last measurement, ms. */
   cpuMs = 0;
@@ -165,23 +168,23 @@ class Job {
 
   /** @param isWanted reports whether others wait for its place */
   constructor(
-    private readonly asked: ExtractionRequest,
+    private readonly request: ExtractionRequest,
     private readonly limits: ExtractLimits,
     private readonly isWanted: () => boolean,
   ) {
     const seconds = Math.ceil(limits.cpuMs / 1_000) + KERNEL_SLACK_S;
-    this.#child = spawn(...withKernelLimits(seconds, [...childFlags(limits.heapMib), CHILD]), {
+    this.#child = spawn(...withKernelLimits(seconds, [...childFlags(limits.heapMib), CHILD_SCRIPT]), {
       stdio: ["pipe", "pipe", "pipe"],
       cwd: "/",
       env: {},
     });
-    this.#watch = setInterval(() => this.#look(), WATCH_MS);
-    const late = `not read within ${limits.wallMs} ms`;
-    this.#wall = setTimeout(() => {
+    this.#measureTimer = setInterval(() => this.#measure(), MEASURE_INTERVAL_MS);
+    const timeoutText = `not read within ${limits.wallMs} ms`;
+    this.#timeoutTimer = setTimeout(() => {
       this.isLate = true;
-      this.end(pastBound("time", late));
+      this.end(boundFault("time", timeoutText));
     }, limits.wallMs);
-    this.done = this.#run();
+    this.result = this.#run();
   }
 
   /** Kills the child. `done` rejects with the first `fault`. */
@@ -192,68 +195,68 @@ class Job {
 
   async #run(): Promise<Extracted> {
     const child = this.#child;
-    child.stdout!.on("data", (chunk: Buffer) => this.#take(chunk));
+    child.stdout!.on("data", (chunk: Buffer) => this.#takeOutput(chunk));
     child.stderr!.on("data", (chunk: Buffer) => {
-      if (this.#errors.length < MAX_ERROR_BYTES) this.#errors += chunk.toString("latin1");
+      if (this.#errorText.length < MAX_ERROR_BYTES) this.#errorText += chunk.toString("latin1");
     });
     // A write to a dead child fails; its exit is handled below.
     child.stdin!.on("error", () => {});
-    const ended = new Promise<void>((resolve) => {
+    const exited = new Promise<void>((resolve) => {
       child.once("error", (error) => {
         this.#fault ??= new ExtractorUnavailable(`no reader can be begun: ${error.message}`);
         resolve();
       });
       child.once("close", () => resolve());
     });
-    const { type, url = null, part = "whole", kinds, bytes } = this.asked;
+    const { type, url = null, part = "whole", kinds, bytes } = this.request;
     child.stdin!.write(`${JSON.stringify({ type, url, part, kinds, limits: this.limits })}\n`);
     child.stdin!.end(bytes);
-    await ended;
-    clearInterval(this.#watch);
-    clearTimeout(this.#wall);
+    await exited;
+    clearInterval(this.#measureTimer);
+    clearTimeout(this.#timeoutTimer);
     if (this.#fault) throw this.#fault;
-    return this.#answer();
+    return this.#parseResult();
   }
 
-  #look(): void {
-    const used = this.#child.pid === undefined ? null : usedBy(this.#child.pid);
-    if (!used) return;
+  #measure(): void {
+    const usage = this.#child.pid === undefined ? null : measureProcess(this.#child.pid);
+    if (!usage) return;
     const { rssBytes, cpuMs, sharedCpuMs } = this.limits;
-    this.cpuMs = used.cpuMs;
-    if (used.rssBytes > rssBytes)
-      this.end(pastBound("memory", `reading it takes more than ${mib(rssBytes)} of memory`));
-    if (used.cpuMs > cpuMs) this.end(pastBound("time", `reading it takes more than ${cpuMs} ms of processor time`));
-    else if (used.cpuMs > sharedCpuMs && this.isWanted()) {
+    this.cpuMs = usage.cpuMs;
+    if (usage.rssBytes > rssBytes)
+      this.end(boundFault("memory", `reading it takes more than ${formatMib(rssBytes)} of memory`));
+    if (usage.cpuMs > cpuMs) this.end(boundFault("time", `reading it takes more than ${cpuMs} ms of processor time`));
+    else if (usage.cpuMs > sharedCpuMs && this.isWanted()) {
       this.end(
         new ExtractorUnavailable(`others wait, and reading it takes more than ${sharedCpuMs} ms of processor time`),
       );
     }
   }
 
-  #take(chunk: Buffer): void {
+  #takeOutput(chunk: Buffer): void {
     this.#outBytes += chunk.length;
-    const most = this.limits.outputBytes;
-    if (this.#outBytes > most) this.end(pastBound("output", `what was read of it is more than ${most} bytes`));
-    else this.#out.push(chunk);
+    const maxBytes = this.limits.outputBytes;
+    if (this.#outBytes > maxBytes) this.end(boundFault("output", `what was read of it is more than ${maxBytes} bytes`));
+    else this.#outChunks.push(chunk);
   }
 
-  #answer(): Extracted {
-    const answer = this.#childAnswer();
+  #parseResult(): Extracted {
+    const answer = this.#readAnswer();
     if (!answer.ok) throw new NotExtracted(answer.why, answer.says, answer.bound ?? null);
-    const checked = Extracted.safeParse(answer.value);
-    if (!checked.success) throw new NotExtracted("unreadable", "the reader gave an answer of the wrong form");
-    return checked.data;
+    const parsed = Extracted.safeParse(answer.value);
+    if (!parsed.success) throw new NotExtracted("unreadable", "the reader gave an answer of the wrong form");
+    return parsed.data;
   }
 
   /** Returns the child's answer. A child without one ran out of heap, was killed by the kernel, or crashed. */
-  #childAnswer(): ChildAnswer {
+  #readAnswer(): ChildAnswer {
     try {
-      if (this.#outBytes > 0) return JSON.parse(Buffer.concat(this.#out).toString("utf8")) as ChildAnswer;
+      if (this.#outBytes > 0) return JSON.parse(Buffer.concat(this.#outChunks).toString("utf8")) as ChildAnswer;
     } catch {
       return { ok: false, why: "unreadable", says: "the reader ended in the middle of its answer" };
     }
     const { heapMib, cpuMs } = this.limits;
-    if (/heap|allocation|out of memory/i.test(this.#errors)) {
+    if (/heap|allocation|out of memory/i.test(this.#errorText)) {
       return { ok: false, why: "bound", bound: "memory", says: `reading it takes more than ${heapMib} MiB of memory` };
     }
     if (this.#child.signalCode === "SIGXCPU") {
@@ -269,57 +272,60 @@ class Job {
 }
 
 /** Defaults of the options. */
-const DEFAULTS = { atOnce: 2, maxWaiting: 64, waitMs: 15_000 };
+const DEFAULT_OPTIONS = { atOnce: 2, maxWaiting: 64, waitMs: 15_000 };
 /** How long failed documents are remembered, ms, and how many of them. */
-const REMEMBERED_MS = 3_600_000;
+const FAILURE_MEMORY_MS = 3_600_000;
 const MAX_REMEMBERED = 1_000;
 
 /** The failure of a document under a limit of processor time. */
 interface FailedRead {
   fault: NotExtracted;
   cpuMs: number;
-  at: number;
+  failedAtMs: number;
 }
 
 class ChildExtractor implements Extractor {
   readonly #places: Places;
-  readonly #jobs = new Set<Job>();
+  readonly #jobs = new Set<ExtractionJob>();
   readonly #closing = new AbortController();
   readonly #failed = new BoundedMap<string, FailedRead>(MAX_REMEMBERED);
 
   constructor(private readonly options: ExtractorOptions) {
-    const { atOnce: size, maxWaiting: waiting } = { ...DEFAULTS, ...options };
+    const { atOnce: size, maxWaiting: waiting } = { ...DEFAULT_OPTIONS, ...options };
     this.#places = new Places({ name: "documents", size, waiting });
   }
 
   async read<Kind extends DocumentKind>(asked: ExtractionRequest<Kind>): Promise<Extracted & { kind: Kind }> {
-    const limits = { ...EXTRACT_LIMITS, ...this.options.limits, ...asked.most };
-    const off = asked.signal ? [asked.signal, this.#closing.signal] : [this.#closing.signal];
-    const { kinds, type, part, most } = asked;
-    const name = extname(asked.url ?? "").slice(0, 12);
-    const document = JSON.stringify([await sha256hexAsync(asked.bytes), kinds, type, name, part, most]);
-    this.#refuseKnown(document, limits);
-    const patience = AbortSignal.timeout(this.options.waitMs ?? DEFAULTS.waitMs);
-    const place = await this.#places.take(asked.holder ?? {}, AbortSignal.any([...off, patience]));
+    const limits = { ...EXTRACT_LIMITS, ...this.options.limits, ...asked.limits };
+    const stopSignals = asked.signal ? [asked.signal, this.#closing.signal] : [this.#closing.signal];
+    const { kinds, type, part, limits: overrides } = asked;
+    const extension = extname(asked.url ?? "").slice(0, 12);
+    const documentKey = JSON.stringify([await sha256hexAsync(asked.bytes), kinds, type, extension, part, overrides]);
+    this.#refuseFailedBefore(documentKey, limits);
+    const timeout = AbortSignal.timeout(this.options.waitMs ?? DEFAULT_OPTIONS.waitMs);
+    const place = await this.#places.take(asked.holder ?? {}, AbortSignal.any([...stopSignals, timeout]));
     if (!place) throw new ExtractorUnavailable("too many documents are being read");
     try {
-      this.#refuseKnown(document, limits);
+      this.#refuseFailedBefore(documentKey, limits);
       // The child refuses other kinds.
-      return (await this.#inChild(asked, limits, document, AbortSignal.any(off))) as Extracted & { kind: Kind };
+      return (await this.#readInChild(asked, limits, documentKey, AbortSignal.any(stopSignals))) as Extracted & {
+        kind: Kind;
+      };
     } finally {
       place.leave();
     }
   }
 
   /** Refuses a document that failed before under at least these limits. @throws NotExtracted */
-  #refuseKnown(document: string, { cpuMs }: ExtractLimits): void {
-    const known = this.#failed.get(document);
-    if (!known || known.cpuMs < cpuMs || systemClock.monotonic() - known.at > REMEMBERED_MS) return;
-    throw known.fault;
+  #refuseFailedBefore(document: string, { cpuMs }: ExtractLimits): void {
+    const failedRead = this.#failed.get(document);
+    if (!failedRead || failedRead.cpuMs < cpuMs || systemClock.monotonic() - failedRead.failedAtMs > FAILURE_MEMORY_MS)
+      return;
+    throw failedRead.fault;
   }
 
   /** Extracts a document in a child. Failed work is not paid for, so its processor time becomes a debt of its holder. */
-  async #inChild(
+  async #readInChild(
     asked: ExtractionRequest,
     limits: ExtractLimits,
     document: string,
@@ -327,27 +333,27 @@ class ChildExtractor implements Extractor {
   ): Promise<Extracted> {
     if (signal.aborted) throw new ExtractorUnavailable("called off");
     const { holder = {} } = asked;
-    const job = new Job(asked, limits, () => this.#places.isWantedBeside(holder));
-    const off = () => job.end(new ExtractorUnavailable("called off"));
-    signal.addEventListener("abort", off, { once: true });
+    const job = new ExtractionJob(asked, limits, () => this.#places.isWantedBeside(holder));
+    const stopJob = () => job.end(new ExtractorUnavailable("called off"));
+    signal.addEventListener("abort", stopJob, { once: true });
     this.#jobs.add(job);
     try {
-      return await job.done;
+      return await job.result;
     } catch (error) {
       this.#places.addDebt(holder, job.cpuMs / limits.cpuMs);
       if (error instanceof NotExtracted && !job.isLate) {
-        this.#failed.set(document, { fault: error, cpuMs: limits.cpuMs, at: systemClock.monotonic() });
+        this.#failed.set(document, { fault: error, cpuMs: limits.cpuMs, failedAtMs: systemClock.monotonic() });
       }
       throw error;
     } finally {
-      signal.removeEventListener("abort", off);
+      signal.removeEventListener("abort", stopJob);
       this.#jobs.delete(job);
     }
   }
 
   async close(): Promise<void> {
     this.#closing.abort();
-    await Promise.allSettled([...this.#jobs].map(({ done }) => done));
+    await Promise.allSettled([...this.#jobs].map(({ result: done }) => done));
   }
 }
 

@@ -61,7 +61,7 @@ class Page {
   #gap = 0;
   /** Open tables, innermost last. Text belongs to the innermost table only. */
   #open = [];
-  /** Page of what follows; null for a document without pages. */
+  /** Number of the current page; null for a document without pages. */
   number = null;
   #spare;
 

@@ -79,7 +79,7 @@ function believe({ text, confidence }) {
   }
 }
 
-/** Orientation that a JPEG or TIFF states in its EXIF data, 1 to 8. */
+/** Returns the orientation that a JPEG or TIFF states in its EXIF data, 1 to 8. */
 function orientationOf(bytes) {
   const head = bytes.toString("latin1", 0, 2_000);
   // biome-ignore lint/suspicious/noControlCharactersInRegex: the tag of the orientation, its type, count and value.
@@ -110,15 +110,16 @@ export async function readImage(bytes, { limits }) {
   };
 }
 
-/** Smallest and largest picture of a page that is read, pixels, and most pictures of one page. */
+/** Smallest and largest picture that is read, pixels. */
 const LEAST_PIXELS = 20_000;
 const MOST_PIXELS = 40_000_000;
+/** Most pictures of one page that are read. */
 const PICTURES = 8;
 /** Part of the processor time of a document that recognition may use. */
 const SHARE = 0.75;
 /** Kinds of decoded pictures in PDF.js: rows of bits, and 3 or 4 bytes a pixel. */
 const BITS = 1;
-/** EXIF orientations of a page that is turned clockwise by so many degrees. */
+/** EXIF orientation of a page, by the degrees by which it is turned clockwise. */
 const TURNED = { 90: 6, 180: 3, 270: 8 };
 
 /** A decoded picture in the netpbm format of its kind, which holds it without packing; null if it has another size. */

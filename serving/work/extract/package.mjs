@@ -122,7 +122,7 @@ class Package {
     }
   }
 
-  /** What a part refers to: by id its target, a part's name or an outside address, and its type. */
+  /** Returns the relationships of a part by id: their type and target, which is a part's name or an outside address. */
   async relations(name) {
     const at = posix.join(posix.dirname(name), "_rels", `${posix.basename(name)}.rels`);
     const tree = await this.xml(at);

@@ -23,17 +23,18 @@ const COLUMN_GAP = 1;
 const LINE_STEP = 0.5;
 /** Largest step between a table and a row that continues it, in multiples of the font size. */
 const ROW_STEP = 3.5;
-/** What stands before the items of a list. */
+/** Matches the bullet or number before an item of a list. */
 const LABEL = /^(?:[•–—*◦▪‣·\u25a0-\u25ff\ue000-\uf8ff-]|\(?\w{1,4}[.):])$/u;
 /** Largest step between lines of one paragraph, in multiples of the font size. */
 const PARAGRAPH_STEP = 1.7;
 /** Smallest size of a heading relative to the body text, and its most characters. */
 const HEADING_SIZE = 1.15;
 const HEADING_CHARS = 200;
-/** Part of a page's height, at its top and at its bottom, in which running lines stand, and most of them on one page. */
+/** Part of a page's height, at its top and at its bottom, in which running headers and footers are searched. */
 const MARGIN = 0.2;
+/** Most such lines on one page. */
 const MOST_RUNNING = 4;
-/** Part of the pages that have a running line, and a number of pages that is enough. */
+/** A line is a running one if this share of the pages has it, or this number of pages. */
 const RUNNING_SHARE = 0.4;
 const RUNNING_PAGES = 5;
 /** A line of a number alone, as arabic or roman numeral, or with "page" and "of" around it. */
@@ -179,8 +180,9 @@ const columnsOf = (rows) =>
   }));
 
 /**
- * Places the cells of a line in the columns of a table, or gives null: as many cells as columns stand between their
- * neighbours, and fewer each over columns of their own, a cell that spans several in all of them.
+ * Places the cells of a line in the columns of a table; null if they do not fit. If there are as many cells as columns, each
+ * must lie between its neighbours; if there are fewer, each must lie over columns of its own, and a cell that spans several
+ * is placed in all of them.
  */
 function placed(line, columns) {
   const { cells, size } = line;
@@ -245,7 +247,7 @@ function tablesOn(lines, page) {
   return tables;
 }
 
-/** Words of a piece of text that lie between two places, as far as letters of equal width tell. */
+/** Returns the words of a piece of text between two positions, estimated by letters of equal width. */
 function wordsWithin({ text, x, width }, left, right) {
   const letter = width / Math.max(1, text.length);
   const words = [...text.matchAll(/\S+/g)].filter(({ index, 0: word }) => {
@@ -369,7 +371,7 @@ async function metadataOf(document) {
   };
 }
 
-/** Reads the text of pages that have none in their pictures, and says what was recognised. @returns what it answers, or null */
+/** Recognises the text in the pictures of pages without text. @returns what `readScans` returns; null if no page lacks text */
 async function recognise(document, pages, limits) {
   const bare = pages.filter(({ lines }) => lines.length === 0).map(({ number }) => number);
   if (bare.length === 0) return null;

@@ -87,7 +87,7 @@ export async function readCsv(text, { type = "", limits }) {
   return { ...answer, metadata: NO_METADATA };
 }
 
-/** Rows of a sheet: only cells that are there, as they are displayed, with merged ones filled. @throws PastBound */
+/** Returns the rows of a sheet: the cells that exist, as they are displayed, with merged ones filled. @throws PastBound */
 function rowsOf(sheet, utils, counted, limits) {
   const hidden = (list) => new Set((list ?? []).flatMap((one, i) => (one?.hidden ? [i] : [])));
   const [noRows, noColumns] = [hidden(sheet["!rows"]), hidden(sheet["!cols"])];
@@ -127,7 +127,7 @@ function fillMerged(merges, grid, put) {
   }
 }
 
-/** Has the first row of a sheet a filter: is it a header? */
+/** Reports whether the first row of a sheet has a filter, which marks it as a header. */
 const isFiltered = (sheet, utils) => {
   const filter = sheet["!autofilter"]?.ref;
   const range = sheet["!ref"];
@@ -136,7 +136,7 @@ const isFiltered = (sheet, utils) => {
 };
 
 /**
- * Extracts an XLSX: each sheet that is shown under its name. Formulas are not computed: their last value is read.
+ * Extracts an XLSX: each visible sheet under its name. Formulas are not computed; their last value is read.
  * @param {Buffer} bytes
  * @throws PastBound, Unreadable
  */

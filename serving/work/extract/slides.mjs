@@ -12,7 +12,7 @@ const escaped = (text) => text.replace(/[&<>"]/g, (one) => ESCAPES[one]);
 const RUNNING = new Set(["dt", "ftr", "hdr", "sldNum"]);
 const TITLES = new Set(["title", "ctrTitle"]);
 
-/** HTML of a run of text, with its link. */
+/** Returns the HTML of a run of text, with its link. */
 function runOf(run, relations) {
   const text = elementsOf(run, "a:t")
     .map((one) => one.textContent)
@@ -22,7 +22,7 @@ function runOf(run, relations) {
   return target?.isOutside ? `<a href="${escaped(target.target)}">${escaped(text)}</a>` : escaped(text);
 }
 
-/** HTML of a paragraph. */
+/** Returns the HTML of a paragraph. */
 function paragraphOf(paragraph, relations) {
   const parts = [...paragraph.children].map((child) => {
     if (child.localName === "a:br") return "<br>";
@@ -37,7 +37,7 @@ const paragraphsOf = (node, relations) =>
     .map((one) => paragraphOf(one, relations))
     .filter((html) => html.trim() !== "");
 
-/** HTML of a table. Cells that a merged one covers are left out, since that one has its spans. */
+/** Returns the HTML of a table. Cells that a merged cell covers are left out, since that cell has their spans. */
 function tableOf(table, relations) {
   const hasHead = /^(?:1|true)$/.test(elementsOf(table, "a:tblPr")[0]?.getAttribute("firstRow") ?? "");
   const rows = elementsOf(table, "a:tr").map((row, i) => {
@@ -53,7 +53,7 @@ function tableOf(table, relations) {
   return `<table>${rows.join("")}</table>`;
 }
 
-/** HTML of a shape: a title, or paragraphs. */
+/** Returns the HTML of a shape: a title, or paragraphs. */
 function shapeOf(shape, relations) {
   const holder = elementsOf(shape, "p:ph")[0]?.getAttribute("type") ?? "";
   if (RUNNING.has(holder)) return "";

@@ -1,7 +1,7 @@
 import { describe, expect, test } from "vitest";
 import { gradeRows } from "../../../pipelines/3-grade/pure.ts";
 import { RelatedParties } from "../../../pipelines/3-grade/related.ts";
-import { type Card, contradictions } from "../../../serving/prove/numbers.ts";
+import { type Card, findContradictions } from "../../../serving/prove/numbers.ts";
 import { fc } from "../../helpers/histories.ts";
 import { NOW, type Profile, profile, rowsOf } from "../../pipelines/3-grade/random.ts";
 
@@ -23,7 +23,7 @@ describe("a card's own figures", () => {
   test("contradict no card that was really made", () => {
     fc.assert(
       fc.property(profile, (like) => {
-        for (const card of cardsOf(like)) expect(contradictions(card)).toEqual([]);
+        for (const card of cardsOf(like)) expect(findContradictions(card)).toEqual([]);
       }),
       { numRuns: 300 },
     );
@@ -64,6 +64,6 @@ describe("a card's own figures", () => {
     ],
   ])("%s is found", (_, change, says) => {
     expect(headline.band).toMatch(/^[B-D]$/);
-    expect(contradictions({ ...headline, ...change(headline) }).join("; ")).toMatch(says);
+    expect(findContradictions({ ...headline, ...change(headline) }).join("; ")).toMatch(says);
   });
 });

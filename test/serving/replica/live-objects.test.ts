@@ -17,7 +17,7 @@ function source() {
   };
   return { asked, objects, of };
 }
-const bounds = { maxBytes: 100, heldBytes: 25, viewMs: 1_000 };
+const bounds = { maxBytes: 100, cacheBytes: 25, viewTtlMs: 1_000 };
 
 test("the view is asked for once a second, however many look", async () => {
   const { asked, objects, of } = source();

@@ -1,6 +1,6 @@
 import { afterEach, describe, expect, it } from "vitest";
 import { createMetrics } from "../../../infra/telemetry.ts";
-import { openStatus, type Status, statusApp } from "../../../serving/status/listener.ts";
+import { createStatusApp, openStatus, type Status } from "../../../serving/status/listener.ts";
 import { Pulse } from "../../../serving/status/pulse.ts";
 
 /** A steady clock that a test winds, beside one that shows a fixed day. */
@@ -158,7 +158,7 @@ describe("the listener", () => {
 
   it("says health as a status and metrics in Prometheus text, to GET and HEAD", async () => {
     const { clock, metrics, done, pulse } = pulseOf();
-    const app = statusApp(pulse, metrics);
+    const app = createStatusApp(pulse, metrics);
     const ask = async (path: string, method = "GET") => app.fetch(new Request(`http://x${path}`, { method }));
     expect((await ask("/health")).status).toBe(503);
     await done("own");

@@ -5,7 +5,7 @@ import { problemsIn } from "../../../infra/config.ts";
 import { redact } from "../../../infra/secrets.ts";
 import type { BriefAnswer } from "../../../serving/schemas/brief.ts";
 import { modelSummariser } from "../../../serving/work/brief/model.ts";
-import { pageOf } from "../../../serving/work/brief/page.ts";
+import { renderBrief } from "../../../serving/work/brief/page.ts";
 import { researchBrief } from "../../../serving/work/brief/research-brief.ts";
 import { searchProvider } from "../../../serving/work/brief/search-provider.ts";
 import type { Extractor } from "../../../serving/work/extract/extractor.ts";
@@ -273,7 +273,7 @@ test("on the page the text of a stranger is text: no hidden link, picture, headi
   const text =
     "# Head <script>x</script> [a](https://evil.example) ![p](x) `code` *bold* _it_ ~~no~~ a_b\n\n- item\u202e";
   const quotation = { text, url: "https://a.example/?a`b> <c", sha256: "0".repeat(64), offset: 7 };
-  const shown = pageOf({
+  const shown = renderBrief({
     ...{
       schema: "svc.brief.v1",
       question: text,

@@ -129,7 +129,7 @@ beforeAll(async () => {
     close: () => Promise.resolve(),
     read(asked: ExtractionRequest) {
       const key = `${asked.part} ${hash(Buffer.from(asked.bytes))}`;
-      const known = read.get(key) ?? world.extractor.read({ ...asked, most: {} });
+      const known = read.get(key) ?? world.extractor.read({ ...asked, limits: {} });
       read.set(key, known);
       return known;
     },

@@ -101,7 +101,7 @@ describe("HTML", () => {
     });
     expect([said.part, said.text.includes("menu.")]).toEqual(["main", true]);
     expect(said.text).not.toContain("menu menu");
-    const large = await read("<p>one<p>two", { part: "main", most: { mainElements: 1 } });
+    const large = await read("<p>one<p>two", { part: "main", limits: { mainElements: 1 } });
     expect([large.part, large.text]).toEqual(["whole", "one\n\ntwo"]);
   });
 
@@ -125,8 +125,8 @@ describe("HTML", () => {
 
   test("what an answer holds is bounded, and what was cut is said", async () => {
     const page = `<p>${"word ".repeat(100)}</p>${"<h2>head</h2>".repeat(5)}${'<a href="https://a.example/">a</a>'.repeat(2)}${Array.from({ length: 5 }, (_, i) => `<a href="https://a.example/${i}">a</a>`).join("")}<table><tr><td>1<td>2<tr><td>3<td>4</table>`;
-    const most = { textChars: 50, headings: 2, links: 3, cells: 3 };
-    const said = await read(page, { most });
+    const limits = { textChars: 50, headings: 2, links: 3, cells: 3 };
+    const said = await read(page, { limits });
     expect(said.text).toHaveLength(50);
     expect([said.headings.length, said.links.length]).toEqual([0, 3]);
     expect(said.tables.map(({ rows }) => rows)).toEqual([[["1", "2"]]]);

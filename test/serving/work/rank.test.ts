@@ -1,8 +1,8 @@
 import { describe, expect, test } from "vitest";
 import { differenceOf, isSameStatement, rank as rankTexts } from "../../../serving/work/brief/rank.ts";
 import { sentencesOf, wholeSentences } from "../../../serving/work/brief/sentences.ts";
-import { statedIn, verified, verifiedQuote } from "../../../serving/work/brief/summariser.ts";
-import { soughtIn, termsOf } from "../../../serving/work/brief/terms.ts";
+import { statedSentences, verifyDraft, verifyQuote } from "../../../serving/work/brief/summariser.ts";
+import { soughtWordsOf, termsOf } from "../../../serving/work/brief/terms.ts";
 
 const TERMS = [
   "Our shop sells salt and pepper. A buyer may ask for a refund within 30 days of the purchase.",
@@ -21,7 +21,7 @@ describe("words of a question", () => {
 });
 
 describe("a German question", () => {
-  const termsFor = (question: string) => soughtIn(question).map(({ word, terms }) => [word, terms.slice(1)]);
+  const termsFor = (question: string) => soughtWordsOf(question).map(({ word, terms }) => [word, terms.slice(1)]);
   test.each<[string, [string, string[]][]]>([
     ["Wie lange ist die Rückgabefrist?", [["rückgabefrist", ["return", "period", "deadline"]]]],
     [
@@ -66,7 +66,7 @@ describe("a German question", () => {
 describe("sentences", () => {
   test("stand at their offsets, do not cross lines, and are neither scraps nor rows of tables", () => {
     const text = `Short.\nOne whole sentence stands here.  And “another” one 😀 stands here!\na\tb\tc d e f g h i j k l\n${"x".repeat(700)}`;
-    const found = [...sentencesOf({ text, wraps: false })];
+    const found = [...sentencesOf({ text, isWrapped: false })];
     expect(found.map(({ text: one }) => one)).toEqual([
       "One whole sentence stands here.",
       "And “another” one 😀 stands here!",
@@ -78,7 +78,7 @@ describe("sentences", () => {
 test("of a text that wraps, a sentence goes on in the next line and ends with its paragraph", () => {
   const text =
     "Chapter of refunds\n\nThe buyer may ask for it\nwithin 30 days. After that\nnobody may do so.\n\nAnother paragraph without an end\n\n\nThe last paragraph of them all.";
-  const found = [...sentencesOf({ text, wraps: true })];
+  const found = [...sentencesOf({ text, isWrapped: true })];
   expect(found.map(({ text: one }) => one)).toEqual([
     "The buyer may ask for it\nwithin 30 days.",
     "After that\nnobody may do so.",
@@ -99,7 +99,7 @@ test("headings and code are no sentences, in Markdown and in a page", () => {
     'The answer is {"refund": true, "buyer": {"id": 7}} or {"refund": false}.',
     "After the code a sentence stands again.",
   ].join("\n\n");
-  expect([...sentencesOf({ text, wraps: true })].map((one) => one.text)).toEqual([
+  expect([...sentencesOf({ text, isWrapped: true })].map((one) => one.text)).toEqual([
     "A buyer asks for it in writing.",
     "Nobody else may do so.",
     "The text below it is one sentence.",
@@ -107,27 +107,28 @@ test("headings and code are no sentences, in Markdown and in a page", () => {
   ]);
   const page = "What a refund of the buyer is\nA refund gives the buyer all of the money back.";
   const headings = [{ offset: 0, length: 29 }];
-  expect([...sentencesOf({ text: page, wraps: false, headings })].map(({ offset }) => offset)).toEqual([30]);
+  expect([...sentencesOf({ text: page, isWrapped: false, headings })].map(({ offset }) => offset)).toEqual([30]);
 });
 
 test("a long paragraph is cut into the sentences that it has, wherever its parts end", () => {
   const sentences = Array.from({ length: 3_000 }, (_, i) => `Sentence number ${i} of a long paragraph.`);
   const text = sentences.join(" ");
-  const found = [...sentencesOf({ text, wraps: false })];
+  const found = [...sentencesOf({ text, isWrapped: false })];
   expect(found.map((one) => one.text)).toEqual(sentences);
   for (const { offset, text: one } of found) expect(text.startsWith(one, offset)).toBe(true);
 });
 
 test("a quotation is widened to its whole sentences, and to no other", () => {
   const text = "You may not get a refund within 30 days. Another one stands here.\n\nA new paragraph begins here.";
-  const whole = (part: string, wraps = true) => wholeSentences({ text, wraps }, text.indexOf(part), part.length)?.text;
+  const whole = (part: string, wraps = true) =>
+    wholeSentences({ text, isWrapped: wraps }, text.indexOf(part), part.length)?.text;
   expect(whole("get a refund")).toBe("You may not get a refund within 30 days.");
   expect(whole("30 days. Another")).toBe("You may not get a refund within 30 days. Another one stands here.");
   expect(whole("A new paragraph")).toBe("A new paragraph begins here.");
   const long = `It begins ${"and goes on ".repeat(400)}until it ends.`;
-  expect(wholeSentences({ text: long, wraps: true }, long.indexOf("until"), 5)).toBeNull();
+  expect(wholeSentences({ text: long, isWrapped: true }, long.indexOf("until"), 5)).toBeNull();
   const title = "# Title of it\nThe text begins under its title.";
-  expect(wholeSentences({ text: title, wraps: true }, title.indexOf("begins"), 6)?.text).toBe(
+  expect(wholeSentences({ text: title, isWrapped: true }, title.indexOf("begins"), 6)?.text).toBe(
     "The text begins under its title.",
   );
 });
@@ -135,7 +136,7 @@ test("a quotation is widened to its whole sentences, and to no other", () => {
 const rank = (question: string, texts: readonly string[], most: number) =>
   rankTexts(
     question,
-    texts.map((text) => ({ text, wraps: false })),
+    texts.map((text) => ({ text, isWrapped: false })),
     most,
   );
 const best = (question: string, texts: readonly string[], most: number) =>
@@ -165,7 +166,10 @@ describe("ranking", () => {
     const never = TERMS.replace("may ask", "may not ask");
     const { claims, differences } = rank("buyer refund purchase", [TERMS, later, never], 8);
     expect(claims).toHaveLength(3);
-    const between = differences.map(({ about, between }) => [about, ...between.map(({ source }) => source)]);
+    const between = differences.map(({ differsIn: about, sentences: between }) => [
+      about,
+      ...between.map(({ source }) => source),
+    ]);
     expect(between).toContainEqual(["30 or 31 days", 0, 1]);
     expect(between).toContainEqual(["one of them says not", 0, 2]);
   });
@@ -219,11 +223,11 @@ describe("two sentences", () => {
 });
 
 const evidence = [
-  { url: "https://a.example/", text: TERMS, wraps: true },
+  { url: "https://a.example/", text: TERMS, isWrapped: true },
   {
     url: "https://b.example/",
     text: "Sellers rarely pay the buyer. The buyer pays $5, unless the seller objects.",
-    wraps: true,
+    isWrapped: true,
   },
 ];
 
@@ -243,7 +247,7 @@ describe("quotations", () => {
     ["too short to be one", { source: 0, text: "The shop" }, null],
     ["too long to be one", { source: 0, text: TERMS.repeat(9) }, null],
   ])("%s", (_, quote, begins) => {
-    const found = verifiedQuote(quote as { source: number; text: string }, evidence);
+    const found = verifyQuote(quote as { source: number; text: string }, evidence);
     if (begins === null) expect(found).toBeNull();
     else expect(found).toMatchObject({ text: expect.stringContaining(begins), offset: TERMS.indexOf("The shop is") });
   });
@@ -265,12 +269,12 @@ describe("a claim", () => {
     ["The seller objects.", null],
     ["", null],
     ["…", null],
-  ])("%s", (claim, stated) => expect(statedIn(claim, B)).toBe(stated));
+  ])("%s", (claim, stated) => expect(statedSentences(claim, B)).toBe(stated));
 
   test("is left out, and counted, if it does not stand in its own quotation; support that says something else is dropped", () => {
     const shop = { source: 0, text: "The shop is closed on Sundays, as it has always been." };
     const buyer = { source: 1, text: "Sellers rarely pay the buyer." };
-    const { claims, leftOut } = verified(
+    const { claims, leftOut } = verifyDraft(
       {
         claims: [
           { text: buyer.text, quotations: [shop] },
@@ -278,7 +282,7 @@ describe("a claim", () => {
           { text: shop.text, quotations: [shop] },
           { text: shop.text, quotations: [] },
         ],
-        differences: [{ about: "a lie", between: [shop, buyer] }],
+        differences: [{ differsIn: "a lie", sentences: [shop, buyer] }],
       },
       evidence,
       8,
