@@ -94,7 +94,9 @@ export const dispute = (config: Config, file: string, options: OptionsOf<"disput
     const id = disputeId(signedDispute);
     if (record.correctionRecords.disputes.has(id))
       throw new Failure("already", `dispute ${id} is in the record already`);
-    await recorderOf(parts).append([createCorrectionDraft("dispute", record.cap, disputeBody(signedDispute, now), now)]);
+    await recorderOf(parts).append([
+      createCorrectionDraft("dispute", record.cap, disputeBody(signedDispute, now), now),
+    ]);
     return {
       facts: { capability_id: record.cap, dispute: id, look: trustUrl(config, record.cap) },
       lines: [

@@ -167,7 +167,7 @@ function failedChecks({ checks, differs, honest, delivered }: PaidRow): FailedCh
     .filter(({ ok }) => !ok)
     .map(({ name, says }) => ({ name, received: receivedWords(name, says) }));
   const otherTerms = differs?.map(({ says }) => says).join(", ");
-  if (honest === false) failed.push({ name: "terms", came: otherTerms || "other terms" });
+  if (honest === false) failed.push({ name: "terms", received: otherTerms || "other terms" });
   // A process that ended during the call recorded no checks.
   return failed.length === 0 && !delivered ? [{ name: "bytes_came", received: "nothing" }] : failed;
 }

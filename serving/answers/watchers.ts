@@ -214,7 +214,9 @@ export class Watchers {
     return this.#withLog(async () => {
       const { log, clock } = this.deps;
       const origin = { now: clock.now(), producer: "serving" };
-      const [appended] = (await log.append([createWatcherRecord(type, body, origin, log.partitions)])) as [AppendedRecord];
+      const [appended] = (await log.append([createWatcherRecord(type, body, origin, log.partitions)])) as [
+        AppendedRecord,
+      ];
       const reached = await this.#tail.reach(appended.partition, appended.offset, READ_BACK_WAIT_MS);
       if (reached !== "there")
         throw new Error(`${appended.eventId} was not read back at ${appended.partition}/${appended.offset}`);

@@ -87,7 +87,9 @@ export class ClassWithdrawals {
     for (let i = 0; i < calls.length; i += CORRECTIONS_PER_APPEND) {
       const batch = calls.slice(i, i + CORRECTIONS_PER_APPEND);
       await recorder.append(
-        batch.map((call) => createCorrectionDraft("correction", call.cap, createCorrection(call, failedClass, now), now)),
+        batch.map((call) =>
+          createCorrectionDraft("correction", call.cap, createCorrection(call, failedClass, now), now),
+        ),
       );
       for (const { intent } of batch) this.#withdrawn.set(intent, true);
     }
