@@ -222,7 +222,7 @@ export function createService(deps: ServingDeps): Service {
       ? new PayOnDelivery(sales, {
           ...{ view, clock, baseUrl },
           quotesPerDomainMinute: limits.quotes_per_domain_minute,
-          fallbacksPerHour: limits.fallbacks_per_hour,
+          cancellationsPerHour: limits.fallbacks_per_hour,
         })
       : null,
     work: createWork(deps, docs, {

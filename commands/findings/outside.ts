@@ -6,9 +6,9 @@ import type { Egress, EgressResult } from "../../infra/egress/egress.ts";
 import { broken, type Finding, ok, warn } from "../../infra/finding.ts";
 import { addressesOfThisMachine } from "./settings.ts";
 
-/** Difference of this machine's clock, seconds, above which the finding is a warning. */
+/** Difference between this machine's clock and that of a control address, seconds, above which the finding is a warning. */
 const CLOCK_WARN_S = 5;
-/** Difference of this machine's clock, seconds, above which nothing can be published. */
+/** Difference above which the finding is `broken`, seconds, since the publisher then refuses to publish. */
 const CLOCK_BROKEN_S = 30;
 
 const describeResult = (result: EgressResult): string =>

@@ -25,9 +25,9 @@ export interface Rail {
    */
   sign(entry: PayableEntry, wallet: Wallet, context: SignContext): Promise<SignedPayment>;
   /**
-   * Reads the settlement of one authorization: the Transfer of exactly this nonce, or null as of a block at which it
-   * was unused or cancelled. Headers of the seller are not used. @throws ChainDown also when the token reports the
-   * nonce as used and no log shows the transfer
+   * Reads from the chain whether one authorization settled: the Transfer that used its nonce, or null if the nonce was
+   * unused or cancelled at the returned block. What the seller's headers say about the settlement is ignored.
+   * @throws ChainDown also when the token reports the nonce as used and no log shows the transfer
    */
   settlementOf(query: SettlementQuery): Promise<AsOf<Settlement | null>>;
   /** Reads transfers of the asset from `from` to `to` since a block, oldest first. Finds refunds. @throws ChainDown */

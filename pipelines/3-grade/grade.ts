@@ -64,7 +64,7 @@ const completeSums = (row: EndpointRow, folded: FoldedSums): Sums =>
 interface BatchOptions {
   /** The run's moment: only earlier rows are read. */
   now: Date;
-  /** About how many rows are printed for digests at once (default 900,000). */
+  /** About how many rows the database writes as text at once, to be hashed into digests (default 900,000). */
   batchRows?: number;
   /**
    * Returns true for a line that can be left out of the run because nothing of it would be published. The line is

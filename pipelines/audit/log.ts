@@ -155,8 +155,8 @@ async function currentSizeOf(source: Source): Promise<number> {
 }
 
 /**
- * Checks the unsigned hints. They must equal the tree's newest index and keys document below this checkpoint, or name a
- * newer leaf when the source has published since.
+ * Checks the two unsigned objects that point to the newest index and to the newest keys document. Each must name the
+ * newest one of the audited leaves (`fold`), or a later leaf if the source has published since the audit began.
  */
 export async function auditHints(source: Source, fold: PublishedFold, hasHoles: boolean): Promise<Finding> {
   const check = new Check("hints");

@@ -89,8 +89,9 @@ const UNKNOWN_STATES: ReadonlySet<Order["state"]> = new Set(["settle_unknown", "
 
 const SETTLE_POLL_MS = [0, 50, 200, 500, 1_000] as const;
 /**
- * The search for a buyer's transfer starts this many blocks (some minutes) before its claim. A nonce moves money only
- * once, so starting too early is harmless.
+ * A buyer's transfer is searched from this many blocks (some minutes) before the block that was newest when the order was
+ * claimed, since the node that verified the payment may be behind ours. Starting too early is harmless: the search is
+ * by nonce, and a nonce moves money only once.
  */
 const SEARCH_MARGIN_BLOCKS = 300;
 /** Pause between two looks at an order that a buyer waits for, real ms. */

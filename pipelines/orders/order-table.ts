@@ -137,7 +137,7 @@ export class OrderTable implements StoredFold {
     return this.sum(SUM.owes(payTo)) > 0n;
   }
 
-  /** Transactions by which sellers paid losses back. One transaction pays back one loss. */
+  /** Transactions by which sellers paid back what their legs (paid calls of orders) lost us. One pays back one loss. */
   recoveries(): Set<string> {
     const legs = [...this.#byId.values()].flatMap((order) => order.legs);
     return new Set(legs.flatMap(({ recovered }) => (recovered === null ? [] : [recovered])));

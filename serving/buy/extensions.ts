@@ -19,7 +19,7 @@ const SCHEMA_DIALECT = "https://json-schema.org/draft/2020-12/schema";
  */
 const MAX_LEVELS = 3;
 const MAX_OUTLINE_LENGTH = 1_500;
-/** Largest number of members of a level, and of values in a list. */
+/** Most properties that are kept of one object schema, and most values of an `enum`: a longer enum is left out. */
 const MAX_MEMBERS = 24;
 const KEPT_KEYWORDS = [
   "type",

@@ -32,9 +32,10 @@ export interface PayOnDeliveryDeps {
   /** Largest number of price requests to one seller's platform in a minute, for all buyers together. */
   quotesPerDomainMinute: number;
   /**
-   * Largest number of cancelled payments to sellers in an hour, for one wallet and for all; each costs a transaction.
+   * Most payments to sellers that we cancel in an hour: for the orders of one buyer's wallet, and for all buyers
+   * together. Each cancellation costs us a transaction.
    */
-  fallbacksPerHour: { payer: number; all: number };
+  cancellationsPerHour: { payer: number; all: number };
 }
 
 /** A request to buy a call of one endpoint. */
@@ -127,7 +128,7 @@ export class PayOnDelivery {
     const monotonicNow = () => deps.clock.monotonic();
     const quota = deps.quotesPerDomainMinute;
     this.#platforms = new Limiter({ name: "prices of one platform", quota, windowS: 60 }, monotonicNow);
-    const { payer, all } = deps.fallbacksPerHour;
+    const { payer, all } = deps.cancellationsPerHour;
     this.#fallbacks = {
       payer: new Limiter({ name: "fallbacks", quota: payer, windowS: 3600 }, monotonicNow),
       all: new Limiter({ name: "all fallbacks", quota: all, windowS: 3600 }, monotonicNow),

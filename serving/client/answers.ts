@@ -254,6 +254,7 @@ export interface FailedCall {
 /** Failed paid calls of one endpoint, newest first (GET /v1/trust/{id}/failures). */
 export interface FailuresAnswer {
   schema: "svc.trust.failures.v1";
+  /** Id of the endpoint. */
   capability_id: string;
   /** Newest UTC day whose evidence is published. */
   evidence_until: string | null;

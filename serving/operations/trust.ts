@@ -175,8 +175,8 @@ function replyLines(
 }
 
 /**
- * Returns one line of the market index: an endpoint and the card that a check shows. Members are in the order of RFC
- * 8785, so that the text equals the line in the published shards.
+ * Returns one line of the market index: an endpoint and its headline card, which GET /v1/check shows. Members are in
+ * the order of RFC 8785, so that the text equals the line in the published shards.
  */
 function indexLine(entry: ListedEntry): IndexLine {
   const headline = headlineOf(entry);

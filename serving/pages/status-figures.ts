@@ -29,7 +29,10 @@ export const WITHDRAWN_DAYS = 30;
 /** Least time between two passes over all endpoints, ms. */
 const MIN_INTERVAL_MS = 15_000;
 
-/** Figures of the newest view, some seconds old at most: a pass over a million endpoints takes a tenth of a second. */
+/**
+ * Computes the figures of a view and returns them for {@link MIN_INTERVAL_MS} also for newer views, since a pass over a
+ * million endpoints takes a tenth of a second.
+ */
 export class StatusFigures {
   #cached: { figures: Figures; at: number; size: number } | null = null;
 

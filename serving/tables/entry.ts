@@ -53,6 +53,7 @@ export interface CardEntry {
   /** The whole leaf, packed: as text, all cards would take most of a replica's memory. */
   packed: PackedLeaf;
   headline: boolean;
+  /** What measured the card: probes, paid calls, or paid calls whose answers were checked. */
   tier: Tier;
   band: Band;
   /** false for a card without components, on which no sample counts (any more). */

@@ -21,7 +21,7 @@ export interface CompaniesDeps {
 const MAX_BODY_BYTES = MAX_NAMES * 2_000 + 8_192;
 const DEFAULT_MATCHES = 10;
 
-const orNull = (text: string | null): string | null => (text === null || text === "" ? null : text);
+const emptyToNull = (text: string | null): string | null => (text === null || text === "" ? null : text);
 
 /** GLEIF's reasons for a parent that is not reported (Reporting Exceptions 2.1 and 1.1), in words. */
 const NOT_REPORTED_TEXTS: Readonly<Record<string, string>> = {
@@ -64,29 +64,29 @@ const toCompanyFound = (company: Company, registerInfo: OpenRegister["made"]): M
   lei: company.lei,
   name: company.name,
   other_names: company.names,
-  jurisdiction: orNull(company.jurisdiction),
-  legal_form: { elf: orNull(company.form_code), says: orNull(company.form_text) },
-  register: { authority: orNull(company.authority), number: orNull(company.register_number) },
+  jurisdiction: emptyToNull(company.jurisdiction),
+  legal_form: { elf: emptyToNull(company.form_code), says: emptyToNull(company.form_text) },
+  register: { authority: emptyToNull(company.authority), number: emptyToNull(company.register_number) },
   legal_address: {
     lines: company.legal_lines,
-    country: orNull(company.legal_country),
-    city: orNull(company.legal_city),
-    postal_code: orNull(company.legal_postal_code),
+    country: emptyToNull(company.legal_country),
+    city: emptyToNull(company.legal_city),
+    postal_code: emptyToNull(company.legal_postal_code),
   },
   headquarters: {
     lines: company.hq_lines,
-    country: orNull(company.hq_country),
-    city: orNull(company.hq_city),
-    postal_code: orNull(company.hq_postal_code),
+    country: emptyToNull(company.hq_country),
+    city: emptyToNull(company.hq_city),
+    postal_code: emptyToNull(company.hq_postal_code),
   },
-  entity_status: orNull(company.status),
+  entity_status: emptyToNull(company.status),
   ended:
-    orNull(company.expired) === null && orNull(company.expired_why) === null
+    emptyToNull(company.expired) === null && emptyToNull(company.expired_why) === null
       ? null
-      : { at: orNull(company.expired), reason: orNull(company.expired_why) },
+      : { at: emptyToNull(company.expired), reason: emptyToNull(company.expired_why) },
   successors: { leis: company.successors, names: company.successor_names },
   ...parentsOf(company, registerInfo),
-  registration_status: orNull(company.registration),
+  registration_status: emptyToNull(company.registration),
   last_update: company.updated,
   domains: company.domains,
 });

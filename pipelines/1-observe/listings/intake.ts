@@ -184,7 +184,7 @@ export class Intake {
    * Returns the endpoint with its seller's newest own listing that this process has read, which the lake may not have
    * loaded yet.
    */
-  withOwnListing(endpoint: ListedCap): ListedCap {
+  withSellerListing(endpoint: ListedCap): ListedCap {
     const sellerListing = this.#writer.newestSellerListing(endpoint.cap);
     return sellerListing
       ? {
@@ -209,7 +209,7 @@ export class Intake {
       this.#rereadAt.set(origin, now);
       await this.readSeller(origin, clock, egress);
     }
-    return this.withOwnListing(endpoint);
+    return this.withSellerListing(endpoint);
   }
 
   /** Is there an unfinished read of this catalogue that may continue now? */

@@ -16,7 +16,7 @@ const WINDOW_DAYS = 7;
  * our calls. Before that, a count of our payments would help a seller to find our blind wallets (wallets that it does
  * not know) among its payers.
  */
-const EVIDENCE_DELAY_DAYS = 1;
+const UNCOUNTED_DAYS = 1;
 /** Least time between two readings of one payee, ms of the record's time. */
 const READ_INTERVAL_MS = 7 * DAY_MS;
 /** A payee is read only if our newest settled payment to it is not older than this, ms of the record's time. */
@@ -25,7 +25,7 @@ const MAX_PAYMENT_AGE_MS = 35 * DAY_MS;
  * Payers are recognised as ours if they are our wallets that paid within this time, ms: the counted days and two
  * further days.
  */
-const OWN_WALLETS_WINDOW_MS = (WINDOW_DAYS + EVIDENCE_DELAY_DAYS + 2) * DAY_MS;
+const OWN_WALLETS_WINDOW_MS = (WINDOW_DAYS + UNCOUNTED_DAYS + 2) * DAY_MS;
 /** Most endpoints of one payee for which a reading is recorded. */
 const MAX_CAPS_PER_PAYEE = 1_000;
 
@@ -97,7 +97,7 @@ export class PayeeBuyersReader {
     const { rail, signal, logger } = this.tools;
     try {
       const { time } = await rail.head({ network });
-      const until = (Math.floor(time / DAY_S) - EVIDENCE_DELAY_DAYS) * DAY_S;
+      const until = (Math.floor(time / DAY_S) - UNCOUNTED_DAYS) * DAY_S;
       const window = { since: until - WINDOW_DAYS * DAY_S, until };
       const paid = await rail.payersOf({ to: payee, network, asset, signal, ...window });
       return paid && { window, paid };

@@ -147,7 +147,7 @@ export async function makePaidCall(
 ): Promise<PaidCallResult> {
   const controlStock = stockClientName(listedEndpoint.cap, call);
   const tools = controlStock === undefined ? allTools : { ...allTools, control: allTools.createControl(controlStock) };
-  let endpoint = tools.intake.withOwnListing(listedEndpoint);
+  let endpoint = tools.intake.withSellerListing(listedEndpoint);
   const seed = seedOf(tools.secret, endpoint.cap, call);
   const at = clock.now();
   let question = await tools.questions.createQuestion(endpoint, null, seed);

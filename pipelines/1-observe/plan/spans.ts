@@ -274,7 +274,7 @@ export class Spans {
   }
 
   async #probe(listedEndpoint: ListedCap, call: Call, clock: Clock): Promise<void> {
-    const endpoint = this.tools.intake.withOwnListing(listedEndpoint);
+    const endpoint = this.tools.intake.withSellerListing(listedEndpoint);
     const at = clock.now();
     const rereadListing = async () => (await this.tools.intake.rereadSeller(endpoint, clock)).sellerClaims;
     const { probe: firstProbe, second: methodProbe } = await probeByMethod(this.tools, endpoint, clock, rereadListing);

@@ -188,7 +188,7 @@ export async function probeAsk(allTools: Tools, ask: BodyOf<"ask">, clock: Clock
 /** Probes a listed endpoint once, with the method, example and tool of its listing. */
 export async function probeCurrentListing(allTools: Tools, listing: CurrentListing, clock: Clock): Promise<AskReport> {
   const tools = { ...allTools, egress: withRequestFields(allTools.egress, { pool: ASKS }) };
-  const endpoint = tools.intake.withOwnListing(toListedCap(listing));
+  const endpoint = tools.intake.withSellerListing(toListedCap(listing));
   if (!tools.egress.validate(endpoint.url).ok) return { probed: [], listings: 0 };
   return { probed: (await probeAndRecord(tools, endpoint, clock)).map(toProbed), listings: 0 };
 }

@@ -1,7 +1,7 @@
 /**
  * Chain numbers of the EVM chains that viem 2.57.0 marks as test networks (`viem/chains`), without the numbers that a
- * real network has too (9, 260, 999). The numbers are copied because the definitions of 740 chains add 780 kB to the
- * command line. `test/pipelines/1-observe/terms/testnets.test.ts` compares them with viem and prints the lines to put
+ * real network has too (9, 260, 999). The numbers are copied because importing the definitions of all 740 chains would
+ * make the built program 780 kB larger. `test/pipelines/1-observe/terms/testnets.test.ts` compares them with viem and prints the lines to put
  * here.
  */
 export const EVM_TESTNETS = `

@@ -123,7 +123,10 @@ export class Owner {
   #dueAt: MomentIndex | null = null;
   /** The published table of related parties with which the last run was graded. */
   #gradedTable: readonly NonDeliveringSeller[] = [];
-  /** UTC day and time of each endpoint's newest line in a run, until the endpoint is graded again. */
+  /**
+   * UTC day and time of each endpoint's newest line in a run of this process. On a later day the line is removed, and its
+   * endpoint is graded again if the line was not published.
+   */
   readonly #newestLines = new Map<string, { day: string; at: string }>();
 
   /** UTC days on which published cards change without new records. */
