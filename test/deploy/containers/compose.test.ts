@@ -277,13 +277,14 @@ test("docker compose stop: each role ends by SIGTERM, with 0, inside of its grac
   expect(code, stderr).toBe(0);
   say(`docker compose stop took ${Math.round((performance.now() - from) / 1000)} s`);
   const ends = project.containers().filter(({ service }) => !ONCE.includes(service));
-  for (const { service, State } of ends) {
+  for (const { Id, service, State } of ends) {
     const afterS = Math.round((Date.parse(State.FinishedAt) - begun) / 1000);
     say(`${service} ended with ${State.ExitCode} after ${afterS} s`);
+    if (afterS > 15 && ROLES.includes(service)) say(attempt("podman", ["logs", "--tail", "12", Id]).stderr);
   }
   const codes = (ours: boolean) =>
     ends
-      .filter(({ service }) => /^(?:observer|owner|publisher|replica)/.test(service) === ours)
+      .filter(({ service }) => /^(?:observer|owner|publisher|replica|witness)/.test(service) === ours)
       .map(({ service, State }) => [service, State.ExitCode]);
   expect(codes(true).length).toBeGreaterThan(6);
   expect(codes(true).filter(([, code]) => code !== 0)).toEqual([]);
