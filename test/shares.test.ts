@@ -29,11 +29,11 @@ test("places, and fair queues: each under a name with its size", () => {
     'serving/answers/listing-check.ts: name: "looks", size: this.#limits.looks_at_once, most: { domain: 1',
     'serving/buy/places.ts: name: "bought calls", size: VIA_AT_ONCE',
     'serving/buy/places.ts: name: "own work", size: OWN_FETCHES_AT_ONCE',
-    'serving/buy/places.ts: name: "prices", size: PRICES_AT_ONCE, kept: PRICES_KEPT',
+    'serving/buy/places.ts: name: "prices", size: PRICES_AT_ONCE, kept: RESERVED_PRICE_PLACES',
     'serving/http/sockets.ts: name: "sockets", size: limits.sockets, most: { client: limits.sockets_per_client',
     'serving/http/streams.ts: name: "streams", size: limits.streams, most',
-    'serving/tables/ask-queue.ts: name: "asks", size: limits.max',
-    'serving/tables/ask-queue.ts: name: "re-tests", size: Math.ceil(RETEST_SHARE * limits.max)',
+    'serving/tables/ask-queue.ts: name: "asks", size: limits.maxAsks',
+    'serving/tables/ask-queue.ts: name: "re-tests", size: Math.ceil(RETEST_SHARE * limits.maxAsks)',
     'serving/work/extract/extractor.ts: name: "documents", size, waiting',
   ]);
   // None is made in another form, under a name that the list does not show.
@@ -49,7 +49,7 @@ test("the pools of egress: what is held before has as many places there, so that
 });
 
 test("rates: each by a client, a platform or a payer", () => {
-  expect(found(/new Limiter\(\{ name: ([^,]+),/g)).toEqual([
+  expect(found(/new Limiter\(\s*\{ name: ([^,]+),/g)).toEqual([
     'serving/answers/asks.ts: "asks"',
     'serving/answers/asks.ts: "asks-total"',
     'serving/answers/listing-check.ts: "looks at one domain"',
@@ -60,7 +60,7 @@ test("rates: each by a client, a platform or a payer", () => {
     'serving/buy/pay-on-delivery.ts: "prices of one platform"',
     'serving/http/streams.ts: "bytes"',
   ]);
-  expect(found(/(new Limiter\()(?!\{ name:)/g)).toEqual([
+  expect(found(/(new Limiter\()(?!\s*\{ name:)/g)).toEqual([
     "serving/answers/listing-check.ts: new Limiter(",
     "serving/context.ts: new Limiter(",
   ]);

@@ -42,7 +42,7 @@ describe("the lines of the field", () => {
         { url: "cap_y", price: "2.0" },
       ],
       lines: [2, 4, 5, 6],
-      wrong: [],
+      errors: [],
     });
   });
 

@@ -121,8 +121,8 @@ describe("statements", () => {
   });
 
   test("SQL files by name", () => {
-    expect(sql("staging/paid")).toMatch(/^-- New records/);
-    expect(sql("staging/loaded:has")).toMatch(/^-- What the lake has[\s\S]* ON TRUE;$/);
+    expect(sql("staging/paid")).toMatch(/^-- Stores new records/);
+    expect(sql("staging/loaded:has")).toMatch(/^-- The loaded files of one partition[\s\S]* ON TRUE;$/);
     expect(() => sql("staging/nothing")).toThrow(/staging\/nothing/);
     expect(() => sql("staging/loaded:nothing")).toThrow("no query staging/loaded:nothing");
     expect(() => sql("staging/loaded")).toThrow("staging/loaded.sql has known, gone, positions, has, other_days, day");

@@ -189,7 +189,7 @@ export function logContract(name: string, makeLog: () => Promise<LogUnderTest>):
       expect(await other.bounds("corrections", 1)).toEqual({ start: at + 5, end: at + 10 });
       const gone = await other.read("corrections", 1, at + 4).catch((e: unknown) => e);
       expect(gone).toBeInstanceOf(OffsetGone);
-      expect(gone).toMatchObject({ topic: "corrections", partition: 1, asked: at + 4, start: at + 5 });
+      expect(gone).toMatchObject({ topic: "corrections", partition: 1, requestedOffset: at + 4, start: at + 5 });
       expect(offsets(await other.read("corrections", 1, at + 5))).toEqual(upFrom(at + 5, 5));
 
       await log.truncate("corrections", 1, at + 10);
