@@ -29,13 +29,19 @@ test("a job that fails time after time is told as its work's, within minutes, an
       },
       ...{
         startAsks: nothing,
-        volatile: nothing,
+        writeVolatile: nothing,
         intake: nothing,
         resumeIntake: nothing,
-        budget: nothing,
-        index: nothing,
+        storeBudget: nothing,
+        publishIndex: nothing,
       },
-      ...{ evidence: nothing, archive: nothing, history: nothing, collectGarbage: nothing, tidy: nothing },
+      ...{
+        publishEvidence: nothing,
+        archiveOldDays: nothing,
+        writeHistory: nothing,
+        collectGarbage: nothing,
+        tidy: nothing,
+      },
     },
     observer: {
       observeSpan: () =>
