@@ -111,16 +111,17 @@ function parseDispute(value: unknown, cap: string, service: string, now: Date): 
 }
 
 /**
- * Checks that the payee signed. Serving has no lake, so of all payTos ever seen it knows only those of the newest 402.
+ * Checks that a payee signed. Serving has no lake: of all payTos that the endpoint ever named, it accepts those of the
+ * newest 402.
  */
 async function checkSigner(signed: SignedDispute, view: View): Promise<void> {
-  const recordedPayTo = view.row(signed.capability_id)?.pay_to ?? null;
-  const payTo = recordedPayTo === null ? null : addressKey(recordedPayTo);
+  const { pay_to = null, pay_tos = [] } = view.row(signed.capability_id) ?? {};
+  const payees = new Set([...(pay_to === null ? [] : [pay_to]), ...pay_tos].map(addressKey));
   try {
-    await checkPayee(signed, new Set(payTo === null ? [] : [payTo]));
+    await checkPayee(signed, payees);
   } catch (error) {
     if (!(error instanceof NotThePayee)) throw error;
-    const pointer = addressKey(signed.pay_to) === payTo ? "/signature" : "/pay_to";
+    const pointer = payees.has(addressKey(signed.pay_to)) ? "/signature" : "/pay_to";
     throw new Problem("not_the_payee", error.message, {
       errors: [{ pointer, detail: error.message }],
       headers: { "www-authenticate": signed.pay_to.startsWith("0x") ? "EIP-191" : "Ed25519" },

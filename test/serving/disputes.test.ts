@@ -16,6 +16,8 @@ import { AppendOnly, servingOver, type TestServing } from "../helpers/serving.ts
 
 const KEY = `0x${"42".repeat(32)}` as const;
 const PAYEE = privateKeyToAccount(KEY);
+/** Another address that the newest 402 names. */
+const SECOND = privateKeyToAccount(`0x${"44".repeat(32)}`);
 const STRANGER = privateKeyToAccount(`0x${"43".repeat(32)}`);
 const SUM = { url: "https://seller.example/sum" };
 const CAP = capOf(SUM);
@@ -33,7 +35,7 @@ beforeAll(async () => {
     record.grades([cardOf(SUM)], "B."),
   );
   await record.live([
-    rowOf(SUM, { pay_to: PAYEE.address.toLowerCase() }),
+    { ...rowOf(SUM, { pay_to: PAYEE.address.toLowerCase() }), pay_tos: [PAYEE, SECOND].map(({ address }) => address) },
     rowOf(UNPAID, { pay_to: null }),
     rowOf(SOL, { pay_to: SOLANA.address }),
   ]);
@@ -94,6 +96,10 @@ describe("POST /v1/trust/{id}/disputes", () => {
     const other = `${signature.slice(0, 66)}${s}${signature.endsWith("1b") ? "1c" : "1b"}`;
     expect([401, 409]).toContain((await post({ ...dispute, signature: other })).status);
     expect(serving.log.records).toHaveLength(1);
+  });
+
+  test("each payee that the newest 402 names may sign, not only the one that we would pay", async () => {
+    expect((await post(await signed({ says: "by the second" }, SECOND))).status).toBe(201);
   });
 
   const good = () => signed();
